@@ -1,0 +1,345 @@
+"""The energy E_α, the losses that maximize it, and the one kernel under them.
+
+    E_α = ½ tr C_α[z, z] = Σ_i Σ_j α_ij (d2_neg_ij − d2_pos_i),       training minimizes −E_{sg(α)} / M
+
+With α held fixed the energy is quadratic in z, so its gradient is a closed form (Theorem 1): with W = α + αᵀ,
+
+    ∂/∂z_k Σ_ij α_ij d2_neg_ij = (Σ_j W_kj) z_k − Σ_j W_kj z_j
+
+and W of a tile needs only the distances of that tile and what its rows and columns know of themselves. The kernel
+walks the tiles of the symmetric distance matrix twice, first to learn the rows and then to weigh them; no M×M tensor
+and no autograd graph over one exists. On W ranks each walks 1/W of the tiles.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lightning_ssl.families import Family
+from lightning_ssl.importance import FromFamily, Importance, Streaming, refuse_second_derivative
+from lightning_ssl.pairs import Anchors, Pairs, Tile
+from lightning_ssl.validation import require, require_finite
+
+PairWeights = Importance | Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
+def energy(alpha: Tensor, d2_pos: Tensor, d2_neg: Tensor) -> Tensor:
+    """E_α = Σ_i Σ_j α_ij (d2_neg_ij − d2_pos_i), from dense (M, K), (M,), (M, K)."""
+    return (alpha * (d2_neg - d2_pos[..., None])).sum()
+
+
+def contrastive_covariance(a1: Tensor, b1: Tensor, alpha: Tensor, a2: Tensor, b2: Tensor) -> Tensor:
+    """C_α[a, b] = Σ_i Σ_{j≠i} α_ij (a_i−a_j)(b_i−b_j)ᵀ − Σ_i (Σ_{j≠i} α_ij)(a_i−a_i')(b_i−b_i')ᵀ.
+
+    a1, b1 are a[i], b[i] (…, N, D); a2, b2 are a[i'], b[i']; alpha is (…, N, N), its diagonal ignored.
+    """
+    alpha = alpha - torch.diag_embed(alpha.diagonal(dim1=-2, dim2=-1))
+    mass = alpha.sum(-1)  # (…, N)
+    pull = (mass + alpha.sum(-2))[..., None] * b1 - (alpha + alpha.mT) @ b1
+    return a1.mT @ pull - (a1 - a2).mT @ (mass[..., None] * (b1 - b2))
+
+
+class PairLoss(nn.Module):
+    """−E_{sg(α)} / M of two views, α by the given importance; exact under DDP.
+
+        L = 1/M Σ_i [ (1+β) (Σ_j α_ij) d2_pos_i − Σ_j α_ij d2_neg_ij ]
+
+    The embeddings are taken as they are: normalize them first if distances are to be cosines. Half-precision input is
+    computed in float32. Under DDP every rank passes its local views and gets the value of the whole batch; gradients
+    are scaled so that DDP's average is the gradient of that value.
+
+    importance      an `Importance`, or any callable (d2_pos, d2_neg, valid) → α
+    anchors         "both": 2N anchors, each with one positive and 2N−2 negatives; "one": N anchors z1[i] against z1[j]
+    beta            extra weight of the positive term
+    backprop_alpha  propagate through α as well
+    tile            largest side of a tile, bounding extra memory by O(M·(D + tile)); None chooses
+    check_finite    refuse NaN and infinite embeddings; costs one pass over them
+    """
+
+    def __init__(
+        self,
+        importance: PairWeights,
+        anchors: Anchors = "both",
+        beta: float = 0.0,
+        backprop_alpha: bool = False,
+        tile: int | None = None,
+        check_finite: bool = True,
+    ) -> None:
+        super().__init__()
+        require(callable(importance), "importance", importance, "an Importance or a callable")
+        require(anchors in ("both", "one"), "anchors", anchors, "'both' or 'one'")
+        require_finite("beta", beta)
+        require(tile is None or tile >= 1, "tile", tile, "None or a whole number above 0")
+        self.importance = importance
+        self.anchors: Anchors = anchors
+        self.beta = beta
+        self.backprop_alpha = backprop_alpha
+        self.tile = tile
+        self.check_finite = check_finite
+        self.workspace = Workspace()
+        if backprop_alpha:
+            probe = torch.ones(1, 2)
+            pullback_of(importance)(probe, probe, probe)  # an importance without one refuses here, not in training
+
+    def forward(self, z1: Tensor, z2: Tensor, clean: Tensor | None = None) -> Tensor:
+        if getattr(self.importance, "weighs_clean", False) != (clean is not None):
+            given = "None" if clean is None else "a tensor"
+            needs = "the un-augmented embeddings" if clean is None else "None"
+            raise ValueError(f"clean={given}: {self.importance} needs {needs}")
+        return FusedPairs.apply(z1, z2, clean, self)
+
+    def value(self, pairs: Pairs, swept: Swept) -> Tensor:
+        repulsion = swept.repulsion
+        if repulsion is None:
+            # ½ Σ_ij W_ij d2_ij, with d2_ij = ½‖z_i‖² + ½‖z_j‖² − ⟨z_i, z_j⟩
+            half_norms = pairs.distances.half_norms.squeeze(1)
+            repulsion = swept.degree.dot(half_norms) - 0.5 * pairs.points.flatten().dot(swept.pull.flatten())
+        return ((1 + self.beta) * swept.mass.dot(pairs.d2_pos) - repulsion) / len(pairs)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.importance}, anchors={self.anchors!r}, beta={self.beta}, "
+            f"backprop_alpha={self.backprop_alpha}, tile={self.tile}"
+        )
+
+
+class FamilyLoss(PairLoss):
+    """mean_i φ(Σ_j ψ(d2_pos_i − d2_neg_ij)): the value of the loss itself, by the kernel of its importance."""
+
+    def __init__(
+        self, family: Family, anchors: Anchors = "both", tile: int | None = None, check_finite: bool = True
+    ) -> None:
+        super().__init__(FromFamily(family), anchors=anchors, tile=tile, check_finite=check_finite)
+        self.family = family
+
+    def value(self, pairs: Pairs, swept: Swept) -> Tensor:
+        assert swept.value is not None
+        return swept.value.mean()
+
+    def extra_repr(self) -> str:
+        return f"{self.family}, anchors={self.anchors!r}, tile={self.tile}"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The kernel
+
+
+class Swept(NamedTuple):
+    """What the walk over all tiles of all ranks leaves behind."""
+
+    pull: Tensor  # (M, D): W z
+    degree: Tensor  # (M,): W 1
+    mass: Tensor  # (M,): Σ_j α_ij
+    value: Tensor | None = None  # (M,): φ(ξ_i), where there is a φ
+    repulsion: Tensor | None = None  # Σ_ij α_ij d2_neg_ij, where W is not α + αᵀ
+
+
+class FusedPairs(torch.autograd.Function):
+    """The loss, with the gradient computed beside the value: backward only scales it."""
+
+    @staticmethod
+    def forward(ctx: Any, z1: Tensor, z2: Tensor, clean: Tensor | None, loss: PairLoss) -> Tensor:
+        autocast = torch.is_autocast_enabled(z1.device.type)
+        # Distances under autocast would be products in half precision.
+        with torch.autocast(z1.device.type, enabled=False) if autocast else contextlib.nullcontext():
+            pairs = Pairs(z1, z2, clean, loss.anchors, loss.check_finite)
+            swept = sweep(pairs, loss)
+            if any(ctx.needs_input_grad[:2]):
+                ctx.gradients = gradients(pairs, swept, loss.beta)
+                ctx.dtype = z1.dtype
+                ctx.scale = pairs.ranks / len(pairs)  # DDP will divide by the ranks
+            return loss.value(pairs, swept)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        refuse_second_derivative("PairLoss and FamilyLoss")
+        scale = upstream * ctx.scale
+        g1, g2 = ((g * scale).to(ctx.dtype) for g in ctx.gradients)
+        return g1, g2, None, None
+
+
+def gradients(pairs: Pairs, swept: Swept, beta: float) -> tuple[Tensor, Tensor]:
+    """M times the gradient of the loss in this rank's two views: (B, D) each."""
+    (difference,) = pairs.own(pairs.difference)
+    mass = torch.stack(pairs.own(swept.mass)).sum(0)  # over the anchors of a sample
+    attraction = (mass * (1 + beta))[:, None] * difference  # falls on z1, and reversed on z2
+    repulsion = torch.addcmul(swept.pull, swept.degree[:, None], pairs.points, value=-1)
+    g1, *g2 = pairs.own(repulsion)
+    return g1.add_(attraction), g2[0].sub_(attraction) if g2 else attraction.neg_()
+
+
+def sweep(pairs: Pairs, loss: PairLoss) -> Swept:
+    """Walk the tiles by the cheapest way that the importance allows."""
+    importance = loss.importance
+    if loss.backprop_alpha or not isinstance(importance, Importance):
+        return sweep_strips(pairs, loss)
+    if importance.streams:
+        swept = sweep_streaming(pairs, loss)
+        if swept is not None:
+            return swept
+    return sweep_fitted(pairs, importance, loss)
+
+
+def sweep_streaming(pairs: Pairs, loss: PairLoss) -> Swept | None:
+    """One exponential for a pair and its mirror image: α_ij = k_ij s_i with k symmetric; None if k underflows."""
+    importance = loss.importance
+    assert isinstance(importance, Streaming)
+    tiles = pairs.tiles(tile_side(pairs, loss.tile))
+    sizes = [rows * columns for rows, columns in (tile.shape for tile in tiles)]
+    keep = loss.tile is None and sum(sizes) * pairs.points.element_size() <= KEPT_BYTES
+    memory = loss.workspace.take("kernel", pairs.points, sum(sizes) if keep else max(sizes))
+    kept = memory.split(sizes) if keep else [memory[:size] for size in sizes]
+    outer = loss.workspace.take("outer", pairs.points, max(sizes))
+
+    def kernel(at: int) -> Tensor:
+        tile = tiles[at]
+        d2 = pairs.weighed.tile(*tile, out=kept[at].view(tile.shape))
+        return pairs.exclude_(importance.log_kernel(d2).exp_(), tile, 0.0)
+
+    total = pairs.points.new_zeros(len(pairs))
+    first: list[Tensor] = []
+    for at, tile in enumerate(tiles):
+        k = kernel(at)
+        total[tile.rows].add_(k.sum(1))
+        if tile.mirrored:
+            total[tile.columns].add_(k.sum(0))
+        if keep:
+            first.append(k)
+    pairs.sum_over_ranks(total)
+    if not bool(total.min() > SMALLEST_SUM):
+        return None
+    log_sum = total.log()
+    mass = importance.mass(log_sum, pairs.d2_pos)
+    scale = mass / total
+    sums = Sums(pairs)
+    for at, tile in enumerate(tiles):
+        k = first[at] if keep else kernel(at)
+        both = torch.add(scale[tile.rows, None], scale[tile.columns], out=outer[: k.numel()].view(k.shape))
+        sums.add(tile, k.mul_(both), tile.mirrored)
+    return sums.swept(mass, importance.value(log_sum, pairs.d2_pos))
+
+
+def sweep_fitted(pairs: Pairs, importance: Importance, loss: PairLoss) -> Swept:
+    """Rows are fitted whole, a strip at a time; then any tile of W is weighed from both its sides."""
+    params = mass = value = None
+    for rows in pairs.strips(strip_height(pairs, loss.tile)):
+        d2 = pairs.weighed.tile(rows, slice(0, len(pairs))).clamp_(min=0)  # (m, M)
+        fitted = importance.fit(pairs.d2_pos[rows], d2, pairs.valid(rows))
+        if params is None or mass is None:
+            params = fitted.params.new_zeros(len(fitted.params), len(pairs))
+            mass = torch.zeros_like(params[0])
+            value = None if fitted.value is None else torch.zeros_like(mass)
+        params[:, rows], mass[rows] = fitted.params, fitted.mass
+        if value is not None and fitted.value is not None:
+            value[rows] = fitted.value
+    assert params is not None
+    assert mass is not None
+    for x in (params, mass, value):
+        if x is not None:
+            pairs.sum_over_ranks(x)
+    sums = Sums(pairs)
+    for tile in pairs.tiles(tile_side(pairs, loss.tile)):
+        d2 = pairs.weighed.tile(*tile).clamp_(min=0)
+        w = importance.weigh(d2, params[:, tile.rows, None])
+        w += importance.weigh(d2, params[:, None, tile.columns])
+        sums.add(tile, pairs.exclude_(w, tile, 0.0), tile.mirrored)
+    return sums.swept(mass, value)
+
+
+def sweep_strips(pairs: Pairs, loss: PairLoss) -> Swept:
+    """Whole rows of α at a time, for what has no elementwise form: any callable, and α that is propagated through."""
+    sums = Sums(pairs)
+    mass = torch.zeros_like(sums.degree)
+    repulsion = mass.new_zeros(())
+    everything = slice(0, len(pairs))
+    for rows in pairs.strips(strip_height(pairs, loss.tile)):
+        valid = pairs.valid(rows)
+        d2 = d2_weighed = pairs.distances.tile(rows, everything).clamp_(min=0)  # (m, M)
+        if pairs.weighed is not pairs.distances:
+            d2_weighed = pairs.weighed.tile(rows, everything).clamp_(min=0)
+        alpha = loss.importance(pairs.d2_pos[rows], d2_weighed, valid)
+        require(alpha.shape == d2.shape, "alpha", tuple(alpha.shape), f"of d2_neg's shape {tuple(d2.shape)}")
+        alpha = alpha.to(d2.dtype).masked_fill(~valid, 0.0)
+        mass[rows] = alpha.sum(1)
+        repulsion += (alpha * d2).sum()
+        if loss.backprop_alpha:
+            # the loss is −Σ_j α_ij e_ij with e_ij = d2_neg_ij − (1+β) d2_pos_i
+            e = (d2 - (1 + loss.beta) * pairs.d2_pos[rows, None]).masked_fill_(~valid, 0.0)
+            alpha = alpha + pullback_of(loss.importance)(d2_weighed, alpha, e)
+        sums.add(Tile(rows, everything), alpha, mirror=True)
+    for x in (mass, repulsion):
+        pairs.sum_over_ranks(x)
+    return sums.swept(mass)._replace(repulsion=repulsion)
+
+
+class Sums:
+    """W z and W 1, gathered tile by tile."""
+
+    def __init__(self, pairs: Pairs) -> None:
+        self.pairs = pairs
+        self.pull = torch.zeros_like(pairs.points)  # (M, D)
+        self.degree = pairs.points.new_zeros(len(pairs))
+
+    def add(self, tile: Tile, w: Tensor, mirror: bool) -> None:
+        """Add one tile and, if asked, its mirror image."""
+        z = self.pairs.points
+        self.pull[tile.rows].addmm_(w, z[tile.columns])
+        self.degree[tile.rows].add_(w.sum(1))
+        if mirror:
+            self.pull[tile.columns].addmm_(w.T, z[tile.rows])
+            self.degree[tile.columns].add_(w.sum(0))
+
+    def swept(self, mass: Tensor, value: Tensor | None = None) -> Swept:
+        pull, degree = self.pairs.sum_over_ranks(self.pull), self.pairs.sum_over_ranks(self.degree)
+        return Swept(pull, degree, mass, value)
+
+
+def pullback_of(importance: PairWeights) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    pullback = getattr(importance, "pullback", None)
+    require(pullback is not None, "backprop_alpha", True, f"False: {importance!r} has no `pullback`")
+    return pullback  # type: ignore[return-value]
+
+
+class Workspace(threading.local):
+    """Memory that a loss uses again at every step: on a CPU, touching fresh pages costs more than the exponentials.
+
+    It belongs to one loss on one thread, and is neither saved nor copied with it.
+    """
+
+    def __init__(self) -> None:
+        self.flat: dict[str, Tensor] = {}
+
+    def take(self, name: str, like: Tensor, numel: int) -> Tensor:
+        if like.device.type != "cpu":  # accelerators keep freed memory by themselves
+            return like.new_empty(numel)
+        flat = self.flat.get(name)
+        if flat is None or flat.dtype != like.dtype or flat.numel() < numel:
+            flat = self.flat[name] = like.new_empty(numel)
+        return flat[:numel]
+
+    def __reduce__(self) -> tuple[type[Workspace], tuple[()]]:
+        return Workspace, ()
+
+
+SIDE = 512  # a tile of float32 stays in a core's second-level cache through its half dozen passes
+STRIP_PAIRS = 2**19  # as many as the row solver passes over again and again
+KEPT_BYTES = 2**28  # tiles of the first walk are kept for the second while they fit; N = 4096 does
+SMALLEST_SUM = 1e-26  # leaves the weights of a row e^{−27} of range before float32 loses them
+
+
+def tile_side(pairs: Pairs, tile: int | None) -> int:
+    """The side of a tile: as asked, or such that it stays in cache and every rank gets its share."""
+    side = tile or min(SIDE, len(pairs))
+    if pairs.ranks > 1:
+        side = min(side, -(-len(pairs) // (2 * pairs.ranks)))
+    return side
+
+
+def strip_height(pairs: Pairs, tile: int | None) -> int:
+    return tile or max(16, STRIP_PAIRS // len(pairs))

@@ -1,0 +1,270 @@
+"""The (φ, ψ) losses: L = mean_i φ(ξ_i), with ξ_i = Σ_j ψ(d2_pos_i − d2_neg_ij).
+
+Theorem 1 of the α-CL paper turns each of them into a pair importance, α_ij = φ'(ξ_i) ψ'(d2_pos_i − d2_neg_ij);
+`importance.FromFamily` is that map and `energy.FamilyLoss` trains with it.
+
+A family whose ψ is exponential never forms ξ, which overflows at small τ; it works on u_i = log ξ_i.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lightning_ssl.validation import require, require_finite, require_positive
+
+
+class Family(ABC):
+    """A pair of increasing functions φ and ψ."""
+
+    averages: ClassVar[bool] = False  # whether ξ is the mean over the negatives rather than their sum
+
+    @abstractmethod
+    def phi(self, x: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def psi(self, x: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def phi_prime(self, x: Tensor) -> Tensor: ...
+
+    @abstractmethod
+    def psi_prime(self, x: Tensor) -> Tensor: ...
+
+    def xi(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Tensor:
+        """ξ_i = Σ_j ψ(d2_pos_i − d2_neg_ij), over the valid negatives of each row."""
+        psi = self.psi(d2_pos[:, None] - d2_neg)  # (M, K)
+        if valid is not None:
+            psi = psi.masked_fill(~valid, 0.0)
+        return psi.sum(1) / self.negatives(d2_neg, valid) if self.averages else psi.sum(1)
+
+    def value(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Tensor:
+        """φ(ξ_i) for every anchor: (M,), (M, K) and an optional mask (M, K) give (M,)."""
+        return self.phi(self.xi(d2_pos, d2_neg, valid))
+
+    @staticmethod
+    def negatives(d2_neg: Tensor, valid: Tensor | None) -> Tensor:
+        """How many negatives each row has, at least one: (M,)."""
+        if valid is None:
+            return d2_neg.new_full((len(d2_neg),), max(d2_neg.shape[1], 1))
+        return valid.sum(1).clamp(min=1).to(d2_neg.dtype)
+
+
+class ExponentialFamily(Family):
+    """ψ(x) = exp(x/τ + margin): all that φ needs of a row is u = log ξ."""
+
+    tau: float
+    margin: float
+
+    def psi(self, x: Tensor) -> Tensor:
+        return torch.exp(x / self.tau + self.margin)
+
+    def psi_prime(self, x: Tensor) -> Tensor:
+        return self.psi(x) / self.tau
+
+    @abstractmethod
+    def phi_of_log(self, u: Tensor) -> Tensor:
+        """φ(e^u)."""
+
+    @abstractmethod
+    def gain(self, u: Tensor) -> Tensor:
+        """Σ_j α_ij = τ⁻¹ ξ φ'(ξ) at ξ = e^u: the row sum of Theorem 2's feasible set."""
+
+    def log_xi(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
+        """u from log Σ_j exp(−d2_neg_ij/τ)."""
+        return log_sum + d2_pos / self.tau + self.margin
+
+    def value(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Tensor:
+        logits = -d2_neg / self.tau  # (M, K)
+        if valid is not None:
+            logits = logits.masked_fill(~valid, -torch.inf)
+        return self.phi_of_log(self.log_xi(logits.logsumexp(1), d2_pos))
+
+
+@dataclass(frozen=True)
+class InfoNCE(ExponentialFamily):
+    """φ(x) = τ log(ε + x), ψ(x) = e^{x/τ}.
+
+    ε = 1 keeps the positive in the denominator (SimCLR's NT-Xent, times τ); ε = 0 is the decoupled form.
+    """
+
+    tau: float = 0.5
+    eps: float = 1.0
+    margin = 0.0
+
+    def __post_init__(self) -> None:
+        require_positive("tau", self.tau)
+        require(0 <= self.eps < math.inf, "eps", self.eps, "a finite number, 0 or more")
+
+    @property
+    def _log_eps(self) -> float:
+        return math.log(self.eps) if self.eps > 0 else -math.inf
+
+    def phi(self, x: Tensor) -> Tensor:
+        return self.tau * torch.log(self.eps + x)
+
+    def phi_prime(self, x: Tensor) -> Tensor:
+        return self.tau / (self.eps + x)
+
+    def phi_of_log(self, u: Tensor) -> Tensor:
+        return self.tau * torch.logaddexp(u, u.new_tensor(self._log_eps))
+
+    def gain(self, u: Tensor) -> Tensor:
+        return torch.sigmoid(u - self._log_eps)
+
+
+@dataclass(frozen=True)
+class MINE(ExponentialFamily):
+    """φ(x) = log x, ψ(x) = e^x."""
+
+    tau = 1.0
+    margin = 0.0
+
+    def phi(self, x: Tensor) -> Tensor:
+        return x.log()
+
+    def phi_prime(self, x: Tensor) -> Tensor:
+        return 1 / x
+
+    def phi_of_log(self, u: Tensor) -> Tensor:
+        return u
+
+    def gain(self, u: Tensor) -> Tensor:
+        return torch.ones_like(u)
+
+
+@dataclass(frozen=True)
+class SoftTriplet(ExponentialFamily):
+    """φ(x) = τ log(1 + x), ψ(x) = e^{x/τ + margin}."""
+
+    tau: float = 0.5
+    margin: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_positive("tau", self.tau)
+        require_finite("margin", self.margin)
+
+    def phi(self, x: Tensor) -> Tensor:
+        return self.tau * x.log1p()
+
+    def phi_prime(self, x: Tensor) -> Tensor:
+        return self.tau / (1 + x)
+
+    def phi_of_log(self, u: Tensor) -> Tensor:
+        return self.tau * F.softplus(u)
+
+    def gain(self, u: Tensor) -> Tensor:
+        return torch.sigmoid(u)
+
+
+@dataclass(frozen=True)
+class NPlusOneTuplet(ExponentialFamily):
+    """φ(x) = log(1 + x), ψ(x) = e^x."""
+
+    tau = 1.0
+    margin = 0.0
+
+    def phi(self, x: Tensor) -> Tensor:
+        return x.log1p()
+
+    def phi_prime(self, x: Tensor) -> Tensor:
+        return 1 / (1 + x)
+
+    def phi_of_log(self, u: Tensor) -> Tensor:
+        return F.softplus(u)
+
+    def gain(self, u: Tensor) -> Tensor:
+        return torch.sigmoid(u)
+
+
+@dataclass(frozen=True)
+class LiftedStructured(ExponentialFamily):
+    """φ(x) = [log x]₊², ψ(x) = e^{x + margin}."""
+
+    margin: float = 1.0
+    tau = 1.0
+
+    def __post_init__(self) -> None:
+        require_finite("margin", self.margin)
+
+    def phi(self, x: Tensor) -> Tensor:
+        return x.log().clamp(min=0).square()
+
+    def phi_prime(self, x: Tensor) -> Tensor:
+        return 2 * x.log().clamp(min=0) / x
+
+    def phi_of_log(self, u: Tensor) -> Tensor:
+        return u.clamp(min=0).square()
+
+    def gain(self, u: Tensor) -> Tensor:
+        return 2 * u.clamp(min=0)
+
+
+@dataclass(frozen=True)
+class Triplet(Family):
+    """φ(x) = x, ψ(x) = [x + margin]₊."""
+
+    margin: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_finite("margin", self.margin)
+
+    def phi(self, x: Tensor) -> Tensor:
+        return x
+
+    def psi(self, x: Tensor) -> Tensor:
+        return (x + self.margin).clamp(min=0)
+
+    def phi_prime(self, x: Tensor) -> Tensor:
+        return torch.ones_like(x)
+
+    def psi_prime(self, x: Tensor) -> Tensor:
+        return (x + self.margin > 0).to(x.dtype)
+
+
+@dataclass(frozen=True)
+class ModifiedTriplet(Family):
+    """φ(x) = x, ψ(x) = sigmoid(c x)."""
+
+    c: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_positive("c", self.c)
+
+    def phi(self, x: Tensor) -> Tensor:
+        return x
+
+    def psi(self, x: Tensor) -> Tensor:
+        return torch.sigmoid(self.c * x)
+
+    def phi_prime(self, x: Tensor) -> Tensor:
+        return torch.ones_like(x)
+
+    def psi_prime(self, x: Tensor) -> Tensor:
+        s = torch.sigmoid(self.c * x)
+        return self.c * s * (1 - s)
+
+
+@dataclass(frozen=True)
+class Quadratic(Family):
+    """φ(x) = x, ψ(x) = x, with ξ the mean over the negatives, so that α_ij = 1/K and rows sum to 1."""
+
+    averages: ClassVar[bool] = True
+
+    def phi(self, x: Tensor) -> Tensor:
+        return x
+
+    def psi(self, x: Tensor) -> Tensor:
+        return x
+
+    def phi_prime(self, x: Tensor) -> Tensor:
+        return torch.ones_like(x)
+
+    def psi_prime(self, x: Tensor) -> Tensor:
+        return torch.ones_like(x)

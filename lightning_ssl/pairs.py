@@ -1,0 +1,205 @@
+"""The pairs of a batch: their distances, which of them are negatives, and which rank works on which.
+
+Every sample has an id on the whole batch, the same on one rank or many: sample i of rank r is r·B + i, B the local
+batch. Anchors are numbered by view, then by sample, so that the positive of anchor i is i ± N and the pairs to leave
+out lie on diagonals of the M×M distance matrix. That matrix is symmetric and never held: it is cut into tiles on and
+above the diagonal, and each rank works through its share of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lightning_ssl.validation import require
+
+Anchors = Literal["both", "one"]
+
+
+def half_squared_distances(a: Tensor, b: Tensor) -> Tensor:
+    """d2_ij = ½‖a_i − b_j‖² of two sets of points, (M, D) and (K, D) → (M, K), without an M×K×D tensor."""
+    centre = a.mean(0)
+    return Distances(a - centre, b - centre).tile(slice(None), slice(None)).clamp_(min=0)
+
+
+class Distances:
+    """d2 of any block of pairs from one matrix product: d2_ij = ⟨(−a_i, ½‖a_i‖², 1), (b_j, 1, ½‖b_j‖²)⟩.
+
+    Rounding can leave tiny negative values. Points near the origin lose the fewest digits: centre them first.
+    """
+
+    def __init__(self, a: Tensor, b: Tensor | None = None) -> None:
+        self.half_norms = (a * a).sum(1, keepdim=True).mul_(0.5)  # (M, 1)
+        half_b = self.half_norms if b is None else (b * b).sum(1, keepdim=True).mul_(0.5)
+        self.left = torch.cat([-a, self.half_norms, torch.ones_like(self.half_norms)], 1)  # (M, D+2)
+        self.right = torch.cat([a if b is None else b, torch.ones_like(half_b), half_b], 1)  # (K, D+2)
+
+    def tile(self, rows: slice, columns: slice, out: Tensor | None = None) -> Tensor:
+        return torch.mm(self.left[rows], self.right[columns].T, out=out)
+
+
+class Tile(NamedTuple):
+    """A block of the M×M matrix; one above the diagonal stands for its mirror image too."""
+
+    rows: slice
+    columns: slice
+
+    @property
+    def mirrored(self) -> bool:
+        return self.rows != self.columns
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows.stop - self.rows.start, self.columns.stop - self.columns.start
+
+
+class Pairs:
+    """The anchors of all ranks with their positives, and this rank's share of the work.
+
+    points      (M, D)   every anchor, centred, in float32 or wider
+    difference  (N, D)   z1 − z2 of every sample
+    d2_pos      (M,)
+    distances            d2 between anchors
+    weighed              d2 that the importance looks at: the anchors', or the un-augmented samples'
+    """
+
+    def __init__(
+        self,
+        z1: Tensor,
+        z2: Tensor,
+        clean: Tensor | None = None,
+        anchors: Anchors = "both",
+        check_finite: bool = True,
+    ) -> None:
+        check_views(z1, z2, clean)
+        self.rank, self.ranks = (dist.get_rank(), dist.get_world_size()) if is_distributed() else (0, 1)
+        self.local = len(z1)
+        views = [z1, z2] if clean is None else [z1, z2, clean]
+        if self.ranks > 1:
+            check_ranks_agree(views)
+        views = [self._gather(z.detach()) for z in views]
+        self.samples = len(views[0])
+        require(self.samples >= 2, "N", self.samples, "at least 2 samples: a single one has no negatives")
+
+        z = torch.cat(views[:2])  # (2N, D)
+        z -= z.mean(0)  # distances do not move with the origin
+        self.difference = z[: self.samples] - z[self.samples :]
+        d2_pos = self.difference.square().sum(1).mul_(0.5)
+        both = anchors == "both"
+        self.points, self.d2_pos = (z, torch.cat([d2_pos, d2_pos])) if both else (z[: self.samples], d2_pos)
+        self.distances = self.weighed = Distances(self.points)
+        if clean is not None:
+            c = views[2] - views[2].mean(0)
+            self.weighed = Distances(torch.cat([c, c]) if both else c)
+        # Anchor i is no negative of itself nor, where it is an anchor as well, of its positive.
+        self.excluded = (0, self.samples, -self.samples) if both else (0,)
+        if check_finite:
+            # Whatever is not finite, or too large to square, shows in these sums; all ranks see it and fail together.
+            seen = d2_pos.sum() + self.distances.half_norms.sum()
+            if clean is not None:
+                seen = seen + self.weighed.half_norms.sum()
+            if not math.isfinite(seen.item()):
+                raise ValueError(f"{self._non_finite(views)} (check_finite=False skips this check)")
+
+    @staticmethod
+    def _non_finite(views: list[Tensor]) -> str:
+        for name, z in zip(("z1", "z2", "clean"), views, strict=False):
+            bad = int((~z.isfinite()).any(1).sum())
+            if bad:
+                return f"{name}: {bad} of {len(z)} embeddings are not finite; all must be"
+        return f"embeddings up to {max(z.abs().max().item() for z in views):.3g}: their squared norms overflow"
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    # -- masks --------------------------------------------------------------------------------------------------------
+
+    def exclude_(self, x: Tensor, tile: Tile, value: float | bool) -> Tensor:
+        """Write a value wherever the block holds a pair that is no negative, in place."""
+        for offset in self.excluded:
+            diagonal = tile.rows.start + offset - tile.columns.start
+            if -x.shape[0] < diagonal < x.shape[1]:
+                x.diagonal(diagonal).fill_(value)
+        return x
+
+    def valid(self, rows: slice) -> Tensor:
+        """Which candidates are negatives of the given anchors: (m, M)."""
+        everything = torch.ones(rows.stop - rows.start, len(self), dtype=torch.bool, device=self.points.device)
+        return self.exclude_(everything, Tile(rows, slice(0, len(self))), False)
+
+    # -- this rank's share --------------------------------------------------------------------------------------------
+
+    def tiles(self, size: int) -> list[Tile]:
+        """This rank's share of the tiles on and above the diagonal."""
+        # Tiles on and off the diagonal cost differently, so each kind is dealt in turn.
+        blocks = list(spans(0, len(self), size))
+        on = [Tile(a, a) for a in blocks]
+        off = [Tile(a, b) for i, a in enumerate(blocks) for b in blocks[i + 1 :]]
+        return on[self.rank :: self.ranks] + off[self.ranks - 1 - self.rank :: self.ranks]
+
+    def strips(self, height: int) -> Iterator[slice]:
+        """This rank's share of the rows, a few at a time, each with all its candidates."""
+        start, stop = (len(self) * r // self.ranks for r in (self.rank, self.rank + 1))
+        return spans(start, stop, height)
+
+    def own(self, x: Tensor) -> list[Tensor]:
+        """The rows of a tensor over samples or anchors that are this rank's, a block for each view."""
+        start = self.rank * self.local
+        return [x[view + start : view + start + self.local] for view in range(0, len(x), self.samples)]
+
+    # -- ranks --------------------------------------------------------------------------------------------------------
+
+    def sum_over_ranks(self, x: Tensor) -> Tensor:
+        if self.ranks > 1:
+            dist.all_reduce(x)
+        return x
+
+    def _gather(self, z: Tensor) -> Tensor:
+        """The rows of all ranks in the order of their ids, at least in float32."""
+        if z.dtype in (torch.float16, torch.bfloat16):
+            z = z.float()
+        if self.ranks == 1:
+            return z
+        whole = z.new_empty(self.ranks * len(z), *z.shape[1:])
+        dist.all_gather_into_tensor(whole, z.contiguous())
+        return whole
+
+
+def spans(start: int, stop: int, size: int) -> Iterator[slice]:
+    """Consecutive slices of at most the given size."""
+    for at in range(start, stop, size):
+        yield slice(at, min(at + size, stop))
+
+
+def is_distributed() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+def check_views(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:
+    """Refuse views that do not fit each other."""
+    require(z1.ndim == 2, "z1", tuple(z1.shape), "of shape (N, D)")
+    require(z1.is_floating_point(), "z1", z1.dtype, "of a floating type")
+    require(z1.shape[0] >= 1 and z1.shape[1] >= 1, "z1", tuple(z1.shape), "of shape (N, D) with N and D above 0")
+    require(z2.shape == z1.shape, "z2", tuple(z2.shape), f"of z1's shape {tuple(z1.shape)}")
+    others = {"z2": z2} if clean is None else {"z2": z2, "clean": clean}
+    for name, z in others.items():
+        require(z.device == z1.device, name, z.device, f"on z1's device {z1.device}")
+        require(z.dtype == z1.dtype, name, z.dtype, f"of z1's dtype {z1.dtype}")
+    if clean is not None:
+        require(clean.ndim == 2 and len(clean) == len(z1), "clean", tuple(clean.shape), f"of shape ({len(z1)}, D)")
+
+
+def check_ranks_agree(views: list[Tensor]) -> None:
+    """Refuse unequal local batches, on every rank at once: one that raised alone would leave the others waiting."""
+    mine = torch.tensor([len(views[0]), *(z.shape[1] for z in views)], device=views[0].device)
+    table = mine.new_empty(dist.get_world_size() * len(mine))
+    dist.all_gather_into_tensor(table, mine)
+    batches, *widths = table.view(-1, len(mine)).T.tolist()
+    require(len(set(batches)) == 1, "local batch", batches, "the same on every rank (drop the last, incomplete one)")
+    for name, width in zip(("z1", "z2", "clean"), widths, strict=False):
+        require(len(set(width)) == 1, f"width of {name}", width, "the same on every rank")

@@ -1,0 +1,172 @@
+"""Slow loops written from the equations, in float64; nothing here imports the package.
+
+Everything is differentiable, so that a gradient can be asked of an oracle as well. Rows are lists of
+(anchor, positive, negatives) index triples into z = [z1; z2].
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def d2(a: Tensor, b: Tensor) -> Tensor:
+    return 0.5 * ((a - b) ** 2).sum()
+
+
+def rows(samples: int, anchors: str) -> list[tuple[int, int, list[int]]]:
+    """Who is whose positive and negatives, by going through everyone."""
+    if anchors == "one":
+        return [(i, samples + i, [j for j in range(samples) if j != i]) for i in range(samples)]
+    table = []
+    for view in (0, 1):
+        for i in range(samples):
+            anchor, positive = view * samples + i, (1 - view) * samples + i
+            table.append((anchor, positive, [j for j in range(2 * samples) if j not in (anchor, positive)]))
+    return table
+
+
+def distances(z1: Tensor, z2: Tensor, anchors: str) -> tuple[Tensor, Tensor]:
+    """d2_pos (M,) and d2_neg (M, K), the negatives of each anchor in the order of their index."""
+    z = torch.cat([z1, z2])
+    table = rows(len(z1), anchors)
+    positives = torch.stack([d2(z[i], z[p]) for i, p, _ in table])
+    negatives = torch.stack([torch.stack([d2(z[i], z[j]) for j in js]) for i, _, js in table])
+    return positives, negatives
+
+
+def clean_distances(clean: Tensor, anchors: str) -> Tensor:
+    """d2 of the un-augmented samples behind each negative pair: (M, K)."""
+    n = len(clean)
+    return torch.stack([torch.stack([d2(clean[i % n], clean[j % n]) for j in js]) for i, _, js in rows(n, anchors)])
+
+
+# --- the loss family: name -> (φ, ψ), from the table -----------------------------------------------------------------
+
+FAMILIES = {
+    "InfoNCE": lambda tau=0.5, eps=1.0: (lambda x: tau * torch.log(eps + x), lambda x: torch.exp(x / tau)),
+    "MINE": lambda: (torch.log, torch.exp),
+    "Triplet": lambda margin=1.0: (lambda x: x, lambda x: torch.relu(x + margin)),
+    "SoftTriplet": lambda tau=0.5, margin=0.0: (
+        lambda x: tau * torch.log(1 + x),
+        lambda x: torch.exp(x / tau + margin),
+    ),
+    "NPlusOneTuplet": lambda: (lambda x: torch.log(1 + x), torch.exp),
+    "LiftedStructured": lambda margin=1.0: (
+        lambda x: torch.relu(torch.log(x)) ** 2,
+        lambda x: torch.exp(x + margin),
+    ),
+    "ModifiedTriplet": lambda c=1.0: (lambda x: x, lambda x: 1 / (1 + torch.exp(-c * x))),
+    "Quadratic": lambda: (lambda x: x, lambda x: x),
+}
+
+
+def family_values(name: str, d2_pos: Tensor, d2_neg: Tensor, **parameters: float) -> Tensor:
+    phi, psi = FAMILIES[name](**parameters)
+    values = []
+    for positive, negatives in zip(d2_pos, d2_neg, strict=True):
+        terms = [psi(positive - negative) for negative in negatives]
+        xi = sum(terms) / len(terms) if name == "Quadratic" else sum(terms)
+        values.append(phi(xi))
+    return torch.stack(values)
+
+
+def family_alpha(name: str, d2_pos: Tensor, d2_neg: Tensor, **parameters: float) -> Tensor:
+    """α_ij = −∂φ(ξ_i)/∂d2_neg_ij, by autograd of the value."""
+    d2_neg = d2_neg.detach().clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(family_values(name, d2_pos.detach(), d2_neg, **parameters).sum(), d2_neg)
+    return -gradient
+
+
+# --- importances, a row at a time ------------------------------------------------------------------------------------
+
+
+def entropy(c: list[float], tau: float) -> list[float]:
+    low = min(c)
+    weights = [math.exp(-(x - low) / tau) for x in c]
+    return [w / sum(weights) for w in weights]
+
+
+def direct(c: list[float], tau: float, p: float, normalize: bool) -> list[float]:
+    powers = [math.sqrt(max(x, 0.0)) ** p / tau for x in c]
+    if not normalize:
+        return [math.exp(-x) for x in powers]
+    return [math.exp(min(powers) - x) / sum(math.exp(min(powers) - y) for y in powers) for x in powers]
+
+
+def by_bisection(c: list[float], weight) -> list[float]:
+    """Row of α_j = weight(c_j − μ), μ found by halving; weight is decreasing and infinite or growing below 0."""
+    low, high = min(c) - 1.0, max(c) + 1.0
+
+    def total(mu: float) -> float:
+        return sum(weight(x - mu) for x in c)
+
+    while total(low) > 1:
+        low -= 2 * (max(c) - low + 1)
+    while total(high) < 1:
+        high += 2 * (high - min(c) + 1)
+    for _ in range(400):
+        middle = 0.5 * (low + high)
+        low, high = (low, middle) if total(middle) > 1 else (middle, high)
+    return [weight(x - low) for x in c]
+
+
+def inverse(c: list[float], tau: float, gamma: float) -> list[float]:
+    return by_bisection(c, lambda x: (tau / x) ** (1 / gamma) if x > 0 else math.inf)
+
+
+def square(c: list[float], tau: float) -> list[float]:
+    return by_bisection(c, lambda x: max(0.0, -x / tau))
+
+
+def tsallis(c: list[float], tau: float, q: float) -> list[float]:
+    """r' = −τ α^{q−1}/(q−1) = x  ⇔  α = (x (1−q)/τ)^{1/(q−1)}."""
+    if q == 1:
+        return entropy(c, tau)
+
+    def weight(x: float) -> float:
+        y = x * (1 - q) / tau
+        if y <= 0:
+            return 0.0 if q > 1 else math.inf
+        return y ** (1 / (q - 1)) if y < 1e300 else 0.0
+
+    return by_bisection(c, weight)
+
+
+def exact(r: list[float], tau: float, kind: str, r0: float = 0.0) -> list[float]:
+    if kind == "infonce":
+        return [math.exp(-x / tau) / (1 + math.exp(-x / tau)) / tau for x in r]
+    return [math.exp(-(x - r0) / tau) / (1 + math.exp(-(x - r0) / tau)) for x in r]
+
+
+def gaussian(r: list[float], tau: float) -> list[float]:
+    return [math.exp(-x / tau) for x in r]
+
+
+def each_row(rule, d2_neg: Tensor, **parameters: object) -> Tensor:
+    return torch.tensor([rule(row.tolist(), **parameters) for row in d2_neg], dtype=torch.float64)
+
+
+# --- energy ----------------------------------------------------------------------------------------------------------
+
+
+def pair_loss(alpha: Tensor, d2_pos: Tensor, d2_neg: Tensor, beta: float = 0.0) -> Tensor:
+    """1/M Σ_i Σ_j α_ij ((1+β) d2_pos_i − d2_neg_ij)."""
+    total = d2_pos.new_zeros(())
+    for i in range(len(d2_pos)):
+        for j in range(d2_neg.shape[1]):
+            total = total + alpha[i, j] * ((1 + beta) * d2_pos[i] - d2_neg[i, j])
+    return total / len(d2_pos)
+
+
+def contrastive_covariance(a1: Tensor, b1: Tensor, alpha: Tensor, a2: Tensor, b2: Tensor) -> Tensor:
+    n = len(a1)
+    c = torch.zeros(a1.shape[1], b1.shape[1], dtype=a1.dtype)
+    for i in range(n):
+        for j in range(n):
+            if i != j:
+                c = c + alpha[i, j] * torch.outer(a1[i] - a1[j], b1[i] - b1[j])
+                c = c - alpha[i, j] * torch.outer(a1[i] - a2[i], b1[i] - b2[i])
+    return c

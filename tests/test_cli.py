@@ -1,0 +1,62 @@
+"""The command line answers at once, and says what is wrong in one line."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from lightning_ssl import cli
+
+
+def command(*words):
+    start = time.perf_counter()
+    result = subprocess.run(
+        [sys.executable, "-m", "lightning_ssl.cli", *words], capture_output=True, text=True, timeout=120
+    )
+    return result, time.perf_counter() - start
+
+
+@pytest.mark.parametrize("words", [(), ("--help",), ("lab", "--help"), ("lab", "list"), ("bench", "--help")])
+def test_help_answers_without_importing_torch(words):
+    code = f"import sys; from lightning_ssl.cli import main; main({list(words)!r}); sys.exit('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert len(result.stdout.splitlines()) > 1
+
+
+def test_help_names_every_command():
+    result, seconds = command("--help")
+    assert all(name in result.stdout for name in cli.COMMANDS)
+    assert seconds < 5  # a second on an idle machine
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("trian",), "command='trian': expected one of lab, bench"),
+        (("bench", "los"), "bench='los': expected one of"),
+        (("lab", "hltmm"), "no such laboratory"),
+    ],
+)
+def test_a_wrong_word_is_one_line_and_exit_code_2(words, message):
+    result, _ = command(*words)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_debug_shows_where_it_happened():
+    result, _ = command("--debug", "trian")
+    assert result.returncode == 2
+    assert "Traceback" in result.stderr
+
+
+def test_bench_outside_a_checkout_says_so(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(cli, "BENCHMARKS", tmp_path / "benchmarks")
+    assert cli.main(["bench", "loss"]) == 2
+    assert "source checkout" in capsys.readouterr().err
+
+
+def test_the_version_is_the_packages():
+    assert command("--version")[0].stdout.strip() == cli.lightning_ssl.__version__

@@ -1,0 +1,384 @@
+"""The fused kernel: its value and its gradient are those of the equations, however it is tiled."""
+
+import copy
+
+import oracles
+import pytest
+import torch
+from test_importance import CASES as IMPORTANCE_CASES
+from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lightning_ssl import energy as energy_module
+from lightning_ssl import families
+from lightning_ssl.energy import FamilyLoss, PairLoss, contrastive_covariance, energy
+from lightning_ssl.families import InfoNCE, LiftedStructured, ModifiedTriplet, Quadratic, Triplet
+from lightning_ssl.importance import (
+    Direct,
+    Entropy,
+    Exact,
+    FromFamily,
+    Gaussian,
+    Inverse,
+    Regularized,
+    Square,
+    Tsallis,
+    Uniform,
+)
+
+N, D = 7, 4
+ANCHORS = ["both", "one"]
+
+
+def make_views(n=N, d=D, dtype=torch.float64, seed=0, normalize=False):
+    generator = torch.Generator().manual_seed(seed)
+    views = [torch.randn(n, d, dtype=torch.float64, generator=generator) * 0.6 + 0.5 for _ in range(3)]
+    if normalize:
+        views = [F.normalize(z, dim=1) for z in views]
+    return [z.to(dtype).requires_grad_(i < 2) for i, z in enumerate(views)]
+
+
+def value_and_gradients(loss, z1, z2, *clean):
+    value = loss(z1, z2, *clean)
+    return value.detach(), *torch.autograd.grad(value, (z1, z2))
+
+
+def assert_same(actual, expected, rtol=1e-9, atol=1e-10):
+    for a, e in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a, e, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("anchors", ANCHORS)
+@pytest.mark.parametrize(("rule", "oracle", "parameters"), IMPORTANCE_CASES, ids=lambda x: str(x)[:40])
+def test_pair_loss_is_the_energy_of_the_loop_with_alpha_held_fixed(rule, oracle, parameters, anchors):
+    z1, z2, clean = make_views()
+    d2_pos, d2_neg = oracles.distances(z1, z2, anchors)
+    weighed = oracles.clean_distances(clean, anchors) if rule.weighs_clean else d2_neg
+    alpha = oracles.each_row(oracle, weighed.detach(), **parameters)
+    expected = oracles.pair_loss(alpha, d2_pos, d2_neg, beta=-0.5)
+    expected = expected.detach(), *torch.autograd.grad(expected, (z1, z2))
+    loss = PairLoss(rule, anchors=anchors, beta=-0.5, tile=3)
+    extra = [clean] if rule.weighs_clean else []
+    assert_same(value_and_gradients(loss, z1, z2, *extra), expected, rtol=1e-6, atol=1e-9)
+
+
+FAMILY_CASES = [
+    ("InfoNCE", {}),
+    ("InfoNCE", {"tau": 0.1, "eps": 0.0}),
+    ("MINE", {}),
+    ("Triplet", {"margin": 0.2}),
+    ("SoftTriplet", {"tau": 0.3, "margin": 0.5}),
+    ("NPlusOneTuplet", {}),
+    ("LiftedStructured", {"margin": 0.0}),
+    ("ModifiedTriplet", {"c": 3.0}),
+    ("Quadratic", {}),
+]
+
+
+@pytest.mark.parametrize("anchors", ANCHORS)
+@pytest.mark.parametrize(("name", "parameters"), FAMILY_CASES)
+def test_family_loss_has_the_value_and_gradient_of_the_loop(name, parameters, anchors):
+    z1, z2, _ = make_views()
+    expected = oracles.family_values(name, *oracles.distances(z1, z2, anchors), **parameters).mean()
+    expected = expected.detach(), *torch.autograd.grad(expected, (z1, z2))
+    loss = FamilyLoss(getattr(families, name)(**parameters), anchors=anchors)
+    assert_same(value_and_gradients(loss, z1, z2), expected)
+
+
+@pytest.mark.parametrize("anchors", ANCHORS)
+@pytest.mark.parametrize(("name", "parameters"), FAMILY_CASES)
+def test_theorem_1_descent_of_the_loss_is_ascent_of_the_energy(name, parameters, anchors):
+    """∇L = −∇E_{sg(α)} with α_ij = φ'(ξ_i) ψ'(d2_pos_i − d2_neg_ij), by autograd of the loops and by the kernel."""
+    z1, z2, _ = make_views(seed=3)
+    d2_pos, d2_neg = oracles.distances(z1, z2, anchors)
+    of_loss = torch.autograd.grad(
+        oracles.family_values(name, d2_pos, d2_neg, **parameters).mean(), (z1, z2), retain_graph=True
+    )
+    alpha = oracles.family_alpha(name, d2_pos, d2_neg, **parameters)
+    of_energy = torch.autograd.grad(oracles.pair_loss(alpha, d2_pos, d2_neg), (z1, z2))
+    assert_same(of_loss, of_energy)
+    rule = FromFamily(getattr(families, name)(**parameters))
+    assert_same(value_and_gradients(PairLoss(rule, anchors=anchors), z1, z2)[1:], of_loss)
+
+
+def test_entropy_descends_as_infonce_without_the_positive():
+    z1, z2, _ = make_views(normalize=True)
+    entropy = value_and_gradients(PairLoss(Entropy(tau=0.2)), z1, z2)
+    infonce = value_and_gradients(FamilyLoss(InfoNCE(tau=0.2, eps=0.0)), z1, z2)
+    assert_same(entropy[1:], infonce[1:])
+
+
+def ntxent(z1, z2, tau):
+    """NT-Xent by torch's cross-entropy, on cosines."""
+    n = len(z1)
+    z = torch.cat([z1, z2])
+    logits = (z @ z.T / tau).masked_fill(torch.eye(2 * n, dtype=torch.bool), -torch.inf)
+    return F.cross_entropy(logits, (torch.arange(2 * n) + n) % (2 * n))
+
+
+def test_infonce_is_ntxent_times_tau():
+    z1, z2, _ = make_views(n=20, normalize=True)
+    expected = 0.1 * ntxent(z1, z2, 0.1)
+    ours = FamilyLoss(InfoNCE(tau=0.1, eps=1.0))(z1, z2)
+    torch.testing.assert_close(ours, expected)
+    # On the sphere alone: off it a cosine and a distance have different radial gradients.
+    g, e = (torch.autograd.grad(x, z1)[0] for x in (ours, expected))
+    tangent = torch.eye(D, dtype=torch.float64) - z1.detach()[:, :, None] * z1.detach()[:, None, :]
+    torch.testing.assert_close(torch.einsum("nij,nj->ni", tangent, g), torch.einsum("nij,nj->ni", tangent, e))
+
+
+def test_infonce_is_lightlys_ntxent_times_tau():
+    loss = pytest.importorskip("lightly.loss", reason="lightly is installed for benchmarks only")
+    z1, z2, _ = make_views(n=20, dtype=torch.float32, normalize=True)
+    torch.testing.assert_close(FamilyLoss(InfoNCE(tau=0.2))(z1, z2), 0.2 * loss.NTXentLoss(temperature=0.2)(z1, z2))
+
+
+RULES = [
+    Entropy(),
+    Direct(),
+    Direct(p=3.0, normalize=False),
+    Inverse(tau=0.05),
+    Square(tau=0.5),
+    Tsallis(q=0.5),
+    Tsallis(q=1.5),
+    Regularized(lambda a: 0.05 / a, lambda x: 0.05 / x),
+]
+
+
+@pytest.mark.parametrize("anchors", ANCHORS)
+@pytest.mark.parametrize("rule", [*RULES, Uniform()], ids=str)
+@pytest.mark.parametrize("beta", [0.0, 0.2])
+def test_backprop_alpha_is_the_gradient_with_alpha_left_attached(rule, beta, anchors):
+    z1, z2, _ = make_views()
+    d2_pos, d2_neg = oracles.distances(z1, z2, anchors)
+    expected = oracles.pair_loss(rule(d2_pos, d2_neg), d2_pos, d2_neg, beta)
+    expected = expected.detach(), *torch.autograd.grad(expected, (z1, z2))
+    for tile in (None, 3):
+        loss = PairLoss(rule, anchors=anchors, beta=beta, backprop_alpha=True, tile=tile)
+        assert_same(value_and_gradients(loss, z1, z2), expected, rtol=1e-7)
+
+
+def test_backprop_alpha_has_entropys_value_and_another_gradient():
+    z1, z2, _ = make_views()
+    detached = value_and_gradients(PairLoss(Entropy()), z1, z2)
+    attached = value_and_gradients(PairLoss(Entropy(), backprop_alpha=True), z1, z2)
+    torch.testing.assert_close(detached[0], attached[0])
+    assert not torch.allclose(detached[1], attached[1], rtol=1e-2)
+
+
+@pytest.mark.parametrize("rule", [FromFamily(InfoNCE()), Gaussian(), lambda p, n, v: torch.ones_like(n)], ids=str)
+def test_backprop_alpha_is_refused_at_construction_where_there_is_nothing_to_propagate(rule):
+    with pytest.raises(ValueError, match="backprop_alpha=True"):
+        PairLoss(rule, backprop_alpha=True)
+
+
+@pytest.mark.parametrize("anchors", ANCHORS)
+@pytest.mark.parametrize("rule", RULES, ids=str)
+def test_a_plain_callable_gives_the_same_as_the_class(rule, anchors):
+    z1, z2, _ = make_views()
+    for tile in (None, 3):
+        plain = PairLoss(lambda p, n, v: rule(p, n, v), anchors=anchors, beta=0.2, tile=tile)
+        assert_same(
+            value_and_gradients(plain, z1, z2),
+            value_and_gradients(PairLoss(rule, anchors=anchors, beta=0.2), z1, z2),
+        )
+
+
+def test_a_plain_callable_need_not_mask_nor_mind_the_dtype():
+    z1, z2, _ = make_views()
+    careless = PairLoss(lambda d2_pos, d2_neg, valid: torch.exp(-d2_neg).float())
+    careful = PairLoss(Direct(tau=1.0, p=2.0, normalize=False))
+    assert_same(value_and_gradients(careless, z1, z2), value_and_gradients(careful, z1, z2), rtol=1e-6, atol=1e-6)
+
+
+def test_a_plain_callable_of_the_wrong_shape_is_refused():
+    z1, z2, _ = make_views()
+    with pytest.raises(ValueError, match=r"alpha=\(14,\)"):
+        PairLoss(lambda d2_pos, d2_neg, valid: d2_pos)(z1, z2)
+
+
+def test_a_loss_is_copied_and_saved_without_its_working_memory(tmp_path):
+    z1, z2, _ = make_views()
+    loss = PairLoss(Direct())
+    value = loss(z1, z2)
+    assert loss.workspace.flat
+    torch.save(loss, tmp_path / "loss.pt")
+    for other in (copy.deepcopy(loss), torch.load(tmp_path / "loss.pt", weights_only=False)):
+        assert not other.workspace.flat
+        torch.testing.assert_close(other(z1, z2), value)
+
+
+def test_a_smaller_batch_after_a_larger_one_finds_its_memory_clean():
+    loss = PairLoss(Direct())
+    loss(*make_views(n=30)[:2])
+    z1, z2, _ = make_views(n=5)
+    assert_same(value_and_gradients(loss, z1, z2), value_and_gradients(PairLoss(Direct()), z1, z2), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("rule", [Entropy(tau=2e-3), Direct(tau=1e-3), FromFamily(InfoNCE(tau=2e-3))], ids=str)
+def test_rows_that_underflow_are_taken_by_the_careful_way(rule):
+    z1, z2, _ = make_views(n=40, d=16, dtype=torch.float32, normalize=True)
+    assert energy_module.sweep_streaming(energy_module.Pairs(z1, z2), PairLoss(rule)) is None
+    exact = value_and_gradients(PairLoss(rule), *(z.detach().double().requires_grad_() for z in (z1, z2)))
+    for got, wanted in zip(value_and_gradients(PairLoss(rule), z1, z2), exact, strict=True):
+        torch.testing.assert_close(got.double(), wanted, rtol=2e-3, atol=1e-4)
+
+
+def test_distances_far_from_the_origin_keep_their_digits():
+    z1, z2, _ = make_views(n=30, dtype=torch.float32)
+    here = value_and_gradients(PairLoss(Entropy()), z1, z2)
+    moved = [(z + 512).detach().requires_grad_() for z in (z1, z2)]
+    there = value_and_gradients(PairLoss(Entropy()), *moved)
+    assert_same(there, here, rtol=1e-2, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("loss", [PairLoss(Entropy()), PairLoss(Inverse()), FamilyLoss(InfoNCE(tau=0.1))], ids=str)
+def test_half_precision_is_computed_in_float32(loss, dtype):
+    z1, z2, _ = make_views(n=50, d=16, dtype=dtype, normalize=True)
+    value, g1, g2 = value_and_gradients(loss, z1, z2)
+    assert value.dtype == torch.float32
+    assert g1.dtype == g2.dtype == dtype
+    wide = value_and_gradients(loss, *(z.detach().float().requires_grad_() for z in (z1, z2)))
+    torch.testing.assert_close(value, wide[0])
+    torch.testing.assert_close(g1, wide[1].to(dtype))
+
+
+def test_autocast_does_not_reach_the_distances():
+    z1, z2, _ = make_views(n=50, d=16, dtype=torch.float32, normalize=True)
+    plain = value_and_gradients(FamilyLoss(InfoNCE(tau=0.05)), z1, z2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = value_and_gradients(FamilyLoss(InfoNCE(tau=0.05)), z1, z2)
+    assert_same(cast, plain)
+
+
+def test_the_loss_scales_its_gradient_by_what_comes_from_above():
+    z1, z2, _ = make_views()
+    one = value_and_gradients(PairLoss(Direct()), z1, z2)
+    three = torch.autograd.grad(3 * PairLoss(Direct())(z1, z2), (z1, z2))
+    assert_same(three, [3 * g for g in one[1:]])
+
+
+def test_one_view_may_be_a_constant():
+    z1, z2, _ = make_views()
+    both = value_and_gradients(PairLoss(Direct()), z1, z2)
+    (alone,) = torch.autograd.grad(PairLoss(Direct())(z1, z2.detach()), z1)
+    torch.testing.assert_close(alone, both[1])
+
+
+def test_a_second_derivative_is_refused_in_words():
+    z1, z2, _ = make_views()
+    with pytest.raises(RuntimeError, match="create_graph=True"):
+        torch.autograd.grad(PairLoss(Entropy())(z1, z2), z1, create_graph=True)
+    d2 = torch.rand(2, 3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="create_graph=True: Square"):
+        torch.autograd.grad(Square()(torch.zeros(2), d2)[0, 0], d2, create_graph=True)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Sees every tensor that any operation makes."""
+
+    numel = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        for x in out if isinstance(out, (tuple, list)) else [out]:
+            if isinstance(x, torch.Tensor):
+                self.numel = max(self.numel, x.numel())
+        return out
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        PairLoss(Entropy(), tile=16),
+        PairLoss(Inverse(), tile=16),
+        PairLoss(Entropy(), tile=16, backprop_alpha=True),
+        PairLoss(lambda p, n, v: v.to(n.dtype), tile=16),
+        FamilyLoss(Triplet(0.1), tile=16),
+    ],
+    ids=str,
+)
+def test_no_tensor_is_larger_than_the_tile_allows(loss):
+    n, d, tile = 300, 8, 16
+    z1, z2, _ = make_views(n=n, d=d, dtype=torch.float32)
+    with LargestTensor() as seen:
+        loss(z1, z2).backward()
+    assert 0 < seen.numel <= 2 * n * (d + tile)
+
+
+def test_energy_is_half_the_trace_of_the_contrastive_covariance():
+    z1, z2, _ = make_views()
+    d2_pos, d2_neg = oracles.distances(z1, z2, "one")
+    compact = torch.rand(N, N - 1, dtype=torch.float64)
+    alpha = torch.zeros(N, N, dtype=torch.float64)
+    alpha[~torch.eye(N, dtype=torch.bool)] = compact.flatten()
+    trace = contrastive_covariance(z1, z1, alpha, z2, z2).trace()
+    torch.testing.assert_close(energy(compact, d2_pos, d2_neg), trace / 2)
+
+
+def test_contrastive_covariance_is_the_loop_and_takes_batches():
+    generator = torch.Generator().manual_seed(0)
+    a1, b1, a2, b2 = (torch.randn(3, 5, d, dtype=torch.float64, generator=generator) for d in (2, 4, 2, 4))
+    alpha = torch.rand(3, 5, 5, dtype=torch.float64, generator=generator)
+    batched = contrastive_covariance(a1, b1, alpha, a2, b2)
+    for k in range(3):
+        torch.testing.assert_close(batched[k], oracles.contrastive_covariance(a1[k], b1[k], alpha[k], a2[k], b2[k]))
+
+
+@pytest.mark.parametrize("check", [True, False])
+@pytest.mark.parametrize("where", [0, 1])
+def test_non_finite_embeddings_are_refused_unless_told_not_to_look(where, check):
+    views = make_views(dtype=torch.float32)[:2]
+    with torch.no_grad():
+        views[where][2, 1] = torch.nan
+    loss = PairLoss(Entropy(), check_finite=check)
+    if check:
+        with pytest.raises(ValueError, match=f"z{where + 1}: 1 of {N} embeddings are not finite"):
+            loss(*views)
+    else:
+        assert loss(*views).isnan()
+
+
+def test_embeddings_whose_norm_overflows_are_refused():
+    z = torch.full((4, 3), 1e25) * torch.tensor([1.0, -1.0, 1.0, -1.0])[:, None]
+    with pytest.raises(ValueError, match="squared norms overflow"):
+        PairLoss(Entropy())(z, z)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda z, c: PairLoss(Entropy())(z, z[:3]), r"z2=\(3, 4\)"),
+        (lambda z, c: PairLoss(Entropy())(z[0], z[0]), "z1="),
+        (lambda z, c: PairLoss(Entropy())(z[:1], z[:1]), "N=1"),
+        (lambda z, c: PairLoss(Entropy())(z[:0], z[:0]), r"z1=\(0, 4\)"),
+        (lambda z, c: PairLoss(Entropy())(z, z.float()), "z2=torch.float32"),
+        (lambda z, c: PairLoss(Entropy())(z.long(), z.long()), "z1=torch.int64"),
+        (lambda z, c: PairLoss(Entropy())(z, z.to("meta")), "z2=.*meta"),
+        (lambda z, c: PairLoss(Entropy())(z, z, c), "clean=a tensor: Entropy"),
+        (lambda z, c: PairLoss(Exact())(z, z), "clean=None: Exact"),
+        (lambda z, c: PairLoss(Exact())(z, z, c[:3]), r"clean=\(3, 4\)"),
+        (lambda z, c: PairLoss(Entropy(), anchors="two"), "anchors='two'"),
+        (lambda z, c: PairLoss(Entropy(), beta=float("nan")), "beta=nan"),
+        (lambda z, c: PairLoss(Entropy(), tile=0), "tile=0"),
+        (lambda z, c: PairLoss("entropy"), "importance='entropy'"),
+        (lambda z, c: FamilyLoss(Entropy()), "family="),
+    ],
+)
+def test_bad_input_is_refused_by_name_and_value(call, message):
+    z1, _, clean = make_views()
+    with pytest.raises(ValueError, match=message):
+        call(z1.detach(), clean)
+
+
+def test_the_clean_view_gets_no_gradient():
+    z1, z2, clean = make_views()
+    clean.requires_grad_()
+    PairLoss(Exact())(z1, z2, clean).backward()
+    assert clean.grad is None
+
+
+@pytest.mark.parametrize("family", [LiftedStructured(), ModifiedTriplet(), Quadratic()], ids=str)
+def test_a_loss_says_what_it_is(family):
+    assert str(family) in str(FamilyLoss(family))

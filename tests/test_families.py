@@ -1,0 +1,104 @@
+"""The eight (φ, ψ) losses against loops over the table of the α-CL paper."""
+
+import oracles
+import pytest
+import torch
+from torch.nn import functional as F
+
+from lightning_ssl import families
+from lightning_ssl.families import InfoNCE, LiftedStructured, ModifiedTriplet, Quadratic, SoftTriplet, Triplet
+from lightning_ssl.importance import FromFamily
+
+CASES = [
+    ("InfoNCE", {}),
+    ("InfoNCE", {"tau": 0.1, "eps": 0.0}),
+    ("InfoNCE", {"tau": 2.0, "eps": 3.0}),
+    ("MINE", {}),
+    ("Triplet", {"margin": 0.3}),
+    ("SoftTriplet", {"tau": 0.2, "margin": 0.7}),
+    ("NPlusOneTuplet", {}),
+    ("LiftedStructured", {"margin": -1.0}),
+    ("LiftedStructured", {"margin": 1.0}),
+    ("ModifiedTriplet", {"c": 4.0}),
+    ("Quadratic", {}),
+]
+
+
+@pytest.fixture
+def distances():
+    generator = torch.Generator().manual_seed(0)
+    return (
+        torch.rand(6, dtype=torch.float64, generator=generator),
+        2 * torch.rand(6, 9, dtype=torch.float64, generator=generator),
+    )
+
+
+def family(name, parameters):
+    return getattr(families, name)(**parameters)
+
+
+@pytest.mark.parametrize(("name", "parameters"), CASES)
+def test_value_is_the_loop_over_the_table(name, parameters, distances):
+    expected = oracles.family_values(name, *distances, **parameters)
+    torch.testing.assert_close(family(name, parameters).value(*distances), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "parameters"), CASES)
+def test_importance_of_a_family_is_the_derivative_of_its_value(name, parameters, distances):
+    expected = oracles.family_alpha(name, *distances, **parameters)
+    alpha = FromFamily(family(name, parameters))(*distances)
+    torch.testing.assert_close(alpha, expected, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "parameters"), CASES)
+def test_phi_and_psi_have_the_derivatives_they_name(name, parameters):
+    f = family(name, parameters)
+    for function, derivative in ((f.phi, f.phi_prime), (f.psi, f.psi_prime)):
+        x = torch.linspace(0.2, 3, 23, dtype=torch.float64, requires_grad=True)
+        (slope,) = torch.autograd.grad(function(x).sum(), x)
+        torch.testing.assert_close(derivative(x.detach()), slope, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "parameters"), CASES)
+def test_masked_negatives_do_not_count(name, parameters, distances):
+    d2_pos, d2_neg = distances
+    valid = torch.ones_like(d2_neg, dtype=torch.bool)
+    valid[:, ::2] = False
+    f = family(name, parameters)
+    torch.testing.assert_close(f.value(d2_pos, d2_neg, valid), f.value(d2_pos, d2_neg[:, 1::2]))
+
+
+def test_infonce_with_the_positive_is_cross_entropy(distances):
+    d2_pos, d2_neg = distances
+    logits = -torch.cat([d2_pos[:, None], d2_neg], 1) / 0.5
+    expected = 0.5 * F.cross_entropy(logits, torch.zeros(6, dtype=torch.long), reduction="none")
+    torch.testing.assert_close(InfoNCE(tau=0.5, eps=1.0).value(d2_pos, d2_neg), expected)
+
+
+def test_quadratic_weighs_every_negative_by_one_over_their_number(distances):
+    torch.testing.assert_close(FromFamily(Quadratic())(*distances), torch.full((6, 9), 1 / 9, dtype=torch.float64))
+
+
+def test_exponential_families_survive_a_tau_that_overflows_their_sum():
+    d2_pos, d2_neg = torch.tensor([1.9]), torch.tensor([[0.1, 0.2]])
+    for f in (InfoNCE(tau=1e-3), SoftTriplet(tau=1e-3)):
+        assert torch.isinf(f.xi(d2_pos, d2_neg)).all()
+        torch.testing.assert_close(f.value(d2_pos, d2_neg), torch.tensor([1.8]), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: InfoNCE(tau=0.0), "tau=0.0"),
+        (lambda: InfoNCE(tau=float("nan")), "tau=nan"),
+        (lambda: InfoNCE(eps=-1.0), "eps=-1.0"),
+        (lambda: SoftTriplet(tau=-1.0), "tau=-1.0"),
+        (lambda: SoftTriplet(margin=float("inf")), "margin=inf"),
+        (lambda: Triplet(margin=float("nan")), "margin=nan"),
+        (lambda: LiftedStructured(margin=float("nan")), "margin=nan"),
+        (lambda: ModifiedTriplet(c=0.0), "c=0.0"),
+    ],
+)
+def test_a_nonsensical_parameter_is_refused_by_name_and_value(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

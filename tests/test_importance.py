@@ -1,0 +1,241 @@
+"""Every importance against a loop, against its optimality condition, and against scipy."""
+
+import math
+
+import oracles
+import pytest
+import torch
+from scipy import optimize
+
+from lightning_ssl import importance
+from lightning_ssl.families import InfoNCE, Quadratic
+from lightning_ssl.importance import (
+    Direct,
+    Entropy,
+    Exact,
+    FromFamily,
+    Gaussian,
+    Inverse,
+    Regularized,
+    Square,
+    Tsallis,
+    Uniform,
+)
+
+TAU, Q = 0.7, -0.5
+# r' and its inverse of Tsallis at q = −½ and of ½ log α, written out by hand
+TSALLIS_BY_HAND = Regularized(lambda a: -TAU * a ** (Q - 1) / (Q - 1), lambda x: (x * (1 - Q) / TAU) ** (1 / (Q - 1)))
+BURG = Regularized(lambda a: 0.5 / a, lambda x: 0.5 / x)
+SQUARE_BY_HAND = Regularized(lambda a: -5 * a, lambda x: -x / 5)
+
+CASES = [
+    (Entropy(), oracles.entropy, {"tau": 0.5}),
+    (Entropy(tau=0.05), oracles.entropy, {"tau": 0.05}),
+    (Direct(), oracles.direct, {"tau": 0.5, "p": 4.0, "normalize": True}),
+    (Direct(tau=0.2, p=2.7), oracles.direct, {"tau": 0.2, "p": 2.7, "normalize": True}),
+    (Direct(normalize=False), oracles.direct, {"tau": 0.5, "p": 4.0, "normalize": False}),
+    (Inverse(), oracles.inverse, {"tau": 0.5, "gamma": 2.0}),
+    (Inverse(tau=0.01, gamma=3.3), oracles.inverse, {"tau": 0.01, "gamma": 3.3}),
+    (Square(), oracles.square, {"tau": 5.0}),
+    (Square(tau=0.3), oracles.square, {"tau": 0.3}),
+    *(
+        (Tsallis(tau=tau, q=q), oracles.tsallis, {"tau": tau, "q": q})
+        for tau in (0.05, 0.5, 5.0)
+        for q in (-3.0, -1.0, 0.0, 0.5, 0.99, 1.0, 1.01, 1.3, 1.5, 2.0, 2.5, 3.0)
+    ),
+    (TSALLIS_BY_HAND, oracles.tsallis, {"tau": TAU, "q": Q}),
+    (BURG, oracles.tsallis, {"tau": 0.5, "q": 0.0}),
+    (SQUARE_BY_HAND, oracles.square, {"tau": 5.0}),
+    (Gaussian(tau=0.3), oracles.gaussian, {"tau": 0.3}),
+    (Exact(), oracles.exact, {"tau": 0.5, "kind": "infonce"}),
+    (Exact(tau=0.3, kind="soft_triplet", r0=0.4), oracles.exact, {"tau": 0.3, "kind": "soft_triplet", "r0": 0.4}),
+    (Uniform(), lambda c: [1.0] * len(c), {}),
+]
+SOLVED = [case for case in CASES if isinstance(case[0], importance.Solved)]
+
+
+@pytest.fixture
+def d2_pos():
+    return torch.rand(5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def d2_neg():
+    return 2 * torch.rand(5, 12, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize(("rule", "oracle", "parameters"), CASES, ids=lambda x: str(x)[:40])
+def test_alpha_is_the_loop(rule, oracle, parameters, d2_pos, d2_neg):
+    expected = oracles.each_row(oracle, d2_neg, **parameters)
+    torch.testing.assert_close(rule(d2_pos, d2_neg), expected, rtol=1e-7, atol=1e-10)
+
+
+def slope_of_regularizer(rule, alpha):
+    """r'(α), written from the regularizers' definitions."""
+    match rule:
+        case Entropy(tau=tau):
+            return -tau * (alpha.log() + 1)
+        case Inverse(tau=tau, gamma=gamma):
+            return tau * alpha**-gamma
+        case Square(tau=tau):
+            return -tau * alpha
+        case Tsallis(tau=tau, q=1.0):
+            return -tau * (alpha.log() + 1)
+        case Tsallis(tau=tau, q=q):
+            return -tau * alpha ** (q - 1) / (q - 1)
+        case Regularized(r_prime=r_prime):
+            return r_prime(alpha)
+    raise AssertionError(rule)
+
+
+@pytest.mark.parametrize("rule", [Entropy(), Entropy(tau=0.05), *(case[0] for case in SOLVED)], ids=str)
+def test_the_optimality_condition_holds(rule, d2_pos, d2_neg):
+    """Theorem 2: r'(α_ij) = c_ij − μ_i on the support, and no less than that off it (relative to the row's scale)."""
+    alpha = rule(d2_pos, d2_neg)
+    assert (alpha.sum(1) - 1).abs().max() < 1e-12
+    support = alpha > 0
+    slope = slope_of_regularizer(rule, alpha.clamp(min=1e-300))
+    multiplier = d2_neg - slope
+    for row, inside in zip(multiplier, support, strict=True):
+        scale = max(1.0, row[inside].abs().max().item())
+        mu = row[inside].mean()
+        assert (row[inside] - mu).abs().max() <= 1e-6 * scale
+    if not support.all():
+        mu = torch.stack([row[inside].mean() for row, inside in zip(multiplier, support, strict=True)])
+        at_zero = slope_of_regularizer(rule, torch.zeros(1, dtype=torch.float64))
+        off = (d2_neg - mu[:, None])[~support]
+        assert (off >= at_zero - 1e-6).all()
+
+
+def regularizer(rule, alpha):
+    match rule:
+        case Entropy(tau=tau) | Tsallis(tau=tau, q=1.0):
+            return -tau * (alpha * alpha.clamp(min=1e-300).log()).sum()
+        case Inverse(tau=tau, gamma=gamma):
+            return tau / (1 - gamma) * (alpha ** (1 - gamma)).sum()
+        case Square(tau=tau):
+            return -tau / 2 * (alpha**2).sum()
+        case Tsallis(tau=tau, q=q):
+            return -tau * (alpha**q).sum() / (q * (q - 1))
+    raise AssertionError(rule)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [Entropy(), Inverse(), Inverse(tau=0.02, gamma=1.5), Square(), Square(tau=0.4), Tsallis(q=0.5), Tsallis(q=1.5)],
+    ids=str,
+)
+def test_scipy_finds_no_better_row(rule):
+    c = torch.tensor([0.1, 0.3, 0.35, 0.9, 1.6], dtype=torch.float64)
+    alpha = rule(torch.zeros(1, dtype=torch.float64), c[None])[0]
+
+    def objective(x):
+        a = torch.tensor(x, dtype=torch.float64)
+        return float(a @ c - regularizer(rule, a))
+
+    found = optimize.minimize(
+        objective,
+        [0.2] * 5,
+        method="SLSQP",
+        bounds=[(1e-9, 1)] * 5,
+        constraints={"type": "eq", "fun": lambda x: x.sum() - 1},
+        options={"ftol": 1e-14, "maxiter": 1000},
+    )
+    assert found.success
+    assert objective(alpha.numpy()) <= found.fun + 1e-8
+    torch.testing.assert_close(alpha, torch.tensor(found.x), rtol=0, atol=2e-4)
+
+
+def test_entropy_is_the_gradient_of_infonce_without_the_positive(d2_pos, d2_neg):
+    torch.testing.assert_close(Entropy(tau=0.3)(d2_pos, d2_neg), FromFamily(InfoNCE(tau=0.3, eps=0))(d2_pos, d2_neg))
+
+
+@pytest.mark.parametrize("tau", [0.05, 0.5, 5.0])
+def test_square_is_tsallis_at_two(tau, d2_pos, d2_neg):
+    torch.testing.assert_close(Square(tau)(d2_pos, d2_neg), Tsallis(tau, q=2)(d2_pos, d2_neg), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("gamma", [1.1, 2.0, 4.0])
+def test_inverse_is_tsallis_at_one_minus_gamma(gamma, d2_pos, d2_neg):
+    tsallis = Tsallis(tau=0.5 * gamma, q=1 - gamma)
+    torch.testing.assert_close(Inverse(0.5, gamma)(d2_pos, d2_neg), tsallis(d2_pos, d2_neg), rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("side", [-1, 1])
+def test_tsallis_tends_to_entropy(side, d2_pos, d2_neg):
+    entropy = Entropy()(d2_pos, d2_neg)
+    gaps = [(Tsallis(q=1 + side * h)(d2_pos, d2_neg) - entropy).abs().max().item() for h in (1e-2, 1e-4, 1e-6)]
+    assert gaps[0] > gaps[1] > gaps[2]
+    assert gaps[2] < 1e-5
+
+
+def test_uniform_and_quadratic_differ_by_the_number_of_negatives(d2_pos, d2_neg):
+    torch.testing.assert_close(Uniform()(d2_pos, d2_neg) / 12, FromFamily(Quadratic())(d2_pos, d2_neg))
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Entropy(),
+        Direct(),
+        Direct(p=2.5, normalize=False),
+        Inverse(tau=0.05),
+        Square(tau=0.5),
+        Tsallis(q=0.5),
+        Tsallis(q=1.5),
+        Uniform(),
+        Regularized(lambda a: 0.05 / a, lambda x: 0.05 / x),
+    ],
+    ids=str,
+)
+def test_pullback_is_the_derivative_of_the_weights(rule, d2_pos, d2_neg):
+    cotangent = torch.rand(d2_neg.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    pulled = rule.pullback(d2_neg, rule(d2_pos, d2_neg), cotangent)
+    h = 1e-6
+    for i, j in [(0, 0), (1, 5), (4, 11), (2, 3)]:
+        step = torch.zeros_like(d2_neg)
+        step[i, j] = h
+        ahead, behind = rule(d2_pos, d2_neg + step), rule(d2_pos, d2_neg - step)
+        numeric = ((ahead - behind) * cotangent).sum() / (2 * h)
+        assert math.isclose(pulled[i, j], numeric, rel_tol=1e-5, abs_tol=1e-8)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [Entropy(), Direct(p=3.0), Direct(normalize=False), Inverse(tau=0.05), Square(tau=0.5), Tsallis(q=0.5)],
+    ids=str,
+)
+def test_a_dense_call_can_be_differentiated(rule, d2_pos, d2_neg):
+    assert torch.autograd.gradcheck(lambda d: rule(d2_pos, d), (d2_neg.requires_grad_(),), rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.parametrize("rule", [FromFamily(InfoNCE()), Gaussian(), Exact()], ids=str)
+def test_a_rule_without_a_pullback_refuses_it(rule, d2_neg):
+    with pytest.raises(ValueError, match=f"backprop_alpha=True: {type(rule).__name__}"):
+        rule.pullback(d2_neg, d2_neg, d2_neg)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Entropy(tau=0), "tau=0:"),
+        (lambda: Direct(tau=float("nan")), "tau=nan"),
+        (lambda: Square(tau=-5.0), "tau=-5.0"),
+        (lambda: Tsallis(q=float("inf")), "q=inf"),
+        (lambda: Inverse(gamma=1.0), "gamma=1.0"),
+        (lambda: Direct(p=1.0), "p=1.0"),
+        (lambda: Exact(kind="triplet"), "kind='triplet'"),
+        (lambda: Exact(r0=1.0), "r0=1.0"),
+        (lambda: FromFamily("InfoNCE"), "family='InfoNCE'"),
+        (lambda: Regularized(lambda a: a, lambda x: x), "r_prime="),
+        (lambda: Regularized(lambda a: 1 / a, lambda x: 2 / x), "r_prime_inverse="),
+        (lambda: Entropy()(torch.zeros(3), torch.zeros(2, 4)), "d2_pos="),
+        (lambda: Entropy()(torch.zeros(3, 1), torch.zeros(3, 4)), "d2_pos="),
+        (lambda: Entropy()(torch.zeros(3), torch.zeros(3)), "d2_neg="),
+        (lambda: Entropy()(torch.zeros(3), torch.zeros(3, 4), torch.ones(3, 4)), "valid="),
+        (lambda: Entropy()(torch.zeros(3), torch.zeros(3, 4), torch.ones(4, 3, dtype=torch.bool)), "valid="),
+    ],
+)
+def test_bad_input_is_refused_by_name_and_value(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

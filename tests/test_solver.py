@@ -1,0 +1,133 @@
+"""The row solver at the edges of what it must survive."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightning_ssl import importance
+from lightning_ssl.importance import MAX_ITERATIONS, Direct, Entropy, Inverse, Regularized, Square, Tsallis
+
+
+def make_rows(kind: str, count: int, spread: float, seed: int, dtype: torch.dtype) -> torch.Tensor:
+    u = torch.rand(3, count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    match kind:
+        case "spread":
+            d2 = u * spread
+        case "identical":
+            d2 = torch.full_like(u, spread)
+        case "tied":
+            d2 = (u * 3).floor() * spread
+        case "geometric":
+            d2 = spread * 10 ** (-12 * u)
+        case "one near":
+            d2 = u * 1e-3 + spread
+            d2[:, 0] = 0
+    return d2.to(dtype)
+
+
+@pytest.fixture
+def iterations(monkeypatch):
+    seen = []
+    solve = importance.solve_top_weight
+
+    def counting(*args, **kwargs):
+        log_t, count = solve(*args, **kwargs)
+        seen.append(count)
+        return log_t, count
+
+    monkeypatch.setattr(importance, "solve_top_weight", counting)
+    return seen
+
+
+KINDS = ["spread", "identical", "tied", "geometric", "one near"]
+wide = {
+    "kind": st.sampled_from(KINDS),
+    "count": st.one_of(st.integers(1, 40), st.sampled_from([1000, 20_000])),
+    "spread": st.floats(1e-6, 1e6),
+    "log_tau": st.floats(-3, 3),
+    "seed": st.integers(0, 1000),
+}
+
+
+@given(q=st.one_of(st.floats(-3, 3), st.sampled_from([-3.0, -1.0, 0.0, 0.5, 1.0, 1.0001, 1.5, 2.0, 3.0])), **wide)
+def test_tsallis_rows_sum_to_one_in_float32(q, kind, count, spread, log_tau, seed):
+    check(Tsallis(tau=10**log_tau, q=q), make_rows(kind, count, spread, seed, torch.float32))
+
+
+@given(**wide)
+def test_square_rows_sum_to_one_in_float32(kind, count, spread, log_tau, seed):
+    check(Square(tau=10**log_tau), make_rows(kind, count, spread, seed, torch.float32))
+
+
+@given(gamma=st.floats(1.01, 4), **wide)
+def test_inverse_rows_sum_to_one_in_float32(gamma, kind, count, spread, log_tau, seed):
+    check(Inverse(tau=10**log_tau, gamma=gamma), make_rows(kind, count, spread, seed, torch.float32))
+
+
+def check(rule, d2_neg):
+    alpha = rule(torch.zeros(len(d2_neg), dtype=d2_neg.dtype), d2_neg)
+    assert torch.isfinite(alpha).all()
+    assert (alpha >= 0).all()
+    assert (alpha.double().sum(1) - 1).abs().max() <= 1e-6
+    order = d2_neg.argsort(1)
+    assert (alpha.gather(1, order).diff(dim=1) <= 1e-6 * alpha.amax(1, keepdim=True)).all(), "nearer must weigh more"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("q", [-3.0, -1.0, 0.0, 0.5, 0.999, 1.0, 1.001, 1.5, 2.0, 3.0])
+def test_a_hundred_thousand_candidates(q, kind, iterations):
+    for tau in (1e-3, 1.0, 1e3):
+        check(Tsallis(tau=tau, q=q), make_rows(kind, 100_000, 2.0, 0, torch.float32))
+    assert max(iterations) <= MAX_ITERATIONS
+
+
+@pytest.mark.parametrize("q", [-3.0, -1.0, 0.0, 0.5, 0.9, 1.1])
+def test_ordinary_rows_take_a_handful_of_steps(q, iterations):
+    check(Tsallis(tau=0.5, q=q), make_rows("spread", 4000, 2.0, 0, torch.float32))
+    assert max(iterations) <= 6
+
+
+@given(q=st.floats(-3, 3), kind=st.sampled_from(KINDS), log_tau=st.floats(-3, 3), seed=st.integers(0, 100))
+def test_the_multiplier_is_found_to_the_last_digits(q, kind, log_tau, seed):
+    """In float64, one α moved along r' gives back every other: the row shares one μ."""
+    tau = 10**log_tau
+    d2 = make_rows(kind, 50, 2.0, seed, torch.float64)
+    alpha = Tsallis(tau=tau, q=q)(torch.zeros(3, dtype=torch.float64), d2)
+    top = alpha.amax(1, keepdim=True)
+    c = d2 - d2.amin(1, keepdim=True)
+    if abs(q - 1) < 1e-6:
+        return
+    base = (top ** (q - 1) + (1 - q) * c / tau).clamp(min=0)
+    torch.testing.assert_close(alpha, torch.where(base > 0, base ** (1 / (q - 1)), 0.0), rtol=1e-6, atol=1e-9)
+
+
+def test_square_falls_back_to_sorting_when_the_support_shrinks_slowly(monkeypatch):
+    d2 = make_rows("geometric", 300, 100.0, 0, torch.float64)
+    exact = Square(tau=1e-3)(torch.zeros(3, dtype=torch.float64), d2)
+    monkeypatch.setattr(importance, "MAX_ITERATIONS", 1)
+    torch.testing.assert_close(Square(tau=1e-3)(torch.zeros(3, dtype=torch.float64), d2), exact)
+
+
+def test_a_row_without_negatives_has_no_weight_and_no_nan():
+    d2 = torch.rand(2, 4)
+    valid = torch.tensor([[True, True, False, True], [False] * 4])
+    for rule in (Tsallis(q=0.5), Tsallis(q=1.5), Square(), Inverse(), Regularized(lambda a: 1 / a, lambda x: 1 / x)):
+        alpha = rule(torch.zeros(2), d2, valid)
+        assert torch.equal(alpha[1], torch.zeros(4))
+        assert abs(alpha[0].sum().item() - 1) < 1e-6
+        assert alpha[0, 2] == 0
+
+
+def test_rows_are_solved_without_regard_to_their_neighbours():
+    d2 = torch.cat([make_rows(kind, 64, 2.0, 0, torch.float64) for kind in KINDS])
+    together = Tsallis(q=1.5)(torch.zeros(len(d2), dtype=torch.float64), d2)
+    alone = torch.cat([Tsallis(q=1.5)(torch.zeros(1, dtype=torch.float64), row[None]) for row in d2])
+    torch.testing.assert_close(together, alone, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("tau", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_closed_rows_sum_to_one_too(kind, tau):
+    for rule in (Entropy(tau=tau), Direct(tau=tau)):
+        check(rule, make_rows(kind, 100_000, 2.0, 0, torch.float32))
