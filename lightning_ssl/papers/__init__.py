@@ -1,0 +1,22 @@
+"""The published figures, as data: one YAML file per paper.
+
+>>> load("dual_networks")["hltm"]["table6"]["root"][0.7][0]
+[0.35, 0.2]
+"""
+
+from importlib.resources import files
+from typing import Any
+
+import yaml  # type: ignore[import-untyped]
+
+
+def names() -> list[str]:
+    """The papers whose figures are shipped, alphabetically."""
+    return sorted(file.name.removesuffix(".yaml") for file in files(__name__).iterdir() if file.name.endswith(".yaml"))
+
+
+def load(name: str) -> dict[str, Any]:
+    """The figures of one paper, as nested dictionaries; a cell is [mean, std]."""
+    if name not in names():
+        raise ValueError(f"papers.load: name={name!r}: expected one of {', '.join(names())}")
+    return yaml.safe_load((files(__name__) / f"{name}.yaml").read_text(encoding="utf-8"))
