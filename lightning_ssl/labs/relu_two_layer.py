@@ -224,7 +224,7 @@ def run(
     best = (diagonal.amax(1) / lam_max).view(shape)
 
     claims = [
-        Claim.at_most("Thm 4: largest gap of ReLU and sticky paths", path_gap, 1e-6),
+        Claim.at_most("Thm 4: largest gap of ReLU and sticky paths", path_gap, 1e-9),
         Claim.at_most("Thm 4: weights that left zero again", revived.double(), 0.0),
         Claim.at_most("Lemma 14: largest off-diagonal entry of X_α", off_diagonal, 0.0),
         Claim.at_least("Lemma 13: top eigenvector, smaller of largest + and −", both_signs, 1e-6),
