@@ -83,7 +83,7 @@ def medians(contenders: dict[str, Callable[[], None]], repeats: int) -> dict[str
 def matrix_products(views: list[Tensor]) -> Callable[[], None]:
     """The upper triangle of z zᵀ once, and W z, in tiles of the kernel's own size and into memory already touched."""
     z = torch.cat([view.detach() for view in views])
-    tiles = Pairs(views[0], views[1]).tiles(SIDE)
+    tiles = list(Pairs(views[0], views[1]).tiles(SIDE))
     w, out = torch.zeros(SIDE, SIDE), torch.zeros_like(z)
 
     def run() -> None:

@@ -72,10 +72,12 @@ class PairLoss(nn.Module):
         check_finite: bool = True,
     ) -> None:
         super().__init__()
-        require(callable(importance), "importance", importance, "an Importance or a callable")
+        usable = callable(importance) and not isinstance(importance, type)
+        require(usable, "importance", importance, "an Importance, such as Entropy(), or a function")
         require(anchors in ("both", "one"), "anchors", anchors, "'both' or 'one'")
         require_finite("beta", beta)
-        require(tile is None or tile >= 1, "tile", tile, "None or a whole number above 0")
+        whole = isinstance(tile, int) and not isinstance(tile, bool)
+        require(tile is None or (whole and tile >= 1), "tile", tile, "None or a whole number above 0")
         self.importance = importance
         self.anchors: Anchors = anchors
         self.beta = beta
@@ -84,6 +86,8 @@ class PairLoss(nn.Module):
         self.check_finite = check_finite
         self.workspace = Workspace()
         if backprop_alpha:
+            clean = getattr(importance, "weighs_clean", False)
+            require(not clean, "backprop_alpha", True, f"False: {importance!r} weighs samples that get no gradient")
             probe = torch.ones(1, 2)
             pullback_of(importance)(probe, probe, probe)  # an importance without one refuses here, not in training
 
@@ -92,7 +96,7 @@ class PairLoss(nn.Module):
             given = "None" if clean is None else "a tensor"
             needs = "the un-augmented embeddings" if clean is None else "None"
             raise ValueError(f"clean={given}: {self.importance} needs {needs}")
-        return FusedPairs.apply(z1, z2, clean, self)
+        return FusedPairs.apply(z1, z2, None if clean is None else clean.detach(), self)
 
     def value(self, pairs: Pairs, swept: Swept) -> Tensor:
         repulsion = swept.repulsion
@@ -151,7 +155,7 @@ class FusedPairs(torch.autograd.Function):
             pairs = Pairs(z1, z2, clean, loss.anchors, loss.check_finite)
             swept = sweep(pairs, loss)
             if any(ctx.needs_input_grad[:2]):
-                ctx.gradients = gradients(pairs, swept, loss.beta)
+                ctx.save_for_backward(*gradients(pairs, swept, loss.beta))
                 ctx.dtype = z1.dtype
                 ctx.scale = pairs.ranks / len(pairs)  # DDP will divide by the ranks
             return loss.value(pairs, swept)
@@ -160,7 +164,7 @@ class FusedPairs(torch.autograd.Function):
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor, None, None]:
         refuse_second_derivative("PairLoss and FamilyLoss")
         scale = upstream * ctx.scale
-        g1, g2 = ((g * scale).to(ctx.dtype) for g in ctx.gradients)
+        g1, g2 = ((g * scale).to(ctx.dtype) for g in ctx.saved_tensors)
         return g1, g2, None, None
 
 
@@ -187,39 +191,39 @@ def sweep(pairs: Pairs, loss: PairLoss) -> Swept:
 
 
 def sweep_streaming(pairs: Pairs, loss: PairLoss) -> Swept | None:
-    """One exponential for a pair and its mirror image: α_ij = k_ij s_i with k symmetric; None if k underflows."""
+    """One exponential for a pair and its mirror image: α_ij = k_ij s_i with k symmetric; None if k leaves its range."""
     importance = loss.importance
     assert isinstance(importance, Streaming)
-    tiles = pairs.tiles(tile_side(pairs, loss.tile))
-    sizes = [rows * columns for rows, columns in (tile.shape for tile in tiles)]
-    keep = loss.tile is None and sum(sizes) * pairs.points.element_size() <= KEPT_BYTES
-    memory = loss.workspace.take("kernel", pairs.points, sum(sizes) if keep else max(sizes))
-    kept = memory.split(sizes) if keep else [memory[:size] for size in sizes]
-    outer = loss.workspace.take("outer", pairs.points, max(sizes))
+    side = tile_side(pairs, loss.tile)
+    share = sum(tile.numel for tile in pairs.tiles(side))
+    keep = loss.tile is None and share * pairs.points.element_size() <= KEPT_BYTES
+    memory = loss.workspace.take("kernel", pairs.points, share if keep else side * side)
+    outer = loss.workspace.take("outer", pairs.points, side * side)
 
-    def kernel(at: int) -> Tensor:
-        tile = tiles[at]
-        d2 = pairs.weighed.tile(*tile, out=kept[at].view(tile.shape))
+    def kernel(tile: Tile, start: int) -> Tensor:
+        d2 = pairs.weighed.tile(*tile, out=memory[start : start + tile.numel].view(tile.shape)).clamp_(min=0)
         return pairs.exclude_(importance.log_kernel(d2).exp_(), tile, 0.0)
 
     total = pairs.points.new_zeros(len(pairs))
     first: list[Tensor] = []
-    for at, tile in enumerate(tiles):
-        k = kernel(at)
+    start = 0
+    for tile in pairs.tiles(side):
+        k = kernel(tile, start)
         total[tile.rows].add_(k.sum(1))
         if tile.mirrored:
             total[tile.columns].add_(k.sum(0))
         if keep:
             first.append(k)
+            start += tile.numel
     pairs.sum_over_ranks(total)
-    if not bool(total.min() > SMALLEST_SUM):
+    if not SMALLEST_SUM < total.min().item() <= total.max().item() < 1 / SMALLEST_SUM:
         return None
     log_sum = total.log()
     mass = importance.mass(log_sum, pairs.d2_pos)
     scale = mass / total
     sums = Sums(pairs)
-    for at, tile in enumerate(tiles):
-        k = first[at] if keep else kernel(at)
+    for at, tile in enumerate(pairs.tiles(side)):
+        k = first[at] if keep else kernel(tile, 0)
         both = torch.add(scale[tile.rows, None], scale[tile.columns], out=outer[: k.numel()].view(k.shape))
         sums.add(tile, k.mul_(both), tile.mirrored)
     return sums.swept(mass, importance.value(log_sum, pairs.d2_pos))
@@ -263,7 +267,8 @@ def sweep_strips(pairs: Pairs, loss: PairLoss) -> Swept:
         d2 = d2_weighed = pairs.distances.tile(rows, everything).clamp_(min=0)  # (m, M)
         if pairs.weighed is not pairs.distances:
             d2_weighed = pairs.weighed.tile(rows, everything).clamp_(min=0)
-        alpha = loss.importance(pairs.d2_pos[rows], d2_weighed, valid)
+        # a copy: a function of the user's may work in place
+        alpha = loss.importance(pairs.d2_pos[rows], d2_weighed.clone(), valid)
         require(alpha.shape == d2.shape, "alpha", tuple(alpha.shape), f"of d2_neg's shape {tuple(d2.shape)}")
         alpha = alpha.to(d2.dtype).masked_fill(~valid, 0.0)
         mass[rows] = alpha.sum(1)
@@ -320,7 +325,8 @@ class Workspace(threading.local):
             return like.new_empty(numel)
         flat = self.flat.get(name)
         if flat is None or flat.dtype != like.dtype or flat.numel() < numel:
-            flat = self.flat[name] = like.new_empty(numel)
+            with torch.inference_mode(False):  # it outlives the mode of the step that asked for it first
+                flat = self.flat[name] = torch.empty(numel, dtype=like.dtype)
         return flat[:numel]
 
     def __reduce__(self) -> tuple[type[Workspace], tuple[()]]:

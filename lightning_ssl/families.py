@@ -46,6 +46,10 @@ class Family(ABC):
 
     def value(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Tensor:
         """φ(ξ_i) for every anchor: (M,), (M, K) and an optional mask (M, K) give (M,)."""
+        wide = torch.promote_types(d2_neg.dtype, torch.float32)  # sums of many terms, at least in float32
+        return self.row_value(d2_pos.to(wide), d2_neg.to(wide), valid).to(d2_neg.dtype)
+
+    def row_value(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None) -> Tensor:
         return self.phi(self.xi(d2_pos, d2_neg, valid))
 
     @staticmethod
@@ -80,7 +84,7 @@ class ExponentialFamily(Family):
         """u from log Σ_j exp(−d2_neg_ij/τ)."""
         return log_sum + d2_pos / self.tau + self.margin
 
-    def value(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Tensor:
+    def row_value(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None) -> Tensor:
         logits = -d2_neg / self.tau  # (M, K)
         if valid is not None:
             logits = logits.masked_fill(~valid, -torch.inf)

@@ -96,10 +96,7 @@ class Streaming(Importance):
 
     @abstractmethod
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
-        """ℓ, elementwise. It may overwrite its argument, and the caller may overwrite what it returns.
-
-        Within the kernel d2_neg may have rounded to just below 0.
-        """
+        """ℓ, elementwise. It may overwrite its argument, and the caller may overwrite what it returns."""
 
     def mass(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
         """Σ_j α_ij, from log Σ_j exp ℓ(d2_neg_ij): (M,), (M,) → (M,). As it stands, rows sum to 1."""
@@ -110,7 +107,7 @@ class Streaming(Importance):
         return None
 
     def fit(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Rows:
-        logits = self.log_kernel(d2_neg.clone())  # (M, K)
+        logits = self._logits(d2_neg)  # (M, K)
         if valid is not None:
             # A row without negatives keeps its logits here; its weights are masked, and its mass is 0.
             empty = ~valid.any(1, keepdim=True)
@@ -126,7 +123,11 @@ class Streaming(Importance):
 
     def weigh(self, d2_neg: Tensor, params: Tensor) -> Tensor:
         top, scale = params
-        return (self.log_kernel(d2_neg.clone()) - top).exp() * scale
+        return (self._logits(d2_neg) - top).exp() * scale
+
+    def _logits(self, d2_neg: Tensor) -> Tensor:
+        # Where every logit of a row overflows, its pairs count alike.
+        return self.log_kernel(d2_neg.clone()).clamp(min=torch.finfo(d2_neg.dtype).min)
 
 
 @dataclass(frozen=True)
@@ -159,17 +160,15 @@ class Direct(Streaming):
         require(1 < self.p < math.inf, "p", self.p, "a finite number above 1")
 
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
-        if not (self.p / 2).is_integer():
-            d2_neg = d2_neg.clamp_(min=0)  # d2 can round below 0, which only a whole power survives
         return d2_neg.pow_(self.p / 2).mul_(-1 / self.tau)
 
     def mass(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
         return super().mass(log_sum, d2_pos) if self.normalize else log_sum.exp()
 
     def pullback(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
-        # ℓ' is unbounded at d2 = 0 when p < 2, where the pair's own gradient vanishes faster.
-        tiny = torch.finfo(d2_neg.dtype).eps ** 2
-        slope = d2_neg.clamp(min=tiny).pow(self.p / 2 - 1) * (-self.p / (2 * self.tau))  # ℓ'
+        # When p < 2, ℓ' grows without bound towards d2 = 0. Such a pair's own gradient vanishes, but as a difference of
+        # large terms: below the rounding of a unit vector's d2 they would only lose digits.
+        slope = d2_neg.clamp(min=torch.finfo(d2_neg.dtype).eps).pow(self.p / 2 - 1) * (-self.p / (2 * self.tau))  # ℓ'
         if self.normalize:
             cotangent = cotangent - (alpha * cotangent).sum(1, keepdim=True)
         return slope * alpha * cotangent
@@ -349,7 +348,9 @@ class Solved(Importance):
     """α_i = argmin_{α ≥ 0, Σ_j α_ij = 1} Σ_j α_ij c_ij − Σ_j r(α_ij); a shift of c changes nothing, so c = d2_neg."""
 
     def __call__(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Tensor:
-        return ImplicitRows.apply(d2_neg, d2_pos, valid, self)
+        wide = torch.promote_types(d2_neg.dtype, torch.float32)
+        alpha: Tensor = ImplicitRows.apply(d2_neg.to(wide), d2_pos.to(wide), valid, self)
+        return alpha.to(d2_neg.dtype)
 
     @staticmethod
     def rows(params: list[Tensor], weights: Tensor) -> Rows:
@@ -415,7 +416,10 @@ class Tsallis(Solved):
         """(1−q) t^{1−q}/τ; at q = 1, where it vanishes, 1/τ."""
         if self.q == 1:
             return torch.full_like(log_t, 1 / self.tau)
-        return ((1 - self.q) * log_t).exp() * ((1 - self.q) / self.tau)
+        rate = ((1 - self.q) * log_t).exp() * (abs(1 - self.q) / self.tau)
+        # Kept off 0 and ∞, whose products with an infinite or a zero distance are no numbers.
+        limits = torch.finfo(rate.dtype)
+        return rate.clamp(limits.tiny, limits.max) * (1 if self.q < 1 else -1)
 
     def _ratio(self, c: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
         """base = (1 + rate·c)₊ and a = α/t = base^{−1/(1−q)}."""
@@ -552,34 +556,42 @@ class Regularized(Solved):
 
         def newton(log_t: Tensor) -> tuple[Tensor, Tensor]:
             nu = self.r_prime(log_t.exp())  # −μ
-            alpha, slope = self._invert(c + nu[:, None])
+            alpha, slope = self._invert_with_slope(c + nu[:, None])
             mean = alpha.sum(1) / count
             at_mean = self.r_prime(mean)
             # d r'(mean)/dν = r''(mean) mean_j (r'⁻¹)'(c_j + ν), and r'' is one over the slope of the inverse
-            slope_of_mean = slope.sum(1) / count / self._invert(at_mean)[1]
+            slope_of_mean = slope.sum(1) / count / self._invert_with_slope(at_mean)[1]
             step = nu - (at_mean - self.r_prime(1 / count)) / slope_of_mean
-            return mean.log() + log_count, self._invert(step)[0].log()
+            return mean.log() + log_count, self._invert(step).log()
 
         log_t, _ = solve_top_weight(newton, log_count, start_high=self._drops_pairs())
         top = self.r_prime(log_t.exp())
-        return self.rows([nearest, top], self._invert(c + top[:, None])[0])
+        return self.rows([nearest, top], self._invert(c + top[:, None]))
 
     def weigh(self, d2_neg: Tensor, params: Tensor) -> Tensor:
         nearest, top, scale = params
-        return self._invert((d2_neg - nearest).clamp_(min=0) + top)[0] * scale
+        return self._invert((d2_neg - nearest).clamp_(min=0) + top) * scale
 
     def _drops_pairs(self) -> bool:
         return bool(torch.isfinite(self.r_prime(torch.zeros(1, dtype=torch.float64))).all())
 
-    def _invert(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """r'⁻¹ and its slope, both 0 beyond r'(0)."""
-        beyond = x >= self.r_prime(x.new_zeros(()))
-        with torch.enable_grad():
-            inside = torch.where(beyond, self.r_prime(x.new_ones(())), x).requires_grad_()
-            alpha = self.r_prime_inverse(inside)
+    def _invert(self, x: Tensor) -> Tensor:
+        """r'⁻¹, 0 beyond r'(0)."""
+        inside, beyond = self._inside(x)
+        return self.r_prime_inverse(inside).masked_fill(beyond, 0.0)
+
+    def _invert_with_slope(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.inference_mode(False), torch.enable_grad():
+            inside, beyond = self._inside(x.detach().clone())
+            alpha = self.r_prime_inverse(inside.requires_grad_())
             (slope,) = torch.autograd.grad(alpha.sum(), inside)
         return alpha.detach().masked_fill(beyond, 0.0), slope.masked_fill(beyond, 0.0)
 
+    def _inside(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x where r'⁻¹ is defined, and where it is not."""
+        beyond = x >= self.r_prime(x.new_zeros(()))
+        return torch.where(beyond, self.r_prime(x.new_ones(())), x), beyond
+
     def pullback(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
-        slope = self._invert(self.r_prime(alpha))[1]
+        slope = self._invert_with_slope(self.r_prime(alpha))[1]
         return implicit_pullback(torch.where(alpha > 0, -slope, 0.0), cotangent)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import islice
 from typing import Literal, NamedTuple
 
 import torch
@@ -57,6 +58,10 @@ class Tile(NamedTuple):
     def shape(self) -> tuple[int, int]:
         return self.rows.stop - self.rows.start, self.columns.stop - self.columns.start
 
+    @property
+    def numel(self) -> int:
+        return self.shape[0] * self.shape[1]
+
 
 class Pairs:
     """The anchors of all ranks with their positives, and this rank's share of the work.
@@ -76,12 +81,13 @@ class Pairs:
         anchors: Anchors = "both",
         check_finite: bool = True,
     ) -> None:
-        check_views(z1, z2, clean)
         self.rank, self.ranks = (dist.get_rank(), dist.get_world_size()) if is_distributed() else (0, 1)
+        if self.ranks > 1:
+            check_every_rank(z1, z2, clean)
+        else:
+            check_views(z1, z2, clean)
         self.local = len(z1)
         views = [z1, z2] if clean is None else [z1, z2, clean]
-        if self.ranks > 1:
-            check_ranks_agree(views)
         views = [self._gather(z.detach()) for z in views]
         self.samples = len(views[0])
         require(self.samples >= 2, "N", self.samples, "at least 2 samples: a single one has no negatives")
@@ -134,13 +140,14 @@ class Pairs:
 
     # -- this rank's share --------------------------------------------------------------------------------------------
 
-    def tiles(self, size: int) -> list[Tile]:
+    def tiles(self, size: int) -> Iterator[Tile]:
         """This rank's share of the tiles on and above the diagonal."""
         # Tiles on and off the diagonal cost differently, so each kind is dealt in turn.
         blocks = list(spans(0, len(self), size))
-        on = [Tile(a, a) for a in blocks]
-        off = [Tile(a, b) for i, a in enumerate(blocks) for b in blocks[i + 1 :]]
-        return on[self.rank :: self.ranks] + off[self.ranks - 1 - self.rank :: self.ranks]
+        on = (Tile(a, a) for a in blocks)
+        off = (Tile(a, b) for i, a in enumerate(blocks) for b in blocks[i + 1 :])
+        yield from islice(on, self.rank, None, self.ranks)
+        yield from islice(off, self.ranks - 1 - self.rank, None, self.ranks)
 
     def strips(self, height: int) -> Iterator[slice]:
         """This rank's share of the rows, a few at a time, each with all its candidates."""
@@ -182,6 +189,8 @@ def is_distributed() -> bool:
 
 def check_views(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:
     """Refuse views that do not fit each other."""
+    for name, z in (("z1", z1), ("z2", z2)):
+        require(isinstance(z, Tensor), name, z, "a tensor")
     require(z1.ndim == 2, "z1", tuple(z1.shape), "of shape (N, D)")
     require(z1.is_floating_point(), "z1", z1.dtype, "of a floating type")
     require(z1.shape[0] >= 1 and z1.shape[1] >= 1, "z1", tuple(z1.shape), "of shape (N, D) with N and D above 0")
@@ -194,12 +203,26 @@ def check_views(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:
         require(clean.ndim == 2 and len(clean) == len(z1), "clean", tuple(clean.shape), f"of shape ({len(z1)}, D)")
 
 
-def check_ranks_agree(views: list[Tensor]) -> None:
-    """Refuse unequal local batches, on every rank at once: one that raised alone would leave the others waiting."""
-    mine = torch.tensor([len(views[0]), *(z.shape[1] for z in views)], device=views[0].device)
+def check_every_rank(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:
+    """Refuse what any rank gets wrong, on every rank: one that raised alone would leave the others waiting."""
+    complaint = ""
+    try:
+        check_views(z1, z2, clean)
+    except ValueError as error:
+        complaint = str(error)
+    width = 0 if clean is None else clean.shape[-1]
+    facts = [not complaint, len(z1), z1.shape[-1], width, DTYPES.index(z1.dtype) if z1.dtype in DTYPES else -1]
+    mine = torch.tensor(facts, device=z1.device)
     table = mine.new_empty(dist.get_world_size() * len(mine))
     dist.all_gather_into_tensor(table, mine)
-    batches, *widths = table.view(-1, len(mine)).T.tolist()
+    fine, batches, widths, clean_widths, dtypes = table.view(-1, len(mine)).T.tolist()
+    if not all(fine):
+        raise ValueError(complaint or f"rank {fine.index(0)} refused its views; its own message says why")
     require(len(set(batches)) == 1, "local batch", batches, "the same on every rank (drop the last, incomplete one)")
-    for name, width in zip(("z1", "z2", "clean"), widths, strict=False):
-        require(len(set(width)) == 1, f"width of {name}", width, "the same on every rank")
+    require(len(set(widths)) == 1, "width of z1", widths, "the same on every rank")
+    require(len(set(clean_widths)) == 1, "width of clean", clean_widths, "the same on every rank")
+    names = [str(DTYPES[code]) for code in dtypes]
+    require(len(set(names)) == 1, "dtype of z1", names, "the same on every rank")
+
+
+DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

@@ -13,9 +13,13 @@ def require(condition: bool, argument: str, value: object, allowed: str) -> None
 
 def require_positive(argument: str, value: float) -> None:
     """Refuse anything but a finite number above zero; NaN fails every comparison and so is refused too."""
-    require(0 < value < math.inf, argument, value, "a finite number above 0")
+    require(is_number(value) and 0 < value < math.inf, argument, value, "a finite number above 0")
 
 
 def require_finite(argument: str, value: float) -> None:
     """Refuse infinities and NaN."""
-    require(math.isfinite(value), argument, value, "a finite number")
+    require(is_number(value) and math.isfinite(value), argument, value, "a finite number")
+
+
+def is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import itertools
 import math
 import typing
 
@@ -10,7 +11,7 @@ import torch
 
 from lightning_ssl import families, importance
 from lightning_ssl.energy import FamilyLoss, PairLoss
-from lightning_ssl.families import Family
+from lightning_ssl.families import Family, LiftedStructured
 from lightning_ssl.importance import Importance
 
 
@@ -23,13 +24,11 @@ def concrete(base, module):
 def examples(cls, known):
     """Instances made from defaults, with required arguments filled by their type."""
     hints = typing.get_type_hints(cls.__init__)
-    required = [p for p in list(inspect.signature(cls).parameters.values()) if p.default is p.empty]
-    if not required:
-        return [cls()]
-    if len(required) == 1 and hints.get(required[0].name) is Family:
-        return [cls(family) for family in known]
-    # functions of a tensor: r' and its inverse of ½ log α
-    return [cls(*[lambda a: 0.5 / a] * len(required))]
+    required = [p for p in inspect.signature(cls).parameters.values() if p.default is p.empty]
+    fillings = {Family: known, float: [0.5], int: [2], bool: [True]}
+    # of a function of a tensor: r' and its inverse of ½ log α are the same
+    choices = [fillings.get(hints.get(p.name), [lambda a: 0.5 / a]) for p in required]
+    return [cls(*values) for values in itertools.product(*choices)]
 
 
 FAMILIES = [example for cls in concrete(Family, families) for example in examples(cls, [])]
@@ -38,10 +37,10 @@ IMPORTANCES = [example for cls in concrete(Importance, importance) for example i
 
 def at_tau(instance, tau):
     """The same at another τ, wherever it has one."""
-    if any(f.name == "tau" for f in dataclasses.fields(instance)):
-        return dataclasses.replace(instance, tau=tau)
     if isinstance(getattr(instance, "family", None), Family):
         return dataclasses.replace(instance, family=at_tau(instance.family, tau))
+    if "tau" in inspect.signature(type(instance)).parameters:
+        return dataclasses.replace(instance, tau=tau)
     return instance
 
 
@@ -118,58 +117,85 @@ def test_alpha_does_not_touch_its_arguments(rule):
     assert torch.equal(d2_neg, before[1])
 
 
+LOSSES = [(PairLoss, rule) for rule in IMPORTANCES] + [(FamilyLoss, family) for family in FAMILIES]
+every_loss = pytest.mark.parametrize(("kind", "what"), LOSSES, ids=str)
+both_anchors = pytest.mark.parametrize("anchors", ["both", "one"])
+
+
 def gradients(loss, views):
     extra = [views[2]] if loss.importance.weighs_clean else []
     value = loss(views[0], views[1], *extra)
     return value, *torch.autograd.grad(value, views[:2])
 
 
-@every_importance
-@pytest.mark.parametrize("anchors", ["both", "one"])
-def test_the_tile_does_not_matter(rule, anchors):
+@every_loss
+@both_anchors
+def test_the_tile_does_not_matter(kind, what, anchors):
     views = make_views()
-    whole = gradients(PairLoss(rule, anchors=anchors), views)
+    whole = gradients(kind(what, anchors=anchors), views)
     for tile in (1, 4, 9, 100):
-        for a, b in zip(gradients(PairLoss(rule, anchors=anchors, tile=tile), views), whole, strict=True):
+        for a, b in zip(gradients(kind(what, anchors=anchors, tile=tile), views), whole, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-10)
 
 
-@every_importance
-@pytest.mark.parametrize("anchors", ["both", "one"])
+@every_loss
+@both_anchors
 @pytest.mark.parametrize("tau", [1e-3, 1e3])
-def test_a_loss_is_finite_at_extreme_tau(rule, anchors, tau):
-    for x in gradients(PairLoss(at_tau(rule, tau), anchors=anchors), make_views(dtype=torch.float32)):
+def test_a_loss_is_finite_at_extreme_tau(kind, what, anchors, tau):
+    for x in gradients(kind(at_tau(what, tau), anchors=anchors), make_views(dtype=torch.float32)):
         assert torch.isfinite(x).all()
 
 
-@every_importance
-@pytest.mark.parametrize("anchors", ["both", "one"])
-def test_a_loss_follows_a_permutation_of_the_samples(rule, anchors):
+@every_loss
+@both_anchors
+def test_a_loss_follows_a_permutation_of_the_samples(kind, what, anchors):
     views = make_views()
     order = torch.randperm(13, generator=torch.Generator().manual_seed(0))
-    loss = PairLoss(rule, anchors=anchors)
+    loss = kind(what, anchors=anchors)
     value, g1, g2 = gradients(loss, views)
     shuffled = [z.detach()[order].requires_grad_(i < 2) for i, z in enumerate(views)]
     for a, b in zip(gradients(loss, shuffled), (value, g1[order], g2[order]), strict=True):
         torch.testing.assert_close(a, b)
 
 
-@every_importance
-@pytest.mark.parametrize("anchors", ["both", "one"])
-def test_identical_embeddings_give_a_finite_loss_and_no_force(rule, anchors):
+@every_loss
+@both_anchors
+def test_identical_embeddings_give_a_finite_loss_and_no_force(kind, what, anchors):
     views = [torch.full((5, 3), 0.3, requires_grad=i < 2) for i in range(3)]
-    value, *forces = gradients(PairLoss(rule, anchors=anchors), views)
+    value, *forces = gradients(kind(what, anchors=anchors), views)
     assert math.isfinite(value.item())
     for g in forces:
         torch.testing.assert_close(g, torch.zeros_like(g), rtol=0, atol=1e-5)
 
 
+@every_loss
+def test_huge_and_far_embeddings_give_a_finite_loss(kind, what):
+    views = [(z.detach() * 1e10).requires_grad_(i < 2) for i, z in enumerate(make_views(dtype=torch.float32))]
+    if isinstance(getattr(what, "family", what), LiftedStructured):  # its loss is a square of distances, 1e40 here
+        views = [(z.detach() * 1e-4).requires_grad_(i < 2) for i, z in enumerate(views)]
+    for x in gradients(kind(what), views):
+        assert torch.isfinite(x).all()
+
+
+@every_loss
+def test_a_loss_trains_after_it_was_evaluated_in_inference_mode(kind, what):
+    views = make_views()
+    loss = kind(what)
+    extra = [views[2]] if loss.importance.weighs_clean else []
+    with torch.inference_mode():
+        evaluated = loss(*(z.detach() for z in views[:2]), *extra).item()
+    assert math.isclose(gradients(loss, views)[0].item(), evaluated, rel_tol=1e-9, abs_tol=1e-12)
+
+
 @every_family
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_family_keeps_shape_and_dtype(family, dtype):
-    value = family.value(*make_distances(dtype))
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_family_keeps_shape_and_dtype_and_sums_in_float32(family, dtype):
+    d2_pos, d2_neg = make_distances(dtype, count=3000)
+    value = family.value(d2_pos, d2_neg)
     assert value.shape == (6,)
     assert value.dtype == dtype
+    wide = family.value(d2_pos.double(), d2_neg.double())
+    torch.testing.assert_close(value.double(), wide, rtol=4 * torch.finfo(dtype).eps + 1e-6, atol=1e-3)
 
 
 @every_family

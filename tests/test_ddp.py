@@ -110,9 +110,17 @@ def fail(rank, ranks, folder):
     z = torch.randn(4, 3)
     poisoned = z.clone()
     poisoned[0, 0] = torch.inf
-    for mine in (z[: 4 - rank], z[:, : 3 - rank], z if rank else poisoned):
+    other = z.double() if rank else z
+    for first, second in (
+        (z[: 4 - rank], z[: 4 - rank]),
+        (z[:, : 3 - rank], z[:, : 3 - rank]),
+        (z, z) if rank else (poisoned, poisoned),
+        (z[:0], z[:0]) if rank else (z, z),
+        (z, z[:2]) if rank else (z, z),
+        (other, other),
+    ):
         try:
-            PairLoss(Entropy())(mine, mine)
+            PairLoss(Entropy())(first, second)
             messages.append("accepted")
         except ValueError as error:
             messages.append(str(error))
@@ -123,10 +131,13 @@ def fail(rank, ranks, folder):
 def test_every_rank_refuses_what_one_of_them_gets_wrong(tmp_path):
     mp.spawn(fail, (2, str(tmp_path)), nprocs=2)
     for rank in range(2):
-        batch, width, poison = (tmp_path / f"{rank}.txt").read_text().splitlines()
+        batch, width, poison, empty, shape, dtype = (tmp_path / f"{rank}.txt").read_text().splitlines()
         assert "local batch=[4, 3]" in batch
         assert "width of z1=[3, 2]" in width
         assert "z1: 1 of 8 embeddings are not finite" in poison
+        assert "z1=(0, 3)" in empty if rank else "rank 1 refused its views" in empty
+        assert "z2=(2, 3)" in shape if rank else "rank 1 refused its views" in shape
+        assert "dtype of z1=['torch.float32', 'torch.float64']" in dtype
 
 
 @pytest.mark.parametrize("anchors", ["both", "one"])

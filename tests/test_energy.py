@@ -22,6 +22,7 @@ from lightning_ssl.importance import (
     Inverse,
     Regularized,
     Square,
+    Streaming,
     Tsallis,
     Uniform,
 )
@@ -244,11 +245,23 @@ def test_half_precision_is_computed_in_float32(loss, dtype):
     torch.testing.assert_close(g1, wide[1].to(dtype))
 
 
-def test_autocast_does_not_reach_the_distances():
+@pytest.mark.parametrize(
+    "importance", [Entropy(tau=0.05), Entropy(tau=1e-3), Inverse(), lambda p, n, v: torch.exp(-4 * n)], ids=str
+)
+def test_autocast_does_not_reach_the_distances(importance):
     z1, z2, _ = make_views(n=50, d=16, dtype=torch.float32, normalize=True)
-    plain = value_and_gradients(FamilyLoss(InfoNCE(tau=0.05)), z1, z2)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        cast = value_and_gradients(FamilyLoss(InfoNCE(tau=0.05)), z1, z2)
+    plain = value_and_gradients(PairLoss(importance), z1, z2)
+    seen = []
+
+    class Products(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if "mm" in str(func):
+                seen.append(args[-1].dtype)
+            return func(*args, **(kwargs or {}))
+
+    with torch.autocast("cpu", dtype=torch.bfloat16), Products():
+        cast = value_and_gradients(PairLoss(importance), z1, z2)
+    assert set(seen) == {torch.float32}
     assert_same(cast, plain)
 
 
@@ -363,6 +376,13 @@ def test_embeddings_whose_norm_overflows_are_refused():
         (lambda z, c: PairLoss(Entropy(), beta=float("nan")), "beta=nan"),
         (lambda z, c: PairLoss(Entropy(), tile=0), "tile=0"),
         (lambda z, c: PairLoss("entropy"), "importance='entropy'"),
+        (lambda z, c: PairLoss(Entropy), "importance=<class"),
+        (lambda z, c: PairLoss(Entropy(), tile=2.5), "tile=2.5"),
+        (lambda z, c: PairLoss(Entropy(), tile=True), "tile=True"),
+        (lambda z, c: PairLoss(Entropy(), beta=None), "beta=None"),
+        (lambda z, c: Entropy(tau="0.5"), "tau='0.5'"),
+        (lambda z, c: PairLoss(Entropy())(z, None), "z2=None"),
+        (lambda z, c: PairLoss(Gaussian(), backprop_alpha=True), "backprop_alpha=True"),
         (lambda z, c: FamilyLoss(Entropy()), "family="),
     ],
 )
@@ -377,6 +397,44 @@ def test_the_clean_view_gets_no_gradient():
     clean.requires_grad_()
     PairLoss(Exact())(z1, z2, clean).backward()
     assert clean.grad is None
+    assert not PairLoss(Exact())(z1.detach(), z2.detach(), clean).requires_grad
+
+
+class Shifted(Streaming):
+    """Entropy with a constant added to its logits, which changes no weight."""
+
+    def log_kernel(self, d2_neg):
+        return d2_neg.mul_(-2).add_(200)
+
+
+def test_logits_that_overflow_are_taken_by_the_careful_way():
+    z1, z2, _ = make_views(dtype=torch.float32)
+    shifted, plain = (value_and_gradients(PairLoss(rule), z1, z2) for rule in (Shifted(), Entropy()))
+    assert_same(shifted, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_near_duplicates_far_apart_do_not_weigh_more_than_the_kernel_allows():
+    """d2 of nearly equal vectors of norm 3000 rounds below 0, where exp(−d2/τ) would exceed 1."""
+    generator = torch.Generator().manual_seed(0)
+    directions = F.normalize(torch.randn(4, 16, generator=generator), dim=1) * 3000
+    z1 = directions.repeat(8, 1) + 1e-3 * torch.randn(32, 16, generator=generator)
+    loss = PairLoss(Direct(p=2.0, normalize=False))
+    rough, exact = loss(z1, z1 + 1e-3).item(), loss(z1.double(), (z1 + 1e-3).double()).item()
+    assert abs(rough - exact) < 16  # each of 14 near neighbours counts at most 1, times a rounding of d2
+
+
+def test_a_function_that_works_in_place_spoils_nothing():
+    z1, z2, _ = make_views()
+    in_place = value_and_gradients(PairLoss(lambda p, n, v: n.mul_(-2).exp_()), z1, z2)
+    assert_same(in_place, value_and_gradients(PairLoss(lambda p, n, v: torch.exp(-2 * n)), z1, z2))
+
+
+def test_a_second_backward_needs_the_graph_kept():
+    z1, z2, _ = make_views()
+    value = PairLoss(Entropy())(z1, z2)
+    value.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        value.backward()
 
 
 @pytest.mark.parametrize("family", [LiftedStructured(), ModifiedTriplet(), Quadratic()], ids=str)
