@@ -1,0 +1,235 @@
+"""Claims about the latent tree, its networks and the laboratory built on them."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lightning_ssl.labs import hltm
+
+SEEDS = range(3)
+
+
+def slow_forward(W: list[Tensor], b: list[Tensor], leaves: Tensor) -> Tensor:
+    """One run, one latent at a time, as the paper draws it: leaves (n_0, N) → output (N, h)."""
+    values = [leaf[:, None] for leaf in leaves.float()]
+    for layer, (blocks, biases) in enumerate(zip(W, b, strict=True)):
+        parents = []
+        for mu in range(len(values) // 2):
+            children = [values[2 * mu], values[2 * mu + 1]]
+            if layer > 0:
+                children = [child.clamp_min(0) for child in children]
+            weight = torch.cat([blocks[2 * mu], blocks[2 * mu + 1]])
+            parents.append(torch.cat(children, 1) @ weight + biases[mu])
+        values = parents
+    return values[0]
+
+
+def slow_loss(name: str, f: Tensor, tau: float) -> Tensor:
+    y = f / (f.norm(dim=1, keepdim=True) + hltm.NORM_EPS)
+    anchor, positive, negative = y.chunk(3)
+    if name == "batch_nce":
+        p, n = F.mse_loss(anchor, positive), F.mse_loss(anchor, negative)
+        return -(-p / tau).exp() / ((-p / tau).exp() + (-n / tau).exp())
+    r_pos = (anchor - positive).square().sum(1) / 2
+    r_neg = (anchor - negative).square().sum(1) / 2
+    if name == "nce":
+        logits = torch.stack([-r_pos / tau, -r_neg / tau], 1)
+        return F.cross_entropy(logits, torch.zeros(len(logits), dtype=torch.long))
+    return (r_pos - r_neg).mean()
+
+
+@pytest.mark.parametrize("loss", hltm.LOSSES)
+@pytest.mark.parametrize("table", [0, 1, 2, 3])
+def test_gradient_equals_autograd_of_a_plain_network(loss: str, table: int) -> None:
+    depth, width, tau = 4, 3, 0.2
+    networks = hltm.Networks(depth, width, SEEDS, repeat=2, table=table)
+    leaves = hltm.Samples(hltm.polarities(depth, (0.7, 0.9), SEEDS), SEEDS, 2).draw(16, (2, 1))[0]
+    ours = networks.gradient(networks.rows(leaves), hltm.LOSSES[loss](tau, width))
+    for run in (0, 4):
+        W = [w[run].clone().requires_grad_() for w in networks.W]
+        b = [x[run].clone().requires_grad_() for x in networks.b]
+        slow_loss(loss, slow_forward(W, b, leaves[run]), tau).backward()
+        for gradient, parameter in zip(ours, W + b, strict=True):
+            assert parameter.grad is not None
+            torch.testing.assert_close(gradient[run], parameter.grad, rtol=1e-3, atol=1e-6)
+
+
+def test_tables_change_no_node() -> None:
+    leaves = hltm.Samples(hltm.polarities(5, (0.7,), SEEDS), SEEDS, 2).draw(40)[0]
+    wanted = {hltm.latent(name, 5) for name in ("root", "s1", "s01", "s101", "s0111")} | {(0, 7)}
+    slow = hltm.Networks(5, 4, SEEDS, table=0).nodes(leaves, wanted)
+    fast = hltm.Networks(5, 4, SEEDS, table=3).nodes(leaves, wanted)
+    for key in wanted:
+        torch.testing.assert_close(fast[key], slow[key], rtol=1e-4, atol=1e-6)
+
+
+def test_a_batch_of_seeds_equals_each_seed_alone() -> None:
+    settings = {"epochs": 2, "samples": 256, "batch": 64, "latents": ("root", "s0"), "operators": ("s0",)}
+    together = hltm.study(3, (2, 4), (0.7, 0.9), range(3, 6), **settings)
+    for k, seed in enumerate(range(3, 6)):
+        alone = hltm.study(3, (2, 4), (0.7, 0.9), range(seed, seed + 1), **settings)
+        for one, all_ in zip(alone, together, strict=True):
+            torch.testing.assert_close(one[:, :, :, 0], all_[:, :, :, k], rtol=1e-3, atol=1e-5)
+
+
+def test_polarities_lie_in_their_range_and_share_the_draw_of_their_seed() -> None:
+    rho = torch.cat(hltm.polarities(4, (0.5, 0.9), SEEDS), 1).unflatten(0, (2, 3))
+    assert rho.abs().amin((1, 2))[0] >= 0.5
+    assert rho.abs().amin((1, 2))[1] >= 0.9
+    assert rho.abs().max() <= 1
+    torch.testing.assert_close((rho[0].abs() - 0.5) / 0.5, (rho[1].abs() - 0.9) / 0.1, rtol=0, atol=1e-5)
+    assert (rho < 0).any()
+    assert not (torch.cat(hltm.polarities(4, (0.5,), SEEDS, signed=False), 1) < 0).any()
+
+
+def test_samples_follow_the_tree() -> None:
+    """E[z_μ z_ν] in ±1 is the product of ρ on the path between the two, for parent and child and for root and leaf."""
+    depth = 3
+    rho = hltm.polarities(depth, (0.6,), SEEDS)
+    z = [2.0 * layer - 1 for layer in hltm.Samples(rho, SEEDS, 2).draw(40_000)]
+    product = torch.ones(3, 1)
+    for layer in range(depth - 1, -1, -1):
+        product = product.repeat_interleave(2, 1) * rho[layer]
+        parent = z[layer + 1].repeat_interleave(2, 1)
+        torch.testing.assert_close((z[layer] * parent).mean(2), rho[layer], rtol=0, atol=0.02)
+        torch.testing.assert_close((z[layer] * z[depth]).mean(2), product, rtol=0, atol=0.02)
+
+
+def test_views_share_the_root_and_negatives_do_not() -> None:
+    z0 = hltm.Samples(hltm.polarities(2, (0.7,), SEEDS), SEEDS, 2).draw(2000, (2, 1))[2].view(3, 3, 2000)
+    assert torch.equal(z0[:, 0], z0[:, 1])
+    same = (z0[:, 0] == z0[:, 2]).float().mean()
+    assert 0.45 < same < 0.55
+
+
+def test_pattern_probabilities_sum_to_one_and_match_samples() -> None:
+    rho = hltm.polarities(3, (0.6,), SEEDS)
+    p = hltm.pattern_probabilities(rho, 2)  # (3, 2, 2, 16)
+    torch.testing.assert_close(p.sum(3), torch.ones(3, 2, 2, dtype=torch.float64))
+    z = hltm.Samples(rho, SEEDS, 2).draw(20_000)
+    index, latent = hltm.patterns(z[0], 2).long(), z[2]
+    for value in (0, 1):
+        hit = F.one_hot(index, 16) * (latent == bool(value))[..., None]
+        frequency = hit.sum(2) / hit.sum((2, 3))[..., None]
+        torch.testing.assert_close(frequency.double(), p[:, :, value], rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize("layer", [1, 2, 3, 4])
+def test_theorem6_activation_covariance_is_rank_one_with_rho_products(layer: int) -> None:
+    rho = hltm.polarities(5, (0.7, 0.9), SEEDS)
+    enumerated, closed = hltm.theorem6(rho, hltm.Networks(5, 4, SEEDS, repeat=2), layer)
+    torch.testing.assert_close(enumerated, closed, rtol=1e-4, atol=1e-9)
+    # The main text's o_μ = ρ²(1 − ρ²) is not what enumeration gives.
+    above = torch.ones(6, 1)
+    for down in range(4, layer - 1, -1):
+        above = above.repeat_interleave(2, 1) * rho[down]
+    if layer < 5:
+        wrong = closed * (1 - above.double() ** 2)[..., None, None]
+        assert (enumerated - wrong).abs().max() > 0.1 * closed.abs().max()
+
+
+@pytest.mark.parametrize(("rho", "c"), [(0.8, 4.0), (0.9, 5.0)])
+def test_theorem5_gives_lucky_nodes_as_often_as_promised(rho: float, c: float) -> None:
+    lucky = hltm.theorem5(rho, c, eta=0.05, children=20, seeds=range(100))
+    assert lucky.shape[1] == hltm.lucky_width(c, (1 - rho**2) / (1 + rho**2), 0.05)
+    assert lucky.any(1).double().mean() >= 0.95
+    assert lucky.double().mean() < 0.5  # luck, not the rule
+
+
+def test_theorem5_asks_for_more_nodes_when_it_promises_more() -> None:
+    widths = [hltm.lucky_width(c, 0.2, 0.05) for c in (4.0, 6.0, 9.0)]
+    assert widths == sorted(widths)
+    assert hltm.lucky_width(9.0, 0.2, 0.01) > widths[-1]
+
+
+def test_correlation_equals_corrcoef_and_is_zero_for_a_constant_node() -> None:
+    g = torch.Generator().manual_seed(0)
+    z = torch.rand(2, 500, generator=g) < 0.5
+    f = torch.randn(2, 500, 3, generator=g) + z[..., None] * torch.tensor([1.0, -2.0, 0.0])
+    f[:, :, 2] = 0.3
+    measure = hltm.Correlation()
+    measure.add(z[:, :200], f[:, :200])
+    measure.add(z[:, 200:], f[:, 200:])
+    value = measure.value()
+    for run in range(2):
+        for j in range(2):
+            expected = torch.corrcoef(torch.stack([z[run].float(), f[run, :, j]]))[0, 1].abs()
+            assert abs(value[run, j] - expected) < 1e-5
+    assert torch.equal(value[:, 2], torch.zeros(2))
+
+
+@pytest.mark.parametrize("name", ["root", "s0", "s10"])
+def test_operator_norm_equals_the_full_covariance_operator(name: str) -> None:
+    """Against the Kronecker product with autograd's Jacobian, sample by sample."""
+    depth, width, N, run = 3, 2, 30, 1
+    networks = hltm.Networks(depth, width, SEEDS)
+    z = hltm.Samples(hltm.polarities(depth, (0.7,), SEEDS), SEEDS, 2).draw(N)
+    measure = hltm.OperatorNorm(name, depth)
+    measure.add(networks, networks.nodes(z[0], measure.needs), z[depth][:, 0])
+
+    layer, position = hltm.latent(name, depth)
+    W, b = [w[run] for w in networks.W], [x[run] for x in networks.b]
+    K = []
+    for n in range(N):
+        leaves = z[0][run, :, n : n + 1]
+
+        def output(bias: Tensor, leaves: Tensor = leaves) -> Tensor:
+            shifted = list(b)
+            shifted[layer - 1] = torch.cat([b[layer - 1][:position], bias[None], b[layer - 1][position + 1 :]])
+            return slow_forward(W, shifted, leaves)[0]
+
+        J = torch.func.jacrev(output)(b[layer - 1][position])  # ∂f/∂f̃_μ, since the bias enters f̃_μ directly
+        nodes = networks.nodes(z[0][:, :, n : n + 1], set(measure.children))
+        f_ch = torch.cat([nodes[child][run, 0].relu() for child in measure.children])
+        K.append(torch.kron(f_ch[:, None], J.T.contiguous()))
+    connections, label = torch.stack(K), z[depth][run, 0]
+    overall, OP = connections.mean(0), torch.zeros(len(K[0]), len(K[0]))
+    for value in (False, True):
+        difference = connections[label == value].mean(0) - overall
+        OP += (label == value).float().mean() * difference @ difference.T
+    torch.testing.assert_close(measure.value()[run], OP.norm(), rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize(("name", "where"), [("root", (5, 0)), ("s0", (4, 0)), ("s101", (2, 5)), ("s0111", (1, 7))])
+def test_latents_are_named_as_in_the_paper(name: str, where: tuple[int, int]) -> None:
+    assert hltm.latent(name, 5) == where
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [
+        ("latents", ("s2",)),
+        ("latents", ("s01010",)),
+        ("tau", 0.0),
+        ("delta_lower", (1.5,)),
+        ("widths", ()),
+        ("seeds", 0),
+    ],
+)
+def test_a_wrong_knob_is_named(knob: str, value: object) -> None:
+    with pytest.raises(ValueError, match=knob):
+        hltm.run(quick=True, **{knob: value})  # type: ignore[arg-type]
+
+
+def test_quick_run_shows_growth_and_draws() -> None:
+    result = hltm.run(quick=True, seeds=2, samples=12_800)
+    corr = result.arrays["correlation"]  # (epochs+1, widths, δ, seeds, latents)
+    assert corr.shape == (3, 2, 1, 2, 5)
+    assert corr[-1, 1, 0, :, 0].mean() > corr[0, 1, 0, :, 0].mean()
+    assert "Table 6" in result.table()
+    assert len(result.figure().axes) == 10
+
+
+@pytest.mark.parametrize("depth", [1, 2, 6])
+def test_a_tree_of_any_depth_is_measured_where_it_has_latents(depth: int) -> None:
+    result = hltm.run(depth=depth, seeds=2, samples=256, epochs=1, delta_lower=(0.8,), other_depths=(1, 3))
+    assert result.arrays["correlation"].shape == (2, 2, 1, 2, len(result.settings["latents"]))
+    assert result.arrays["operator_norm_depth_3"].shape[:4] == (2, 1, 1, 2)
+    assert "none of these settings is in Table 6" in result.notes
+    result.figure()
+
+
+def test_claims_are_made_only_for_the_papers_own_settings() -> None:
+    result = hltm.run(quick=True, seeds=2, samples=1280, epochs=1, delta_lower=(0.65,), operators=())
+    assert not any(claim.paper_std is not None for claim in result.claims)

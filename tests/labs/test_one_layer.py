@@ -1,0 +1,187 @@
+"""The one-layer lab: A(w) against sums over pairs and autograd, closed forms, thresholds, power iteration."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from lightning_ssl.labs import one_layer
+
+
+def pair_sum(g: Tensor, prob: Tensor, alpha: Tensor) -> Tensor:
+    """C_α[g] as the definition has it, a double loop; g (n, d)."""
+    total = torch.zeros(g.shape[1], g.shape[1], dtype=g.dtype)
+    for i in range(len(g)):
+        for j in range(len(g)):
+            gap = g[i] - g[j]
+            total += prob[i] * prob[j] * alpha[i, j] * torch.outer(gap, gap) / 2
+    return total
+
+
+def random_problem(seeds: int = 2, filters: int = 3, n: int = 7, d: int = 4) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(seeds, n, d, generator=generator, dtype=torch.float64)
+    prob = torch.rand(n, generator=generator, dtype=torch.float64)
+    return one_layer.filters(seeds, filters, d), x, prob / prob.sum()
+
+
+@pytest.mark.parametrize("tau", [None, 0.5])
+def test_gated_covariance_is_the_sum_over_pairs(tau: float | None) -> None:
+    w, x, prob = random_problem()
+    found = one_layer.gated_covariance(w, x, prob, one_layer.alpha_of(w, x, tau))
+    for s in range(2):
+        for i in range(3):
+            a = x[s] @ w[s, i]
+            gated = x[s] * (a > 0)[:, None]
+            h = a.relu()
+            alpha = torch.ones(7, 7) if tau is None else torch.exp(-((h[:, None] - h) ** 2) / (2 * tau))
+            torch.testing.assert_close(found[s, i], pair_sum(gated, prob, alpha))
+
+
+@pytest.mark.parametrize("tau", [None, 0.5])
+def test_lemma_3_the_gradient_of_half_the_energy_is_A_times_w(tau: float | None) -> None:
+    w, x, prob = random_problem()
+    alpha = one_layer.alpha_of(w, x, tau)
+    found = one_layer.ascent_direction(w, x, prob, alpha)
+    A = one_layer.gated_covariance(w, x, prob, alpha)
+    torch.testing.assert_close(found, (A @ w[..., None])[..., 0])
+    w.requires_grad_()
+    h = (w @ x.mT).relu()[..., None]  # (S, I, n, 1)
+    (grad,) = torch.autograd.grad(one_layer.covariance(h, prob, alpha).sum() / 2, w)
+    torch.testing.assert_close(found, grad)
+
+
+def test_linear_direction_is_the_covariance_times_w() -> None:
+    w, x, prob = random_problem()
+    C = one_layer.covariance(x, prob)  # (S, d, d)
+    torch.testing.assert_close(one_layer.ascent_direction(w, x, prob, linear=True), w @ C)
+
+
+def test_eqn_34_categorical_model() -> None:
+    U = one_layer.patterns(3, 5, 8)
+    A = one_layer.gated_covariance(U, *one_layer.categorical(U))
+    expected = 0.2 * 0.8 * U[..., :, None] * U[..., None, :]
+    torch.testing.assert_close(A, expected, atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("q", [0.1, 0.3, 0.45])
+def test_eqn_35_summation_model(q: float) -> None:
+    U = one_layer.patterns(2, 4, 4)
+    A = one_layer.gated_covariance(U, *one_layer.summation(U, q))
+    outer = U[..., :, None] * U[..., None, :]
+    torch.testing.assert_close(A, (1 - q) ** 2 * outer + q * (torch.eye(4).double() - outer), atol=1e-12, rtol=0)
+
+
+def test_summation_model_is_standardized() -> None:
+    U = one_layer.patterns(1, 4, 4)
+    x, prob = one_layer.summation(U, 0.2)
+    assert float(prob.sum()) == pytest.approx(1.0)
+    torch.testing.assert_close(prob @ x[0], torch.zeros(4, dtype=torch.float64), atol=1e-12, rtol=0)
+    torch.testing.assert_close(one_layer.covariance(x[0], prob), torch.eye(4, dtype=torch.float64), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("tau", [0.5, 3.0])
+def test_gaussian_alpha_closed_form_of_the_summation_model(tau: float) -> None:
+    q, U = 0.25, one_layer.patterns(1, 3, 3)
+    x, prob = one_layer.summation(U, q)
+    A = one_layer.gated_covariance(U, x, prob, one_layer.alpha_of(U, x, tau))
+    outer = U[..., :, None] * U[..., None, :]
+    kappa = math.exp(-(1 - q) / (2 * tau * q))
+    across = q**2 + kappa * q * (1 - q)
+    torch.testing.assert_close(A, kappa * (1 - q) ** 2 * outer + across * (torch.eye(3).double() - outer))
+
+
+def test_the_threshold_of_q_separates_stable_from_unstable() -> None:
+    U = one_layer.patterns(2, 3, 3)
+    assert pytest.approx(0.381966, abs=1e-6) == one_layer.THRESHOLD
+    for q, comes_back in [(one_layer.THRESHOLD - 0.004, True), (one_layer.THRESHOLD + 0.004, False)]:
+        assert (one_layer.stable(U, *one_layer.summation(U, q)) == comes_back).all()
+
+
+def test_gaussian_alpha_is_stricter_when_held_and_laxer_when_it_follows_the_filter() -> None:
+    held, following = one_layer.gaussian_threshold(2.0, hold=True), one_layer.gaussian_threshold(2.0, hold=False)
+    assert held < one_layer.THRESHOLD < following
+    U = one_layer.patterns(1, 3, 3)
+    for limit, hold in [(held, True), (following, False)]:
+        for q, comes_back in [(limit - 0.004, True), (limit + 0.004, False)]:
+            x, prob = one_layer.summation(U, q)
+            assert (one_layer.stable(U, x, prob, 2.0, hold) == comes_back).all()
+
+
+def test_lemma_1_features_are_nonnegative_and_sum_to_alpha() -> None:
+    h = torch.rand(20, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
+    phi = one_layer.gaussian_features(h, 0.5, 80)
+    assert (phi >= 0).all()
+    torch.testing.assert_close(phi.T @ phi, one_layer.gaussian_alpha(h, 0.5), atol=1e-10, rtol=0)
+
+
+def test_lemma_2_without_augmentation_is_exact_on_support_points() -> None:
+    _, x, prob = random_problem()
+    h = x[0, :, 0].relu()
+    by_pairs = one_layer.covariance(x[0], prob, one_layer.gaussian_alpha(h, 0.7))
+    by_features = one_layer.kernel_covariance(x[0], prob, one_layer.gaussian_features(h, 0.7, 80))
+    torch.testing.assert_close(by_pairs, by_features)
+    assert torch.linalg.eigvalsh(by_pairs)[0] > -1e-12
+
+
+def test_lemma_2_error_falls_with_the_batch() -> None:
+    error = one_layer.batch_covariance_error(16, (32, 512), 0.5).mean(1)
+    assert error[1] < error[0] / 2
+
+
+def test_theorem_2_and_corollary_2_in_the_plane() -> None:
+    rough = one_layer.roughness_in_the_plane((0.5, 0.1), cells=100)
+    assert (rough["rho"] <= rough["bound"]).all()
+    torch.testing.assert_close(rough["r"][1:] / rough["r"][0], rough["z0"][1:])
+    torch.testing.assert_close(rough["rho"][1:] / rough["rho"][0], rough["exact"][1:], atol=0.03, rtol=0)
+
+
+def test_power_iteration_finds_an_eigenvector_near_each_skewed_pattern() -> None:
+    U = one_layer.patterns(2, 4, 6, skew=0.05)
+    x, prob = one_layer.summation(U, 0.2)
+    w, moved = one_layer.power_iteration(U, x, prob, 100)
+    assert moved[-1].max() < 1e-8
+    assert (w * U).sum(2).min() > 0.99
+    A = one_layer.gated_covariance(w, x, prob)
+    top = torch.linalg.eigh(A).eigenvectors[..., -1]
+    torch.testing.assert_close((top * w).sum(2).abs(), torch.ones(2, 4, dtype=torch.float64), atol=1e-6, rtol=0)
+
+
+def test_a_linear_layer_has_one_optimum_and_a_nonlinear_one_several() -> None:
+    x = one_layer.noisy_samples(2, 5, 40, 0.3)
+    prob = x.new_full((40,), 1 / 40)
+    w = one_layer.filters(2, 20, 5)
+    linear, _ = one_layer.distinct(one_layer.ascend(w, x, prob, 3000, linear=True), signed=False)
+    relu, sizes = one_layer.distinct(one_layer.ascend(w, x, prob, 150))
+    assert linear.tolist() == [1, 1]
+    assert relu.min() > 1
+    assert sizes.sum(1).tolist() == [20, 20]
+
+
+def test_distinct_counts_groups_and_their_sizes() -> None:
+    w = torch.eye(3, dtype=torch.float64)[[0, 1, 0, 2, 0]][None]
+    count, sizes = one_layer.distinct(w)
+    assert count.tolist() == [3]
+    assert sizes.tolist() == [[3, 1, 1, 0, 0]]
+    assert one_layer.distinct(torch.stack([w[0, 0], -w[0, 0]])[None], signed=False)[0].tolist() == [1]
+
+
+def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
+    batch = one_layer.noisy_samples(3, 4, 20, 0.3), one_layer.filters(3, 6, 4)
+    alone = one_layer.noisy_samples(1, 4, 20, 0.3, first_seed=2), one_layer.filters(1, 6, 4, first_seed=2)
+    prob = batch[0].new_full((20,), 1 / 20)
+    together, single = (one_layer.ascend(w, x, prob, 40, tau=0.5) for x, w in (batch, alone))
+    torch.testing.assert_close(together[2:], single)
+
+
+def test_quick_run_agrees_with_every_claim(tmp_path) -> None:
+    result = one_layer.run(quick=True)
+    assert all(claim.agrees for claim in result.claims), result.table()
+    assert (result.save(tmp_path) / "figure.png").exists()
+
+
+@pytest.mark.parametrize(("knob", "value"), [("q", 0.7), ("patterns_count", 40), ("taus", (0.0,)), ("dimension", 2)])
+def test_a_wrong_knob_is_named(knob: str, value: object) -> None:
+    with pytest.raises(ValueError, match=knob):
+        one_layer.run(**{knob: value})
