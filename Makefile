@@ -34,8 +34,9 @@ lint: $(VENV)/installed  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/installed-bench  ## measure the loss kernel against its bars
+bench: $(VENV)/installed-bench  ## measure the loss kernel and the augmentation against their bars
 	$(BIN)/lightning-ssl bench loss
+	$(BIN)/lightning-ssl bench augment
 
 clean:  ## remove the environment and every cache
 	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -17,6 +17,13 @@ import lightning_ssl
 BENCHMARKS = Path(lightning_ssl.__file__).parent.parent / "benchmarks"
 
 
+def data(argv: list[str]) -> int:
+    """fetch published data sets, list what there is: `lightning-ssl data fetch cifar10`, `lightning-ssl data list`"""
+    from lightning_ssl.data import command
+
+    return command.main(argv)
+
+
 def lab(argv: list[str]) -> int:
     """the papers' theory as fast experiments: `lightning-ssl lab list`, `lightning-ssl lab hltm --quick`"""
     from lightning_ssl.labs import lab
@@ -45,7 +52,7 @@ def bench(argv: list[str]) -> int:
     return code
 
 
-COMMANDS: dict[str, Callable[[list[str]], int]] = {"lab": lab, "bench": bench}
+COMMANDS: dict[str, Callable[[list[str]], int]] = {"data": data, "lab": lab, "bench": bench}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

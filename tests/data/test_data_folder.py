@@ -1,0 +1,144 @@
+"""An image folder gives the batches that its files hold, decoded here or by workers."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from lightning_ssl import data
+from lightning_ssl.data.folder import decode
+from lightning_ssl.data.module import DataModule
+
+
+def save(file, colour, size=(40, 30), mode="RGB"):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size, colour).convert(mode).save(file)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Three classes by colour; odd modes, sizes, suffixes and depths among them."""
+    for split, count in (("train", 5), ("val", 3)):
+        for red, name in ((10, "cat"), (120, "ant"), (240, "bee")):
+            for i in range(count):
+                save(tmp_path / split / name / f"{i}.png", (red, 20 * i, 0), (40 + i, 30 + 3 * i))
+    save(tmp_path / "train" / "ant" / "deep" / "er" / "grey.JPEG", (90, 90, 90), (20, 64), "L")
+    save(tmp_path / "train" / "bee" / "palette.png", (240, 0, 0), (64, 64), "P")
+    save(tmp_path / "train" / "cat" / "cmyk.jpg", (10, 0, 0), (33, 31), "CMYK")
+    (tmp_path / "train" / "cat" / "notes.txt").write_text("not an image")
+    (tmp_path / "train" / "cat" / "._0.png").write_text("what another system leaves behind")
+    return tmp_path
+
+
+def test_files_classes_and_labels_are_those_of_the_layout(root):
+    train = data.load("folder", root, "train", store_size=16)
+    assert train.classes == ("ant", "bee", "cat")
+    assert train.images.shape == (18, 3, 16, 16)
+    assert train.labels.tolist() == [0] * 6 + [1] * 6 + [2] * 6
+    assert len(data.load("folder", root, "test", store_size=16)) == 9
+    plain = train.images[train.labels == 1][:5]  # bees 0 … 4, by name
+    assert plain[:, 0].unique().tolist() == [240]
+    assert plain[:, 1, 0, 0].tolist() == [0, 20, 40, 60, 80]
+
+
+def test_the_shorter_side_is_resized_and_the_centre_kept(tmp_path):
+    pixels = np.zeros((20, 60, 3), dtype=np.uint8)
+    pixels[:, 20:40] = 255  # a white middle third
+    Image.fromarray(pixels).save(tmp_path / "wide.png")
+    Image.fromarray(pixels.transpose(1, 0, 2)).save(tmp_path / "tall.png")
+    for name in ("wide.png", "tall.png"):
+        found = decode(str(tmp_path / name), 10)
+        assert found.shape == (3, 10, 10)
+        assert found[:, 3:7, 3:7].min() >= 250
+        assert found.float().mean() > 240
+
+
+def test_shrinking_is_antialiased(tmp_path):
+    checks = (np.indices((256, 256)).sum(0) % 2 * 255).astype(np.uint8)
+    Image.fromarray(np.stack([checks] * 3, 2)).save(tmp_path / "checks.png")
+    found = decode(str(tmp_path / "checks.png"), 32).float()
+    assert (found - 127.5).abs().max() < 3
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_are_the_same_decoded_here_or_by_workers(root, workers):
+    module = DataModule("folder", str(root), batch_size=5, workers=workers, options={"store_size": 16})
+    module.setup("fit")
+    whole = data.load("folder", root, "train", store_size=16)
+    loader = module.train_dataloader()
+    batches = list(loader)
+    assert len(batches) == len(loader) == 3
+    for images, labels, ids in batches:
+        assert images.dtype == torch.uint8
+        assert torch.equal(images, whole.images[ids])
+        assert torch.equal(labels, whole.labels[ids])
+    assert (module.image_size, module.num_classes) == (16, 3)
+
+
+def test_workers_do_not_count_batches_that_were_only_prefetched(root):
+    module = DataModule("folder", str(root), batch_size=3, workers=2, options={"store_size": 16})
+    loader = module.train_dataloader()
+    batches = iter(loader)
+    next(batches)
+    assert loader.state_dict() == {"epoch": 0, "batch": 1}
+    rest = [ids.tolist() for _, _, ids in batches]
+    loader.load_state_dict({"epoch": 0, "batch": 1})
+    assert [ids.tolist() for _, _, ids in loader] == rest
+
+
+def test_a_train_folder_without_classes_is_one_without_labels(tmp_path):
+    for i in range(4):
+        save(tmp_path / "train" / f"{i}.png", (i, i, i))
+    module = DataModule("folder", str(tmp_path), batch_size=2, workers=0, validate=False, options={"store_size": 8})
+    module.setup("fit")
+    assert [labels.tolist() for _, labels, _ in module.train_dataloader()] == [[-1, -1], [-1, -1]]
+    assert module.val_dataloader() == []
+    assert module.num_classes == 0
+
+
+def test_an_unreadable_image_is_named(root):
+    (root / "train" / "ant" / "0.png").write_bytes(b"half a file")
+    with pytest.raises(ValueError, match=r"ant.0\.png is not a readable image"):
+        data.rows("folder", root, "train", store_size=8).batch(torch.arange(3))
+
+
+def test_a_worker_refuses_in_one_line(root):
+    (root / "train" / "ant" / "0.png").write_bytes(b"half a file")
+    module = DataModule("folder", str(root), batch_size=18, workers=1, options={"store_size": 8})
+    with pytest.raises(ValueError, match=r"ant.0\.png is not a readable image") as refusal:
+        list(module.train_dataloader())
+    assert len(str(refusal.value).splitlines()) == 1
+
+
+def test_workers_leave_the_global_generator_alone(root):
+    state = torch.get_rng_state()
+    module = DataModule("folder", str(root), batch_size=5, workers=1, options={"store_size": 8})
+    list(module.train_dataloader())
+    data.load("folder", root, "train", store_size=8)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_an_image_cut_short_is_named(root):
+    file = root / "train" / "ant" / "0.png"
+    file.write_bytes(file.read_bytes()[:-30])
+    with pytest.raises(ValueError, match=r"ant.0\.png is not a readable image"):
+        data.rows("folder", root, "train", store_size=8).batch(torch.arange(3))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda root: None, r"root must be a folder that holds train/CLASS"),
+        (lambda root: (root / "train" / "a").mkdir(parents=True), "a folder with images in train"),
+    ],
+)
+def test_a_folder_without_images_is_refused(tmp_path, make, message):
+    make(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        data.load("folder", tmp_path, "train")
+
+
+def test_a_class_that_only_one_split_has_is_refused(root):
+    save(root / "val" / "dog" / "0.png", (0, 0, 0))
+    with pytest.raises(ValueError, match=r"val and train must have the same classes, not \['dog'\]"):
+        data.load("folder", root, "test")

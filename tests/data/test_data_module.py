@@ -1,0 +1,285 @@
+"""Batches: the same steps on any number of ranks, a new order every epoch, and the same ones after a resume."""
+
+from types import SimpleNamespace
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pytorch_lightning.callbacks import ModelCheckpoint
+
+from lightning_ssl import data
+from lightning_ssl.data.module import DataModule, InOrder, Loader, Shuffled
+
+SMALL = {"train_images": 50, "test_images": 23}
+
+
+def small(**arguments):
+    return DataModule("shapes", **{"batch_size": 12, "options": SMALL, **arguments})
+
+
+def as_rank(module, rank, ranks):
+    """The module as it is on one rank of several."""
+    module.trainer = SimpleNamespace(global_rank=rank, world_size=ranks, num_devices=ranks, current_epoch=0)
+    return module
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Order
+
+
+@given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 40), st.integers(0, 3), st.integers(0, 2**40), st.data())
+def test_ranks_together_take_the_steps_of_one_process(ranks, share, extra, epoch, seed, draw):
+    batch_size = ranks * share
+    length = batch_size + extra
+    whole = Shuffled(length, batch_size, seed=seed)
+    parts = [Shuffled(length, batch_size, rank, ranks, seed) for rank in range(ranks)]
+    start = draw.draw(st.integers(0, len(whole)))
+    for order in (whole, *parts):
+        order.seek(epoch, start)
+    steps = list(whole)
+    shards = [list(part) for part in parts]
+    assert len(steps) == length // batch_size - start
+    assert all(len(shard) == len(steps) for shard in shards)
+    for step, *pieces in zip(steps, *shards, strict=True):
+        assert torch.equal(step, torch.cat(pieces))
+        assert all(len(piece) == share for piece in pieces)
+
+
+def test_shards_are_disjoint_equal_and_cover_every_complete_batch():
+    shards = [torch.cat(list(Shuffled(103, 12, rank, 4))) for rank in range(4)]
+    assert {len(shard) for shard in shards} == {24}
+    assert len(torch.cat(shards).unique()) == 96  # 103 less the incomplete batch
+
+
+def test_every_epoch_is_reshuffled_and_nothing_but_seed_and_epoch_decides():
+    order = Shuffled(64, 8, seed=5)
+    epochs = []
+    for epoch in range(3):
+        order.set_epoch(epoch)
+        epochs.append(torch.cat(list(order)))
+    assert not torch.equal(epochs[0], epochs[1])
+    assert not torch.equal(epochs[1], epochs[2])
+    torch.rand(7)  # the global generator has no part in it
+    again = Shuffled(64, 8, seed=5)
+    again.set_epoch(2)
+    assert torch.equal(torch.cat(list(again)), epochs[2])
+
+
+def test_neighbouring_seeds_do_not_share_epochs():
+    one, two = Shuffled(64, 8, seed=0), Shuffled(64, 8, seed=1)
+    one.set_epoch(1)
+    assert not torch.equal(one.order(), two.order())
+
+
+def test_without_reshuffling_the_first_order_repeats():
+    order = Shuffled(64, 8, reshuffle=False)
+    first = order.order()
+    order.set_epoch(3)
+    assert torch.equal(order.order(), first)
+
+
+def test_a_place_to_begin_at_holds_for_one_pass_of_its_epoch():
+    order = Shuffled(40, 8)
+    order.seek(2, 3)
+    order.set_epoch(2)  # as Lightning does after the state was loaded
+    whole = order.order()
+    assert torch.equal(torch.stack(list(order)), whole[3:])
+    assert torch.equal(torch.stack(list(order)), whole)
+    order.seek(2, 5)
+    order.set_epoch(3)
+    assert len(list(order)) == len(order) == 5
+
+
+@given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 6))
+def test_evaluation_sees_every_image_once_in_equally_many_batches(length, batch_size, ranks):
+    if length < ranks:
+        with pytest.raises(ValueError, match=f"ranks={ranks}"):
+            InOrder(length, batch_size, 0, ranks)
+        return
+    parts = [list(InOrder(length, batch_size, rank, ranks)) for rank in range(ranks)]
+    assert torch.equal(torch.cat([ids for part in parts for ids in part]), torch.arange(length))
+    assert len({len(part) for part in parts}) == 1
+    assert all(len(ids) > 0 for part in parts for ids in part)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((10, 12), "batch_size=12: batch_size must be between 1 and the number of images, 10"),
+        ((100, 10, 0, 4), "batch_size=10: batch_size must be a multiple of the number of ranks, 4"),
+    ],
+)
+def test_batches_that_cannot_be_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        Shuffled(*arguments)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# DataModule
+
+
+def test_a_batch_is_images_labels_and_ids():
+    module = small()
+    images, labels, ids = next(iter(module.train_dataloader()))
+    train = data.load("shapes", split="train", **SMALL)
+    assert images.shape == (12, 3, 32, 32)
+    assert torch.equal(images, train.images[ids])
+    assert torch.equal(labels, train.labels[ids])
+    assert len(module.train_dataloader()) == 4
+
+
+def test_ranks_of_the_module_share_the_global_batch():
+    whole = list(small().train_dataloader())
+    parts = [list(as_rank(small(), rank, 3).train_dataloader()) for rank in range(3)]
+    for step, *pieces in zip(whole, *parts, strict=True):
+        for i in range(3):
+            assert torch.equal(step[i], torch.cat([piece[i] for piece in pieces]))
+    assert as_rank(small(), 0, 3).local_batch_size == 4
+
+
+def test_the_module_refuses_ranks_that_do_not_divide_the_batch():
+    with pytest.raises(ValueError, match="multiple of the number of ranks, 5"):
+        as_rank(small(), 0, 5).setup("fit")
+
+
+def test_the_module_refuses_a_batch_larger_than_the_data():
+    with pytest.raises(ValueError, match="batch_size=64: batch_size must be between 1 and the number of images, 50"):
+        small(batch_size=64).setup("fit")
+
+
+def test_facts_are_known_before_anything_is_read():
+    module = DataModule("stl10", root="nowhere")
+    assert (module.image_size, module.num_classes) == (96, 10)
+    assert module.mean == pytest.approx((0.4467, 0.4398, 0.4066))
+    assert module.std == pytest.approx((0.2603, 0.2566, 0.2713))
+    assert small(options={"size": 40, **SMALL}).image_size == 40
+
+
+def test_missing_data_without_download_is_one_line(tmp_path):
+    module = DataModule("cifar10", root=str(tmp_path), download=False)
+    module.prepare_data()
+    with pytest.raises(ValueError, match=r"cifar10 is not in .* Three ways out"):
+        module.setup("fit")
+
+
+def test_validation_and_reference_see_every_image_once():
+    for split, count in (("val", 23), ("test", 23), ("reference", 50)):
+        shards = [getattr(as_rank(small(), rank, 2), f"{split}_dataloader")() for rank in range(2)]
+        ids = torch.cat([ids for shard in shards for _, _, ids in shard])
+        assert torch.equal(ids.sort().values, torch.arange(count))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"split": "test"}, "split='test': split must be 'pretrain' or 'train'"),
+        ({"seed": -1}, "seed=-1"),
+        ({"workers": -1}, "workers=-1"),
+        ({"options": {"imges": 3}}, "imges=3: shapes takes"),
+    ],
+)
+def test_nonsense_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        small(**arguments)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# In Lightning
+
+
+class Diary(pl.LightningModule):
+    """Learns nothing much, and remembers which images it saw."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+        self.seen = []
+
+    def training_step(self, batch, _):
+        images, _, ids = batch
+        self.seen.append(ids.tolist())
+        return self.layer(images.float().mean((1, 2, 3))[:, None]).square().mean()
+
+    def validation_step(self, batch, _):
+        pass
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 1e-6)
+
+
+def fit(folder, resume=None):
+    """Eleven steps of four an epoch, each with its checkpoint."""
+    model = Diary()
+    trainer = pl.Trainer(
+        max_steps=11,
+        accelerator="cpu",
+        logger=False,
+        callbacks=ModelCheckpoint(folder, "{step}", every_n_train_steps=1, save_top_k=-1),
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=folder,
+    )
+    trainer.fit(model, datamodule=small(), ckpt_path=resume)
+    return model.seen
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_trainer_sees_every_epoch_in_its_own_order(tmp_path):
+    seen = fit(tmp_path)
+    order = Shuffled(50, 12)
+    for epoch in range(2):
+        order.set_epoch(epoch)
+        assert seen[4 * epoch : 4 * epoch + 4] == order.order().tolist()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.skipif(pl.__version__ < "2", reason="Lightning 1.9 keeps no loader's state in a checkpoint")
+def test_a_run_resumed_after_any_step_sees_the_batches_of_one_never_stopped(tmp_path):
+    whole = fit(tmp_path / "whole")
+    assert len(whole) == 11
+    for stopped in (2, 4, 7):
+        assert fit(tmp_path / str(stopped), resume=tmp_path / "whole" / f"step={stopped}.ckpt") == whole[stopped:]
+
+
+def test_the_state_counts_batches_handed_out():
+    loader = small().train_dataloader()
+    batches = iter(loader)
+    next(batches), next(batches)
+    state = loader.state_dict()
+    rest = [ids.tolist() for _, _, ids in batches]
+    resumed = small().train_dataloader()
+    resumed.load_state_dict(state)
+    assert [ids.tolist() for _, _, ids in resumed] == rest
+    assert resumed.state_dict() == {"epoch": 0, "batch": 4}
+
+
+def test_the_state_between_two_epochs_is_the_start_of_the_second():
+    loader = small().train_dataloader()
+    list(loader)
+    assert loader.state_dict() == {"epoch": 0, "batch": 4}
+    loader.sampler.set_epoch(1)
+    assert loader.state_dict() == {"epoch": 1, "batch": 0}
+
+
+def test_a_state_saved_before_the_next_batch_is_the_one_loaded():
+    loader = small().train_dataloader()
+    loader.load_state_dict({"epoch": 3, "batch": 2})
+    assert loader.state_dict() == {"epoch": 3, "batch": 2}
+
+
+def test_an_epoch_set_after_the_iterator_was_made_still_counts():
+    """Lightning makes the first iterator, and only then sets the epoch."""
+    loader = small().train_dataloader()
+    batches = iter(loader)
+    loader.sampler.set_epoch(1)
+    expected = Shuffled(50, 12)
+    expected.set_epoch(1)
+    assert torch.equal(next(batches)[2], expected.order()[0])
+
+
+def test_sets_in_memory_start_no_workers():
+    rows = data.load("shapes", split="train", **SMALL)
+    assert Loader(rows, InOrder(50, 12), workers=4).workers == 0

