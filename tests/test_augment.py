@@ -1,0 +1,454 @@
+"""Views are torchvision's on the same parameters, and the parameters are drawn as torchvision draws them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from scipy import stats
+from torch import Tensor
+from torchvision import transforms
+from torchvision.transforms.v2 import functional as TF
+
+from lightning_ssl import augment
+from lightning_ssl.augment import PRESETS, TRIES, Parameters, TwoViews, View, apply, crop, gaussian, sample
+
+STILL = View((1.0, 1.0), (1.0, 1.0), flip=0.0, jitter=0.0, gray=0.0)  # does nothing to a square image
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def photographs(count: int, height: int, width: int, low: int = 0, high: int = 255, seed: int = 0) -> Tensor:
+    """Smooth coloured noise with edges, every image filling the range [low, high]: uint8 (count, 3, height, width)."""
+    coarse = torch.rand(count, 3, 6, 6, generator=seeded(seed))
+    x = torch.nn.functional.interpolate(coarse, (height, width), mode="bicubic")
+    x[:, :, height // 3 : height // 2, width // 4 :] = torch.rand(count, 3, 1, 1, generator=seeded(seed + 1))
+    x += 0.1 * torch.rand(x.shape, generator=seeded(seed + 2))
+    floor, ceiling = x.amin((1, 2, 3), keepdim=True), x.amax((1, 2, 3), keepdim=True)
+    return (low + (high - low) * (x - floor) / (ceiling - floor)).round().to(torch.uint8)
+
+
+def draw(view: View, images: Tensor, seed: int = 0) -> Parameters:
+    """Parameters of one view, (1, B)."""
+    return sample([view], len(images), images.shape[2], images.shape[3], seeded(seed))
+
+
+def torchvision_view(image: Tensor, p: Parameters, i: int, size: int) -> Tensor:
+    """What torchvision makes of one image (uint8, or float in [0, 1]) with the same parameters, without hue."""
+    top, left, height, width = (int(field[0, i]) for field in p[:4])
+    x = TF.resized_crop(image, top, left, height, width, [size, size], antialias=True)
+    if p.flip[0, i]:
+        x = TF.horizontal_flip(x)
+    x = TF.adjust_brightness(x, float(p.brightness[0, i]))
+    x = TF.adjust_contrast(x, float(p.contrast[0, i]))
+    x = TF.adjust_saturation(x, float(p.saturation[0, i]))
+    if p.sigma[0, i] > 0:
+        kernel = 2 * max(size // 20, 1) + 1
+        x = TF.gaussian_blur(x, [kernel, kernel], [float(p.sigma[0, i])])
+    return TF.solarize(x, 128 if x.dtype == torch.uint8 else 0.5) if p.solarize[0, i] else x
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The same parameters give torchvision's image
+
+SIZES = [((32, 32), 32), ((96, 96), 96), ((40, 56), 24), ((61, 33), 48), ((8, 8), 32)]
+
+
+@pytest.mark.parametrize(("shape", "size"), SIZES)
+def test_crop_resize_and_flip_are_torchvisions(shape: tuple[int, int], size: int) -> None:
+    images = photographs(48, *shape)
+    p = draw(View(jitter=0.0, gray=0.0), images)
+    assert 0 < p.flip.sum() < 48
+    ours = apply(images, p, size)[0]
+    for i, image in enumerate(images):
+        exact = torchvision_view(image.float() / 255, p, i, size)
+        rounded = torchvision_view(image, p, i, size).float() / 255
+        assert (ours[i] - exact).abs().max() < 2e-5
+        assert (ours[i] - rounded).abs().mean() < 1 / 255
+
+
+def test_a_crop_sees_nothing_outside_itself() -> None:
+    images = torch.full((1, 3, 32, 32), 255, dtype=torch.uint8)
+    images[:, :, 10:20, 5:12] = 0
+    p = draw(STILL, images)._replace(top=torch.tensor([[10]]), left=torch.tensor([[5]]))
+    p = p._replace(height=torch.tensor([[10]]), width=torch.tensor([[7]]))
+    assert apply(images, p, 32).max() == 0
+
+
+@pytest.mark.parametrize("name", ["brightness", "contrast", "saturation"])
+def test_each_jitter_is_torchvisions_where_nothing_is_clamped(name: str) -> None:
+    images = photographs(32, 32, 32, low=90, high=150)
+    strengths = {"brightness": 0.0, "contrast": 0.0, "saturation": 0.0, "hue": 0.0} | {name: 0.4}
+    p = draw(View(jitter=1.0, gray=0.0, **strengths), images)
+    assert getattr(p, name).std() > 0.1
+    ours = apply(images, p, 32)[0]
+    for i, image in enumerate(images):
+        assert (
+            ours[i] - torchvision_view(image.float() / 255, p, i, 32)
+        ).abs().max() < 2e-4  # its weights sum to .9999
+
+
+def test_a_whole_view_is_torchvisions_where_nothing_is_clamped() -> None:
+    images = photographs(64, 96, 96, low=90, high=150)
+    p = draw(View(hue=0.0, blur=0.5, solarize=0.5), images)
+    assert 0 < p.solarize.sum() < 64
+    assert 0 < (p.sigma > 0).sum() < 64
+    ours = apply(images, p, 96)[0]
+    for i, image in enumerate(images):
+        assert (ours[i] - torchvision_view(image.float() / 255, p, i, 96)).abs().max() < 1e-3
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
+def test_brightness_contrast_and_saturation_commute(order: tuple[int, ...]) -> None:
+    images = photographs(8, 32, 32, low=100, high=140)
+    p = draw(replace(STILL, jitter=1.0, hue=0.0), images)
+    ours = apply(images, p, 32)[0]
+    for i, x in enumerate(images / 255):
+        for operation in order:
+            adjust = (TF.adjust_brightness, TF.adjust_contrast, TF.adjust_saturation)[operation]
+            x = adjust(x, float((p.brightness, p.contrast, p.saturation)[operation][0, i]))
+        assert (ours[i] - x).abs().max() < 3e-4
+
+
+@pytest.mark.parametrize("strength", [0.4, 0.8])
+def test_jitter_deviates_no_more_than_a_drawn_order_does(strength: float) -> None:
+    """With clamps at work: the distance to torchvision in one order, against that between two orders of torchvision."""
+    images = photographs(64, 32, 32)
+    view = replace(STILL, jitter=1.0, brightness=strength, contrast=strength, saturation=strength, hue=0.0)
+    p = draw(view, images)
+    adjust = [
+        (TF.adjust_brightness, p.brightness),
+        (TF.adjust_contrast, p.contrast),
+        (TF.adjust_saturation, p.saturation),
+    ]
+    views = {}
+    for order in itertools.permutations(range(3)):
+        x = list(images / 255)
+        for operation, factor in (adjust[k] for k in order):
+            x = [operation(image, float(f)) for image, f in zip(x, factor[0], strict=True)]
+        views[order] = torch.stack(x)
+    ours = apply(images, p, 32)[0]
+    distance = torch.stack([(ours - x).abs().mean() for x in views.values()]).mean()
+    spread = torch.stack([(x - y).abs().mean() for x, y in itertools.combinations(views.values(), 2)]).mean()
+    assert distance < 1.2 * spread
+
+
+def test_hue_turns_as_torchvisions_does() -> None:
+    """A turn around the gray axis follows HSV's: in the same sense, and nearer to it than the image left as it was."""
+    images = photographs(32, 32, 32, low=40, high=215)
+    p = draw(replace(STILL, jitter=1.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.2), images)
+    ours, still = apply(images, p, 32)[0], images / 255
+    theirs = torch.stack([TF.adjust_hue(x, float(h)) for x, h in zip(still, p.hue[0], strict=True)])
+    assert (ours - theirs).abs().mean() < 0.7 * (still - theirs).abs().mean()
+    assert torch.cosine_similarity((ours - still).flatten(1), (theirs - still).flatten(1)).min() > 0.7
+
+
+@pytest.mark.parametrize("hue", [-1 / 3, 0.0, 1 / 3])
+def test_a_third_of_a_turn_exchanges_the_channels(hue: float) -> None:
+    images = photographs(4, 32, 32)
+    p = draw(STILL, images)._replace(hue=torch.full((1, 4), hue))
+    ours = apply(images, p, 32)[0]
+    torch.testing.assert_close(ours, (images / 255).roll(round(3 * hue), 1), rtol=0, atol=1e-5)
+
+
+def test_hue_comes_before_contrast_saturation_and_gray() -> None:
+    """Seen where a third of a turn is exact: the others must take the luminance of the exchanged channels."""
+    images = photographs(8, 32, 32, low=80, high=160)
+    turned = (images / 255).roll(1, 1)
+    p = draw(View(hue=0.0, gray=0.5), images)
+    ours = apply(images, p._replace(hue=torch.full((1, 8), 1 / 3)), 32)[0]
+    for i, image in enumerate(turned):
+        assert (ours[i] - torchvision_view(image, p, i, 32)).abs().max() < 1e-3
+
+
+def test_hue_leaves_grays_alone() -> None:
+    images = torch.arange(32, dtype=torch.uint8).view(1, 1, 1, 32).expand(8, 3, 32, 32) * 8
+    p = draw(replace(STILL, jitter=1.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.5), images)
+    torch.testing.assert_close(apply(images, p, 32)[0], images / 255, rtol=0, atol=1e-5)
+
+
+def test_a_gray_view_has_three_equal_channels() -> None:
+    images = photographs(8, 32, 32)
+    ours = apply(images, draw(View(gray=1.0), images), 32)[0]
+    torch.testing.assert_close(ours[:, 0], ours[:, 1], rtol=0, atol=1e-6)
+    torch.testing.assert_close(ours[:, 1], ours[:, 2], rtol=0, atol=1e-6)
+
+
+def test_blur_of_no_width_is_the_identity() -> None:
+    torch.testing.assert_close(gaussian(torch.zeros(1), 20)[0], torch.eye(20))
+
+
+@pytest.mark.parametrize("size", [2, 3, 32, 96])
+def test_blur_rows_sum_to_one(size: int) -> None:
+    g = gaussian(torch.tensor([0.1, 1.0, 2.0]), size)
+    torch.testing.assert_close(g.sum(2), torch.ones(3, size))
+
+
+def test_solarize_in_normalized_units_is_solarize_before_normalizing() -> None:
+    images = photographs(8, 32, 32)
+    p = draw(replace(STILL, solarize=0.5), images)
+    mean, std = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
+    ours = apply(images, p, 32, mean, std)[0]
+    for i, image in enumerate(images):
+        expected = TF.normalize(torchvision_view(image.float() / 255, p, i, 32), list(mean), list(std))
+        torch.testing.assert_close(ours[i], expected, rtol=0, atol=1e-5)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The parameters are drawn as torchvision draws them
+
+
+def crop_by_trial(u: list[float], view: View, height: int, width: int) -> tuple[int, int, int, int]:
+    """RandomResizedCrop for one image: try, try again, and at last take the centre."""
+    for attempt in range(TRIES):
+        area = height * width * (view.scale[0] + (view.scale[1] - view.scale[0]) * u[attempt])
+        low, high = math.log(view.ratio[0]), math.log(view.ratio[1])
+        ratio = math.exp(low + (high - low) * u[TRIES + attempt])
+        w, h = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            return int(u[-2] * (height - h + 1)), int(u[-1] * (width - w + 1)), h, w
+    w, h = width, height
+    if width / height < view.ratio[0]:
+        h = round(width / view.ratio[0])
+    elif width / height > view.ratio[1]:
+        w = round(height * view.ratio[1])
+    return (height - h) // 2, (width - w) // 2, h, w
+
+
+CROPS = [
+    (View(), 32, 32),
+    (View(scale=(0.2, 1.0)), 96, 96),
+    (View(scale=(0.9, 1.0), ratio=(0.5, 2.0)), 48, 48),
+    (View(scale=(0.5, 1.0)), 20, 90),  # too wide for most candidates
+    (View(scale=(0.5, 1.0)), 90, 20),
+    (View(scale=(1.0, 1.0), ratio=(3.0, 4.0)), 33, 47),  # none ever fits
+]
+
+
+@pytest.mark.parametrize(("view", "height", "width"), CROPS)
+def test_crops_are_those_of_the_loop_on_the_same_numbers(view: View, height: int, width: int) -> None:
+    u = torch.rand(2 * TRIES + 2, 3000, generator=seeded())
+    ours = torch.stack(crop([view], u[None], height, width), 2)[0].tolist()
+    loop = [list(crop_by_trial(column, view, height, width)) for column in u.double().T.tolist()]
+    # float32 may round a side to the other whole number where it lies half-way.
+    assert sum(a != b for a, b in zip(ours, loop, strict=True)) <= 3
+
+
+@pytest.mark.parametrize(("view", "height", "width"), CROPS[:4])
+def test_crops_are_distributed_as_torchvisions(view: View, height: int, width: int) -> None:
+    torch.manual_seed(0)
+    image = torch.empty(3, height, width)
+    get = transforms.RandomResizedCrop.get_params
+    theirs = torch.tensor([get(image, list(view.scale), list(view.ratio)) for _ in range(3000)]).double()
+    ours = torch.stack(sample([view], 20_000, height, width, seeded())[:4], 2)[0].double()
+    for name, statistic in {
+        "area": lambda c: c[:, 2] * c[:, 3],
+        "aspect": lambda c: c[:, 3] / c[:, 2],
+        "top": lambda c: c[:, 0],
+        "left": lambda c: c[:, 1],
+    }.items():
+        p_value = stats.ks_2samp(statistic(ours).numpy(), statistic(theirs).numpy()).pvalue
+        assert p_value > 1e-3, f"{name}: p = {p_value:.1e}"
+
+
+def test_a_crop_stays_inside_even_where_a_uniform_number_rounds_to_one() -> None:
+    u = torch.full((1, 2 * TRIES + 2, 1), 1 - 2**-24)
+    for side in (32, 33, 96, 224):
+        top, left, height, width = crop([View(scale=(0.08, 0.3))], u, side, side)
+        assert top + height <= side
+        assert left + width <= side
+
+
+def test_factors_are_uniform_on_torchvisions_ranges() -> None:
+    view = View(jitter=1.0, brightness=0.4, contrast=0.8, saturation=1.5, hue=0.2, gray=0.0)
+    p = sample([view], 20_000, 32, 32, seeded())
+    ranges = {"brightness": (0.6, 1.4), "contrast": (0.2, 1.8), "saturation": (0.0, 2.5), "hue": (-0.2, 0.2)}
+    for name, (low, high) in ranges.items():
+        values = getattr(p, name)[0].numpy()
+        assert stats.kstest(values, "uniform", (low, high - low)).pvalue > 1e-3, name
+
+
+def test_probabilities_are_met() -> None:
+    count = 40_000
+    p = sample([View(flip=0.5, jitter=0.8, gray=0.2, blur=0.3, solarize=0.1)], count, 32, 32, seeded())
+    rates = {
+        0.5: p.flip,
+        0.8: p.brightness != 1,
+        0.2: p.saturation == 0,
+        0.3: p.sigma > 0,
+        0.1: p.solarize,
+    }
+    for probability, happened in rates.items():
+        error = 4 * math.sqrt(probability * (1 - probability) / count)
+        assert abs(float(happened.float().mean()) - probability) < error
+    # Chances of one image are independent of each other.
+    joint = (p.flip & (p.brightness != 1) & (p.saturation == 0)).float().mean()
+    assert abs(float(joint) - 0.5 * 0.8 * 0.2) < 4 * math.sqrt(0.08 * 0.92 / count)
+
+
+@pytest.mark.parametrize("strength", [0.5, 1.0])
+def test_channels_have_the_moments_of_the_pil_pipeline(strength: float) -> None:
+    """Jitter included: its deviations move neither the mean nor the spread of a channel."""
+    images = photographs(1500, 32, 32)
+    view = View(brightness=0.8 * strength, contrast=0.8 * strength, saturation=0.8 * strength, hue=0.2 * strength)
+    jitter = transforms.ColorJitter(view.brightness, view.contrast, view.saturation, view.hue)
+    pipeline = transforms.Compose(
+        [
+            transforms.ToPILImage(),
+            transforms.RandomResizedCrop(32, view.scale, view.ratio),
+            transforms.RandomHorizontalFlip(view.flip),
+            transforms.RandomApply([jitter], view.jitter),
+            transforms.RandomGrayscale(view.gray),
+            transforms.ToTensor(),
+        ]
+    )
+    torch.manual_seed(0)
+    theirs = torch.stack([pipeline(image) for image in images])
+    ours = apply(images, draw(view, images), 32)[0]
+    tolerance = 0.02 * strength
+    torch.testing.assert_close(ours.mean((0, 2, 3)), theirs.mean((0, 2, 3)), rtol=0, atol=tolerance)
+    torch.testing.assert_close(ours.std((0, 2, 3)), theirs.std((0, 2, 3)), rtol=0, atol=tolerance)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Batches
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_views_follow_from_the_seed(preset: str) -> None:
+    two = TwoViews(preset)
+    images = photographs(16, 32, 32)
+    x1, x2 = two(images, seeded(3))
+    y1, y2 = two(images, seeded(3))
+    assert torch.equal(x1, y1)
+    assert torch.equal(x2, y2)
+    assert not torch.equal(x1, x2)
+    assert not torch.equal(x1, two(images, seeded(4))[0])
+    for x in (x1, x2):
+        assert x.shape == (16, 3, 32, 32)
+        assert x.dtype == torch.float32
+        assert x.is_contiguous()
+
+
+def test_every_image_has_its_own_chance() -> None:
+    same = photographs(1, 32, 32).expand(64, -1, -1, -1)
+    x1, _ = TwoViews()(same, seeded())
+    assert len(x1.flatten(1).unique(dim=0)) == 64
+
+
+def test_an_image_does_not_depend_on_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = TwoViews("simclr_stl10", size=24)
+    images = photographs(21, 40, 36)
+    p = two.sample(images, seeded())
+    whole = apply(images, p, 24)
+    alone = torch.cat([apply(images[i : i + 1], Parameters(*(f[:, i : i + 1] for f in p)), 24) for i in range(21)], 1)
+    torch.testing.assert_close(whole, alone, rtol=0, atol=1e-5)
+    monkeypatch.setitem(augment.CHUNK, "cpu", 2 * 40 * 36 * 8)  # 8 images at a time, and 5 at last
+    torch.testing.assert_close(whole, apply(images, p, 24), rtol=0, atol=1e-5)
+
+
+def test_recipes_with_one_seed_share_what_they_agree_on() -> None:
+    p, q = (sample([view], 100, 32, 32, seeded()) for view in (View(), View(hue=0.0, blur=1.0, solarize=0.5)))
+    for name in ("top", "left", "height", "width", "flip", "brightness", "saturation"):
+        assert torch.equal(getattr(p, name), getattr(q, name))
+
+
+def test_the_clean_view_is_the_image_normalized() -> None:
+    images = photographs(4, 32, 32)
+    mean, std = [0.5, 0.4, 0.3], [0.2, 0.25, 0.3]
+    two = TwoViews(clean=True, mean=tuple(mean), std=tuple(std))
+    _, _, clean = two(images, seeded())
+    torch.testing.assert_close(clean, TF.normalize(images / 255, mean, std), rtol=0, atol=1e-5)
+    small = TwoViews(size=20, normalize=False).unaugmented(images)
+    torch.testing.assert_close(small, TF.resize(images / 255, [20, 20], antialias=True), rtol=0, atol=1e-5)
+
+
+def test_a_normalized_preset_normalizes_its_views() -> None:
+    images = photographs(64, 32, 32)
+    plain, _ = TwoViews("paper_cifar", normalize=False)(images, seeded())
+    ours, _ = TwoViews("paper_cifar", mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3))(images, seeded())
+    torch.testing.assert_close(ours, TF.normalize(plain, [0.5, 0.4, 0.3], [0.2, 0.25, 0.3]), rtol=0, atol=1e-5)
+    assert plain.min() >= 0
+    assert plain.max() <= 1
+
+
+def test_half_precision_around_it_changes_nothing() -> None:
+    images = photographs(8, 32, 32)
+    two = TwoViews()
+    expected = two(images, seeded())[0]
+    two.to(torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(two(images, seeded())[0], expected)
+
+
+def test_parameters_survive_a_move() -> None:
+    images = photographs(8, 32, 32)
+    p = draw(View(blur=0.5, solarize=0.5), images)
+    moved = p.to(torch.device("cpu:0"))
+    assert moved is not p
+    for old, new in zip(p, moved, strict=True):
+        assert old.dtype == new.dtype
+        assert torch.equal(old, new)
+
+
+def test_it_is_no_part_of_a_checkpoint() -> None:
+    assert not TwoViews().state_dict()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Recipes and refusals
+
+
+def test_the_papers_recipes() -> None:
+    cifar, stl10 = PRESETS["paper_cifar"], PRESETS["paper_stl10"]
+    assert cifar.first == cifar.second == View((0.08, 1), (3 / 4, 4 / 3), 0.5, 0.8, 0.4, 0.4, 0.4, 0.1, 0.2)
+    assert cifar.normalize
+    assert stl10.first == stl10.second == View((0.08, 1), (3 / 4, 4 / 3), 0.5, 0.8, 0.8, 0.8, 0.8, 0.2, 0.2, blur=1.0)
+    assert not stl10.normalize
+    assert (gaussian(torch.ones(1), 96)[0, 48] > 0).sum() == 9
+
+
+def test_byol_solarizes_its_second_view_alone() -> None:
+    p = TwoViews("byol_cifar").sample(photographs(500, 32, 32), seeded())
+    assert p.solarize[0].sum() == 0
+    assert 60 < p.solarize[1].sum() < 140
+
+
+@pytest.mark.parametrize(
+    ("refused", "line"),
+    [
+        (lambda: TwoViews("simclr_imagenet"), r"preset='simclr_imagenet': preset must be one of paper_cifar"),
+        (lambda: TwoViews(size=0), r"size=0"),
+        (lambda: TwoViews(std=(0.2, 0.0, 0.2)), r"std=\(0.2, 0.0, 0.2\): std must be three numbers above 0"),
+        (lambda: View(flip=1.5), r"flip=1.5: flip must be a probability"),
+        (lambda: View(hue=0.6), r"hue=0.6"),
+        (lambda: View(contrast=-0.1), r"contrast=-0.1"),
+        (lambda: View(scale=(0.5, 0.2)), r"scale=\(0.5, 0.2\)"),
+        (lambda: View(scale=(0.5, 1.2)), r"at most 1"),
+        (lambda: View(sigma=(0.1, math.nan)), r"sigma"),
+        (lambda: TwoViews()(torch.rand(2, 3, 8, 8)), r"images=torch.float32: images must be uint8"),
+        (lambda: TwoViews()(torch.zeros(2, 1, 8, 8, dtype=torch.uint8)), r"of shape \(B, 3, H, W\)"),
+        (lambda: TwoViews()(torch.zeros(3, 8, 8, dtype=torch.uint8)), r"of shape \(B, 3, H, W\)"),
+    ],
+)
+def test_nonsense_is_refused_by_name(refused, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        refused()
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_ranks_augment_as_one_process_does(ranks):
+    images = torch.randint(0, 256, (12, 3, 16, 16), dtype=torch.uint8)
+    augment = TwoViews("paper_cifar", size=16)
+    whole = augment(images, torch.Generator().manual_seed(3))
+    share = 12 // ranks
+    for rank in range(ranks):
+        here = slice(rank * share, (rank + 1) * share)
+        part = augment(images[here], torch.Generator().manual_seed(3), rank, ranks)
+        for x, expected in zip(part, whole, strict=True):
+            torch.testing.assert_close(x, expected[here])
