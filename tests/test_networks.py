@@ -1,0 +1,261 @@
+"""Backbones by name and stem, what they hand to torchvision, and the heads of the papers."""
+
+import copy
+import importlib.util
+
+import pytest
+import torch
+import torchvision
+from torch import nn
+from torch.nn import functional as F
+
+from lightning_ssl.networks import PREDICTORS, PROJECTORS, Predictor, Projector, ResNetTiny, backbone, make_stem
+
+RESNETS = ["resnet18", "resnet34", "resnet50"]
+FEATURES = {"resnet18": 512, "resnet34": 512, "resnet50": 2048}
+
+
+def images(count=4, size=32, seed=0):
+    return torch.randn(count, 3, size, size, generator=torch.Generator().manual_seed(seed))
+
+
+def count(module):
+    return sum(p.numel() for p in module.parameters())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Backbones
+
+
+@pytest.mark.parametrize("name", [*RESNETS, "resnet_tiny"])
+def test_a_backbone_gives_as_many_features_as_it_says(name):
+    net = backbone(name, 32).eval()
+    assert net(images(2)).shape == (2, net.num_features)
+    assert net.num_features == FEATURES.get(name, net.num_features)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet_tiny"])
+@pytest.mark.parametrize(
+    ("size", "asked", "chosen"),
+    [
+        (32, None, "cifar"),
+        (64, None, "cifar"),
+        (65, None, "standard"),
+        (96, None, "standard"),
+        (224, None, "standard"),
+        (96, "cifar", "cifar"),
+        (32, "standard", "standard"),
+    ],
+)
+def test_the_stem_follows_the_image_size_unless_asked_for(name, size, asked, chosen):
+    net = backbone(name, size, stem=asked)
+    assert net.stem_name == chosen
+    assert net.conv1.kernel_size == ((3, 3) if chosen == "cifar" else (7, 7))
+    assert isinstance(net.maxpool, nn.Identity if chosen == "cifar" else nn.MaxPool2d)
+
+
+def test_the_cifar_stem_keeps_the_resolution():
+    net = backbone("resnet18", 32)
+    seen = []
+    net.layer1.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape))
+    net.eval()(images(2))
+    assert seen == [(2, 64, 32, 32)]
+
+
+@pytest.mark.parametrize("stem", ["cifar", "standard"])
+@pytest.mark.parametrize("name", RESNETS)
+def test_torchvision_loads_the_weights_strictly_and_sees_the_same_features(name, stem):
+    ours = backbone(name, 32, stem=stem).eval()
+    theirs = getattr(torchvision.models, name)()
+    if stem == "cifar":
+        theirs.conv1, theirs.maxpool = make_stem("cifar")
+    head = {"fc.weight": theirs.fc.weight, "fc.bias": theirs.fc.bias}
+    theirs.load_state_dict({**ours.state_dict(), **head}, strict=True)
+    x = images(2)
+    with torch.no_grad():
+        expected = theirs.eval()(x)
+        actual = F.linear(ours(x), head["fc.weight"], head["fc.bias"])
+    torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet_tiny"])
+@pytest.mark.parametrize("stem", ["cifar", "standard"])
+def test_every_convolution_starts_at_hes_scale(name, stem):
+    torch.manual_seed(0)
+    for module in backbone(name, 32, stem=stem).modules():
+        if isinstance(module, nn.Conv2d):
+            fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1]
+            scale = float(module.weight.detach().std()) / (2 / fan_out) ** 0.5
+            assert scale == pytest.approx(1, abs=5 / (2 * module.weight.numel()) ** 0.5)
+
+
+def test_resnet_tiny_is_tiny():
+    net = backbone("resnet_tiny", 32)
+    assert 0.15e6 < count(net) < 0.25e6
+
+
+def test_resnet_tiny_learns_to_tell_two_textures_apart():
+    torch.manual_seed(0)
+    phase = torch.randint(2, (64, 1, 1, 1))
+    stripes = torch.arange(32).div(2, rounding_mode="floor").remainder(2).float() - 0.5
+    across, along = stripes.expand(1, 3, 32, 32), stripes[:, None].expand(1, 3, 32, 32)
+    labels = torch.randint(2, (64,))
+    x = torch.where(labels[:, None, None, None] == 0, across, along) * (2 * phase - 1) + 0.3 * images(64)
+    net = nn.Sequential(ResNetTiny(), nn.Linear(112, 2))
+    optimizer = torch.optim.Adam(net.parameters(), 3e-3)
+    for _ in range(12):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net(x), labels)
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 0.1
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet_tiny"])
+def test_channels_last_changes_the_layout_and_not_the_features(name):
+    net = backbone(name, 32).double()
+    twin = copy.deepcopy(net).to(memory_format=torch.channels_last)
+    x = images().double()
+    seen = []
+    for module in twin.modules():
+        if isinstance(module, nn.Conv2d):
+            module.register_forward_hook(
+                lambda _, __, out: seen.append(out.is_contiguous(memory_format=torch.channels_last))
+            )
+    expected, actual = net(x), twin(x.contiguous(memory_format=torch.channels_last))
+    torch.testing.assert_close(actual, expected)
+    assert seen
+    assert all(seen)
+
+
+def test_networks_copy_and_reload():
+    net = backbone("resnet_tiny", 32)
+    net(images())  # moves the running statistics away from their start
+    again = backbone("resnet_tiny", 32)
+    again.load_state_dict(net.state_dict(), strict=True)
+    torch.testing.assert_close(again.eval()(images()), copy.deepcopy(net).eval()(images()), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("resnet19", 32), r"^backbone='resnet19': backbone must be one of resnet18, resnet34, resnet50, resnet_tiny"),
+        (("", 32), r"^backbone='': backbone must be one of resnet18"),
+        (("resnet18", 0), r"^image_size=0: image_size must be at least 1"),
+        (("resnet18", 32, "imagenet"), r"^stem='imagenet': stem must be None or one of cifar, standard"),
+        (("timm:resnet10t", 32, "cifar"), r"^stem='cifar': stem must be None for timm:resnet10t"),
+    ],
+)
+def test_what_there_is_not_is_refused_by_name(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        backbone(*arguments)
+
+
+def test_without_timm_its_names_are_refused(monkeypatch):
+    find_spec = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "timm" else find_spec(name))
+    with pytest.raises(ValueError, match=r"^backbone='timm:resnet10t'.*timm is not installed"):
+        backbone("timm:resnet10t", 32)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed")
+@pytest.mark.parametrize("name", ["resnet10t", "mobilenetv3_small_050", "vit_tiny_patch16_224", "convnext_atto"])
+def test_timm_networks_give_as_many_features_as_they_say(name):
+    net = backbone(f"timm:{name}", 64).eval()
+    assert net(images(2, 64)).shape == (2, net.num_features)
+    assert net.stem_name is None
+
+
+@pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed")
+def test_a_misspelt_timm_name_is_answered_with_its_neighbours():
+    with pytest.raises(ValueError, match=r"^backbone='timm:resnet10tt'.*such as resnet10t"):
+        backbone("timm:resnet10tt", 32)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Heads
+
+
+def kinds(module):
+    return [type(m).__name__ for m in module]
+
+
+def test_the_default_projector_is_alpha_cls():
+    projector = Projector(512)
+    assert kinds(projector) == ["Linear", "BatchNorm1d", "ReLU", "Linear"]
+    assert kinds(projector) == kinds(Projector(512, **PROJECTORS["alpha_cl"]))
+    assert [tuple(p.shape) for p in projector.parameters()] == [(512, 512), (128, 512), (128,)]
+
+
+def test_the_recipes_are_the_papers():
+    shapes = {
+        name: [tuple(p.shape) for p in Projector(2048, **recipe).parameters() if p.ndim == 2]
+        for name, recipe in PROJECTORS.items()
+    }
+    assert shapes == {
+        "alpha_cl": [(512, 2048), (128, 512)],
+        "simclr": [(2048, 2048), (128, 2048)],
+        "simsiam": [(2048, 2048), (2048, 2048), (2048, 2048)],
+        "simsiam_cifar": [(2048, 2048), (2048, 2048)],
+        "byol": [(4096, 2048), (256, 4096)],
+    }
+    simsiam = Projector(2048, **PROJECTORS["simsiam"])
+    assert kinds(simsiam) == ["Linear", "BatchNorm1d", "ReLU", "Linear", "BatchNorm1d", "ReLU", "Linear", "BatchNorm1d"]
+    assert simsiam[-1].weight is None
+    assert simsiam[1].weight is not None
+    bottleneck = Predictor(2048, **PREDICTORS["simsiam"])
+    assert [tuple(p.shape) for p in bottleneck.parameters() if p.ndim == 2] == [(512, 2048), (2048, 512)]
+    wide = Predictor(256, **PREDICTORS["byol"])
+    assert [tuple(p.shape) for p in wide.parameters() if p.ndim == 2] == [(4096, 256), (256, 4096)]
+
+
+@pytest.mark.parametrize("layers", [1, 2, 3, 5])
+def test_depth_counts_the_linear_maps(layers):
+    projector = Projector(6, hidden=7, out=3, layers=layers)
+    assert kinds(projector).count("Linear") == layers
+    assert kinds(projector).count("ReLU") == layers - 1
+    assert projector(torch.randn(4, 6)).shape == (4, projector.out_features) == (4, 3)
+
+
+@pytest.mark.parametrize("norm", ["bn", "bn_noaffine", None])
+@pytest.mark.parametrize("last_norm", ["bn", "bn_noaffine", None])
+def test_a_linear_map_has_a_bias_only_where_no_norm_removes_it(norm, last_norm):
+    projector = Projector(6, hidden=7, out=3, norm=norm, last_norm=last_norm)
+    first, last = (m for m in projector if isinstance(m, nn.Linear))
+    assert (first.bias is None, last.bias is None) == (norm is not None, last_norm is not None)
+    norms = [m for m in projector if isinstance(m, nn.BatchNorm1d)]
+    assert [m.affine for m in norms] == [kind == "bn" for kind in (norm, last_norm) if kind is not None]
+
+
+def test_the_projector_is_its_equation():
+    torch.manual_seed(0)
+    projector = Projector(6, hidden=7, out=3).double()
+    x = torch.randn(9, 6, dtype=torch.float64)
+    first, _, _, last = projector
+    h = x @ first.weight.T
+    h = (h - h.mean(0)) / (h.var(0, unbiased=False) + 1e-5).sqrt()
+    torch.testing.assert_close(projector(x), h.clamp(min=0) @ last.weight.T + last.bias)
+
+
+def test_the_last_norm_centres_the_embeddings():
+    z = Projector(6, hidden=7, out=3, last_norm="bn_noaffine")(torch.randn(64, 6) + 3)
+    torch.testing.assert_close(z.mean(0), torch.zeros(3), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"in_features": 0}, "^in_features=0: in_features must be at least 1"),
+        ({"hidden": 0}, "^hidden=0: hidden must be at least 1"),
+        ({"out": -1}, "^out=-1: out must be at least 1"),
+        ({"layers": 0}, "^layers=0: layers must be at least 1"),
+        ({"norm": "ln"}, "^norm='ln': norm must be None, bn or bn_noaffine"),
+        ({"last_norm": "batch"}, "^last_norm='batch': last_norm must be None, bn or bn_noaffine"),
+    ],
+)
+def test_heads_refuse_by_name_and_value(options, message):
+    with pytest.raises(ValueError, match=message):
+        Projector(**{"in_features": 6, **options})
+    if "out" not in options:
+        with pytest.raises(ValueError, match=message):
+            Predictor(**{"in_features": 6, **options})

@@ -1,0 +1,338 @@
+"""LARS against a loop written from its equation, schedules at their ends, and both after a resumption."""
+
+import copy
+import io
+import math
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+from torch.optim import SGD, Adam
+from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
+
+from lightning_ssl.optim import LARS, constant, momentum_schedule, parameter_groups, released, warmup_cosine
+
+STEPS = 12
+
+
+def make_model(seed=0):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).double()
+
+
+def make_batches(steps=STEPS):
+    generator = torch.Generator().manual_seed(3)
+    return torch.randn(steps, 16, 6, dtype=torch.float64, generator=generator)
+
+
+def train(model, optimizer, batches, scheduler=None):
+    for x in batches:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
+    return [p.detach() for p in model.parameters()]
+
+
+def norm(x):
+    return math.sqrt(sum(float(v) ** 2 for v in x.detach().flatten()))
+
+
+def lars_by_hand(model, batches, lr, momentum, decay, trust, nesterov, adapted):
+    """Eqn. 6 of You et al., one parameter at a time, in the form u = ratio (g + λ p), v = μ v + u, p = p − lr v."""
+    velocities = [torch.zeros_like(p) for p in model.parameters()]
+    for x in batches:
+        parameters = list(model.parameters())
+        gradients = torch.autograd.grad(model(x).square().mean(), parameters)
+        for p, g, v in zip(parameters, gradients, velocities, strict=True):
+            weight_decay = decay if adapted(p) else 0.0
+            u = g + weight_decay * p.detach()
+            if adapted(p) and norm(p) > 0:
+                u = u * (trust * norm(p) / (norm(g) + weight_decay * norm(p) + 1e-8))
+            v.copy_(momentum * v + u)
+            p.data -= lr * (u + momentum * v if nesterov else v)
+    return [p.detach() for p in model.parameters()]
+
+
+def assert_same(actual, expected, **tolerance):
+    for a, e in zip(actual, expected, strict=True):
+        torch.testing.assert_close(a, e, **tolerance)
+
+
+@pytest.mark.parametrize("exclude", [True, False])
+@pytest.mark.parametrize("nesterov", [True, False])
+@pytest.mark.parametrize("decay", [0.0, 0.05])
+def test_lars_follows_the_loop(decay, nesterov, exclude):
+    model, twin = make_model(), make_model()
+    groups = parameter_groups(model, decay, exclude_bias_and_norm=exclude)
+    optimizer = LARS(groups, lr=0.3, momentum=0.9, trust_coefficient=0.02, nesterov=nesterov)
+    expected = lars_by_hand(twin, make_batches(), 0.3, 0.9, decay, 0.02, nesterov, lambda p: p.ndim > 1 or not exclude)
+    actual = train(model, optimizer, make_batches())
+    assert (
+        max(float((a - b.detach()).abs().max()) for a, b in zip(actual, make_model().parameters(), strict=True)) > 1e-3
+    )
+    assert_same(actual, expected, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])
+def test_lars_without_adaptation_is_sgd(momentum, nesterov):
+    model, twin = make_model(), make_model()
+    options = {"lr": 0.2, "momentum": momentum, "weight_decay": 0.1, "nesterov": nesterov}
+    ours = LARS([{"params": model.parameters(), "adapt": False}], **options)
+    theirs = SGD(twin.parameters(), **options)
+    assert_same(train(model, ours, make_batches()), train(twin, theirs, make_batches()), rtol=1e-12, atol=1e-14)
+
+
+def test_lars_is_sgd_where_the_trust_ratio_is_one():
+    p, g, decay = torch.tensor([3.0, 4.0]), torch.tensor([0.6, -0.8]), 0.2
+    trust = (1 + decay * 5) / 5  # ‖g‖ = 1, ‖p‖ = 5
+    ours, theirs = nn.Parameter(p.clone()), nn.Parameter(p.clone())
+    ours.grad, theirs.grad = g.clone(), g.clone()
+    LARS([ours], lr=0.5, weight_decay=decay, trust_coefficient=trust).step()
+    SGD([theirs], lr=0.5, weight_decay=decay, momentum=0.9).step()
+    assert_same([ours], [theirs])
+
+
+def test_the_adapted_step_does_not_depend_on_the_scale_of_the_gradient():
+    moved = []
+    for scale in (1.0, 1e4):
+        p = nn.Parameter(torch.tensor([3.0, 4.0]))
+        p.grad = scale * torch.tensor([0.6, -0.8])
+        LARS([p], lr=1.0, trust_coefficient=0.01).step()
+        moved.append(p.detach())
+    assert_same(moved[:1], moved[1:])
+    assert norm(moved[0] - torch.tensor([3.0, 4.0])) == pytest.approx(0.01 * 5)
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+def test_zero_parameters_take_the_plain_step(weight_decay):
+    p = nn.Parameter(torch.zeros(3))
+    p.grad = torch.tensor([1.0, 2.0, -1.0])
+    LARS([p], lr=0.1, weight_decay=weight_decay).step()
+    assert_same([p.detach()], [torch.tensor([-0.1, -0.2, 0.1])])
+
+
+def test_zero_gradients_leave_the_decay_in_its_limit():
+    p = nn.Parameter(torch.tensor([3.0, 4.0]))
+    p.grad = torch.zeros(2)
+    optimizer = LARS([p], lr=0.5, weight_decay=0.1, trust_coefficient=0.02)
+    optimizer.step()
+    assert_same([p.detach()], [torch.tensor([3.0, 4.0]) * (1 - 0.5 * 0.02)])
+
+
+def test_parameters_and_gradients_that_are_zero_stay_finite():
+    for value in (0.0, 1.0):
+        p = nn.Parameter(torch.full((4,), value))
+        p.grad = torch.zeros(4)
+        LARS([p], lr=0.1).step()
+        assert_same([p.detach()], [torch.full((4,), value)])
+
+
+def test_norms_of_half_precision_do_not_overflow():
+    p = nn.Parameter(torch.full((1000,), 3000.0, dtype=torch.float16))  # ‖p‖ is beyond float16
+    p.grad = torch.full((1000,), 100.0, dtype=torch.float16)
+    LARS([p], lr=1.0, trust_coefficient=0.1).step()
+    assert_same([p.detach()], [torch.full((1000,), 2700.0, dtype=torch.float16)])
+
+
+def test_parameters_without_gradient_are_left_alone():
+    used, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    used.grad = torch.ones(2)
+    LARS([used, unused], lr=0.1, weight_decay=0.1).step()
+    assert_same([unused.detach()], [torch.ones(2)], rtol=0, atol=0)
+
+
+def test_a_resumed_run_takes_the_same_steps_bit_for_bit():
+    def begin():
+        model = make_model()
+        optimizer = LARS(parameter_groups(model, 0.05), lr=0.3, trust_coefficient=0.02)
+        schedule = LambdaLR(optimizer, partial(warmup_cosine, warmup_steps=3, total_steps=STEPS))
+        return model, optimizer, schedule
+
+    model, optimizer, schedule = begin()
+    uninterrupted = train(model, optimizer, make_batches(), schedule)
+
+    model, optimizer, schedule = begin()
+    train(model, optimizer, make_batches()[:5], schedule)
+    file = io.BytesIO()
+    torch.save([x.state_dict() for x in (model, optimizer, schedule)], file)
+    file.seek(0)
+    resumed = begin()
+    for part, state in zip(resumed, torch.load(file, weights_only=True), strict=True):
+        part.load_state_dict(state)
+    model, optimizer, schedule = resumed
+    assert_same(train(model, optimizer, make_batches()[5:], schedule), uninterrupted, rtol=0, atol=0)
+
+
+def test_the_closure_is_called_with_gradients_and_its_value_returned():
+    p = nn.Parameter(torch.ones(2))
+    optimizer = LARS([p], lr=0.1, momentum=0.0)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = p.square().sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() == 2.0
+    assert (p < 1).all()
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("lr", -1.0),
+        ("lr", math.nan),
+        ("momentum", 1.0),
+        ("momentum", -0.1),
+        ("weight_decay", -1e-4),
+        ("trust_coefficient", 0.0),
+        ("eps", 0.0),
+    ],
+)
+def test_lars_refuses_by_name_and_value(argument, value):
+    options = {"lr": 0.1, argument: value}
+    with pytest.raises(ValueError, match=f"^{argument}={value!r}: {argument} must be"):
+        LARS([nn.Parameter(torch.ones(2))], **options)
+    with pytest.raises(ValueError, match=f"^{argument}={value!r}: {argument} must be"):
+        LARS([{"params": [nn.Parameter(torch.ones(2))], argument: value}], lr=0.1)
+
+
+def test_nesterov_without_momentum_is_refused():
+    with pytest.raises(ValueError, match="nesterov=True: nesterov must be False where momentum is 0"):
+        LARS([nn.Parameter(torch.ones(2))], lr=0.1, momentum=0.0, nesterov=True)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Groups
+
+
+def test_groups_hold_every_trainable_parameter_once():
+    model = make_model()
+    model[0].weight.requires_grad_(False)
+    groups = parameter_groups(model, 0.1)
+    held = [id(p) for group in groups for p in group["params"]]
+    assert sorted(held) == sorted(id(p) for p in model.parameters() if p.requires_grad)
+
+
+def test_biases_and_norms_are_neither_decayed_nor_adapted():
+    model = make_model()
+    matrices, plain = parameter_groups(model, 0.1)
+    assert [id(p) for p in matrices["params"]] == [id(model[0].weight), id(model[3].weight)]
+    assert (matrices["weight_decay"], matrices["adapt"]) == (0.1, True)
+    assert (plain["weight_decay"], plain["adapt"]) == (0.0, False)
+    everything = parameter_groups(model, 0.1, exclude_bias_and_norm=False)
+    assert len(everything) == 1
+    assert everything[0]["weight_decay"] == 0.1
+
+
+@pytest.mark.parametrize("optimizer", [SGD, Adam])
+def test_groups_serve_other_optimizers(optimizer):
+    model = make_model()
+    before = copy.deepcopy(model)
+    optimizer = optimizer(parameter_groups(model, 10.0), lr=0.1)
+    for p in model.parameters():
+        p.grad = torch.zeros_like(p)
+    optimizer.step()
+    assert not torch.equal(model[0].weight, before[0].weight)
+    assert torch.equal(model[1].weight, before[1].weight)
+
+
+def test_a_model_with_nothing_to_train_is_refused():
+    with pytest.raises(ValueError, match="model='Linear'"):
+        parameter_groups(nn.Linear(2, 2).requires_grad_(False), 0.1)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Schedules
+
+
+def test_warmup_cosine_has_exact_ends():
+    factor = partial(warmup_cosine, warmup_steps=10, total_steps=110, start=0.2, final=0.03)
+    assert [factor(step) for step in (0, 10, 110, 111, 10**6)] == [0.2, 1.0, 0.03, 0.03, 0.03]
+    assert factor(5) == pytest.approx(0.6)
+    assert factor(60) == pytest.approx((1 + 0.03) / 2)
+
+
+def test_warmup_cosine_is_the_loop():
+    for step in range(200):
+        expected = step / 20 if step < 20 else 0.5 * (1 + math.cos(math.pi * (step - 20) / 180))
+        assert warmup_cosine(step, 20, 200) == pytest.approx(expected, abs=1e-15)
+
+
+def test_without_warmup_the_first_step_has_the_full_rate():
+    assert warmup_cosine(0, 0, 100) == 1.0
+
+
+def test_a_run_shorter_than_its_warmup_is_the_beginning_of_a_longer_one():
+    short = [warmup_cosine(step, 50, 10) for step in range(10)]
+    assert short == [warmup_cosine(step, 50, 1000) for step in range(10)]
+
+
+def rates(schedule, steps, base=0.01):
+    optimizer = SGD([nn.Parameter(torch.ones(1))], lr=base)
+    scheduler = LambdaLR(optimizer, schedule)
+    used = []
+    for _ in range(steps):
+        used.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+    return used
+
+
+@pytest.mark.parametrize("steps_per_epoch", [4, 30])
+def test_released_is_torchs_cosine_stepped_as_the_released_code_does(steps_per_epoch):
+    optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.01)
+    cosine = CosineAnnealingLR(optimizer, T_max=steps_per_epoch)
+    expected = []
+    for epoch in range(25):
+        for _ in range(steps_per_epoch):
+            expected.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+        if epoch >= 10:
+            cosine.step()
+    actual = rates(partial(released, steps_per_epoch=steps_per_epoch), 25 * steps_per_epoch)
+    assert actual == pytest.approx(expected, abs=1e-12)
+
+
+def test_constant_is_one_under_torchs_scheduler():
+    assert rates(constant, 5) == [0.01] * 5
+
+
+def test_momentum_schedule_has_exact_ends():
+    for base in (0.996, 0.99, 0.3, 0.0):
+        assert momentum_schedule(0, 1000, base) == base
+        assert momentum_schedule(1000, 1000, base) == 1.0
+        assert momentum_schedule(1001, 1000, base) == 1.0
+        assert momentum_schedule(500, 1000, base) == pytest.approx((1 + base) / 2)
+
+
+def test_momentum_schedule_is_byols_equation_and_never_falls():
+    values = [momentum_schedule(step, 200) for step in range(201)]
+    expected = [1 - (1 - 0.996) * (math.cos(math.pi * step / 200) + 1) / 2 for step in range(201)]
+    assert values == pytest.approx(expected, abs=1e-15)
+    assert values == sorted(values)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (partial(constant, -1), "step=-1: step must be"),
+        (partial(warmup_cosine, -1, 0, 10), "step=-1: step must be"),
+        (partial(warmup_cosine, 0, -1, 10), "warmup_steps=-1: warmup_steps must be"),
+        (partial(warmup_cosine, 0, 2.5, 10), "warmup_steps=2.5: warmup_steps must be"),
+        (partial(warmup_cosine, 0, 0, 0), "total_steps=0: total_steps must be"),
+        (partial(warmup_cosine, 0, 0, math.inf), "total_steps=inf: total_steps must be"),
+        (partial(warmup_cosine, 0, 0, 10, start=-0.1), "start=-0.1: start must be"),
+        (partial(warmup_cosine, 0, 0, 10, final=math.nan), "final=nan: final must be"),
+        (partial(released, 0, 0), "steps_per_epoch=0: steps_per_epoch must be"),
+        (partial(released, 0, 10, -1), "flat_epochs=-1: flat_epochs must be"),
+        (partial(momentum_schedule, 0, 0), "total=0: total must be"),
+        (partial(momentum_schedule, 0, 10, 1.1), "base=1.1: base must be"),
+    ],
+)
+def test_schedules_refuse_by_name_and_value(call, message):
+    with pytest.raises(ValueError, match=f"^{message}"):
+        call()
