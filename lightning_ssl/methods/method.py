@@ -1,0 +1,168 @@
+"""What every method shares: views of a batch, a backbone with a projector, an optimizer with its schedule.
+
+A method is a loss on embeddings and nothing else; probes, neighbours and monitors are callbacks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple, get_args
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from lightning_ssl.augment import TwoViews
+from lightning_ssl.data.sources import generator_of
+from lightning_ssl.networks import Norm, Projector, Stem, backbone
+from lightning_ssl.optim import LARS, constant, parameter_groups, released, warmup_cosine
+from lightning_ssl.validation import require, require_positive
+
+OptimizerName = Literal["adam", "sgd", "lars"]
+ScheduleName = Literal["warmup_cosine", "constant", "released"]
+
+
+@dataclass(frozen=True)
+class Head:
+    """A projector's shape; the default is the α-CL papers' (see `networks.PROJECTORS` for others)."""
+
+    hidden: int = 512
+    out: int = 128
+    layers: int = 2
+    norm: Norm | None = "bn_noaffine"
+    last_norm: Norm | None = None
+
+
+@dataclass(frozen=True)
+class Optimization:
+    """An optimizer and its schedule; the default is the α-CL papers' Adam without weight decay."""
+
+    name: OptimizerName = "adam"
+    lr: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    schedule: ScheduleName = "constant"
+    warmup_epochs: int = 0
+
+    def __post_init__(self) -> None:
+        for key, allowed in (("name", get_args(OptimizerName)), ("schedule", get_args(ScheduleName))):
+            require(getattr(self, key) in allowed, key, getattr(self, key), f"one of {', '.join(allowed)}")
+        require_positive("lr", self.lr)
+        require(0 <= self.momentum < 1, "momentum", self.momentum, "in [0, 1)")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "at least 0")
+        require(self.warmup_epochs >= 0, "warmup_epochs", self.warmup_epochs, "at least 0")
+        require(
+            self.warmup_epochs == 0 or self.schedule == "warmup_cosine",
+            "warmup_epochs",
+            self.warmup_epochs,
+            "0 unless schedule='warmup_cosine'",
+        )
+
+    def optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        if self.name == "adam":
+            return torch.optim.Adam(groups, lr=self.lr, betas=(self.momentum, 0.999))
+        kind = LARS if self.name == "lars" else torch.optim.SGD
+        return kind(groups, lr=self.lr, momentum=self.momentum)
+
+    def factor(self, steps_per_epoch: int, total_steps: int) -> Callable[[int], float]:
+        """The factor on the learning rate as a function of the step."""
+        if self.schedule == "constant":
+            return constant
+        if self.schedule == "released":
+            return partial(released, steps_per_epoch=steps_per_epoch)
+        return partial(warmup_cosine, warmup_steps=self.warmup_epochs * steps_per_epoch, total_steps=total_steps)
+
+
+class Views(NamedTuple):
+    """Augmented views of a batch, and the images themselves where a loss asks for them."""
+
+    first: Tensor  # (B, 3, S, S)
+    second: Tensor
+    clean: Tensor | None = None
+
+
+class Method(pl.LightningModule):
+    """Trains a backbone and a projector on two views; a subclass gives `loss_of(views)`.
+
+    backbone      resnet18, resnet34, resnet50, resnet_tiny or timm:NAME
+    stem          "cifar", "standard", or None to choose by `image_size`
+    image_size, mean, std   of the data; the command line takes them from the data module
+    augment       a preset of `augment.PRESETS`
+    seed          of the augmentations: those of an image are a function of the seed, the step and its place in the
+                  whole batch, so that neither a resumed run nor another number of ranks changes them
+    """
+
+    needs_clean = False
+
+    def __init__(
+        self,
+        backbone: str = "resnet18",
+        stem: Stem | None = None,
+        image_size: int = 32,
+        mean: tuple[float, float, float] = (0.4914, 0.4822, 0.4465),
+        std: tuple[float, float, float] = (0.2470, 0.2435, 0.2616),
+        augment: str = "simclr_cifar",
+        projector: Head | None = None,
+        optimization: Optimization | None = None,
+        seed: int = 0,
+        channels_last: bool = False,
+        compile: bool = False,
+    ) -> None:
+        super().__init__()
+        require(seed >= 0, "seed", seed, "0 or above")
+        self.backbone = make_backbone(backbone, image_size, stem)
+        self.projector = Projector(self.backbone.num_features, **asdict(projector or Head()))
+        self.augment = TwoViews(augment, size=image_size, mean=mean, std=std, clean=self.needs_clean)
+        self.optimization = optimization or Optimization()
+        self.seed = seed
+        self.channels_last = channels_last
+        if channels_last:
+            self.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if compile:
+            self.backbone.compile()  # in place, so that the names of the parameters stay
+
+    def loss_of(self, views: Views) -> Tensor:
+        """The scalar to descend, of this rank's views."""
+        raise NotImplementedError
+
+    def trained(self) -> nn.Module:
+        """What the optimizer moves."""
+        return self
+
+    # -- from images to embeddings ------------------------------------------------------------------------------------
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The representation of normalized images: (B, 3, S, S) → (B, F)."""
+        if self.channels_last:
+            x = x.contiguous(memory_format=torch.channels_last)
+        features: Tensor = self.backbone(x)
+        return features
+
+    def views(self, images: Tensor) -> Views:
+        """Augmented views of this rank's uint8 images, drawn for the whole batch and taken in part."""
+        rank, ranks = self.global_rank, self.trainer.world_size if self._trainer is not None else 1
+        generator = generator_of(self.seed, self.global_step)
+        return Views(*self.augment(images, generator, rank, ranks))
+
+    # -- Lightning ----------------------------------------------------------------------------------------------------
+
+    def training_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> Tensor:
+        loss = self.loss_of(self.views(batch[0]))
+        self.log("train/loss", loss, on_step=True, on_epoch=True, prog_bar=True, batch_size=len(batch[0]))
+        return loss
+
+    def configure_optimizers(self) -> Any:
+        settings = self.optimization
+        # Weights alone are decayed and adapted: LARS on a bias, whose norm starts at 0, would hardly move it.
+        groups = parameter_groups(self.trained(), settings.weight_decay, exclude_bias_and_norm=settings.name != "adam")
+        optimizer = settings.optimizer(groups)
+        total = int(self.trainer.estimated_stepping_batches)
+        epochs = max(1, self.trainer.max_epochs or 1)
+        factor = settings.factor(max(1, total // epochs), max(1, total))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}}
+
+
+make_backbone = backbone  # `backbone` is the name of the configured one in `Method.__init__`

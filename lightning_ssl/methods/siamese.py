@@ -1,0 +1,92 @@
+"""Baselines without negatives: `SimSiam` stops the gradient on one side, `BYOL` has a slowly moving target there."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from lightning_ssl.methods.method import Head, Method, Views
+from lightning_ssl.networks import Norm, Predictor
+from lightning_ssl.optim import momentum_schedule
+from lightning_ssl.validation import require
+
+
+@dataclass(frozen=True)
+class PredictorHead:
+    """A predictor's shape; the default is SimSiam's."""
+
+    hidden: int = 512
+    layers: int = 2
+    norm: Norm | None = "bn"
+    last_norm: Norm | None = None
+
+
+SIMSIAM = Head(hidden=2048, out=2048, layers=2, norm="bn", last_norm="bn_noaffine")
+BYOL_PROJECTOR = Head(hidden=4096, out=256, layers=2, norm="bn")
+
+
+def cosine(p: Tensor, z: Tensor) -> Tensor:
+    """Mean cosine of a prediction and its target, which is a constant: (B, D), (B, D) → scalar."""
+    return F.cosine_similarity(p, z.detach(), dim=1).mean()
+
+
+class SimSiam(Method):
+    """−½ cos(p₁, sg(z₂)) − ½ cos(p₂, sg(z₁)) (Chen & He 2021); each view is a batch of its own."""
+
+    def __init__(self, predictor: PredictorHead | None = None, projector: Head | None = None, **network: Any) -> None:
+        super().__init__(projector=projector or SIMSIAM, **network)
+        self.predictor = Predictor(self.projector.out_features, **asdict(predictor or PredictorHead()))
+
+    def loss_of(self, views: Views) -> Tensor:
+        z1, z2 = (self.projector(self(x)) for x in views[:2])
+        return -0.5 * (cosine(self.predictor(z1), z2) + cosine(self.predictor(z2), z1))
+
+
+class BYOL(Method):
+    """(2 − 2 cos(p₁, z₂')) + (2 − 2 cos(p₂, z₁')), z' of a target that follows the online net (Grill et al. 2020).
+
+    The target starts as a copy and is in no optimizer; a step takes it to momentum·target + (1 − momentum)·online.
+    `momentum` rises from its base to 1 along half a cosine over the whole training.
+    """
+
+    def __init__(
+        self,
+        momentum: float = 0.996,
+        predictor: PredictorHead | None = None,
+        projector: Head | None = None,
+        **network: Any,
+    ) -> None:
+        super().__init__(projector=projector or BYOL_PROJECTOR, **network)
+        require(0 <= momentum <= 1, "momentum", momentum, "between 0 and 1")
+        self.momentum = momentum
+        self.predictor = Predictor(self.projector.out_features, **asdict(predictor or PredictorHead(hidden=4096)))
+        self.target = nn.ModuleDict(
+            {"backbone": copy.deepcopy(self.backbone), "projector": copy.deepcopy(self.projector)}
+        ).requires_grad_(False)
+        self.moved_at = 0  # the step after which the target moved last
+
+    def loss_of(self, views: Views) -> Tensor:
+        predictions = [self.predictor(self.projector(self(x))) for x in views[:2]]
+        with torch.no_grad():
+            targets = [self.target["projector"](self.target["backbone"](x)) for x in views[:2]]
+        agreement = cosine(predictions[0], targets[1]) + cosine(predictions[1], targets[0])
+        return 4 - 2 * agreement
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if self.global_step != self.moved_at:  # a batch whose gradients are only accumulated takes no step
+            self.moved_at = self.global_step
+            total = int(self.trainer.estimated_stepping_batches)
+            self.move_target(momentum_schedule(self.global_step, total, self.momentum))
+
+    @torch.no_grad()
+    def move_target(self, momentum: float) -> None:
+        """target ← momentum·target + (1 − momentum)·online, weights only: running statistics are the target's own."""
+        for name in ("backbone", "projector"):
+            online, target = getattr(self, name), self.target[name]
+            for p, q in zip(online.parameters(), target.parameters(), strict=True):
+                q.lerp_(p.to(q.dtype), 1 - momentum)

@@ -1,0 +1,159 @@
+"""The four methods: what they descend, what they leave alone, and that a step is the same however it is shared."""
+
+import copy
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from torch.nn import functional as F
+
+from lightning_ssl.data import DataModule
+from lightning_ssl.energy import PairLoss
+from lightning_ssl.families import InfoNCE, Quadratic
+from lightning_ssl.importance import Direct, Entropy, Exact, FromFamily
+from lightning_ssl.methods import BYOL, AlphaCL, Head, Optimization, SimCLR, SimSiam
+from lightning_ssl.methods.method import Views
+
+SMALL = {"backbone": "resnet_tiny", "image_size": 32}
+METHODS = {
+    "SimCLR": lambda **k: SimCLR(tau=0.2, **SMALL, **k),
+    "AlphaCL": lambda **k: AlphaCL(Direct(), **SMALL, **k),
+    "AlphaCL exact": lambda **k: AlphaCL(Exact(), **SMALL, **k),
+    "SimSiam": lambda **k: SimSiam(projector=Head(64, 32, norm="bn"), **SMALL, **k),
+    "BYOL": lambda **k: BYOL(projector=Head(64, 32, norm="bn"), **SMALL, **k),
+}
+every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
+
+
+def data(batch_size=16, images=64):
+    return DataModule("shapes", batch_size=batch_size, options={"train_images": images, "test_images": 16})
+
+
+def fit(model, module=None, **trainer):
+    trainer = {"max_steps": 3, "max_epochs": -1, **trainer}
+    quiet = {
+        "logger": False,
+        "enable_progress_bar": False,
+        "enable_checkpointing": False,
+        "enable_model_summary": False,
+    }
+    runner = pl.Trainer(accelerator="cpu", limit_val_batches=0, **quiet, **trainer)
+    runner.fit(model, module or data())
+    return runner
+
+
+@every_method
+def test_a_few_steps_move_the_backbone_and_give_a_finite_loss(make):
+    model = make()
+    before = copy.deepcopy(model.backbone.state_dict())
+    runner = fit(model)
+    assert torch.isfinite(runner.callback_metrics["train/loss"])
+    assert any(not torch.equal(before[name], p) for name, p in model.backbone.named_parameters())
+
+
+@every_method
+def test_the_same_seed_takes_the_same_steps(make):
+    weights = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        model = make()
+        fit(model)
+        weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
+    assert torch.equal(*weights)
+
+
+def test_the_loss_of_alpha_cl_is_that_of_its_normalized_embeddings():
+    model = METHODS["AlphaCL"]()
+    images = data().rows("train").batch(torch.arange(8))[0]
+    views = model.views(images)
+    z1, z2 = F.normalize(model.projector(model.backbone(torch.cat(views[:2]))), dim=1).chunk(2)
+    torch.testing.assert_close(model.loss_of(views), PairLoss(Direct())(z1, z2))
+
+
+def test_simclr_is_alpha_cl_from_its_family():
+    images = data().rows("train").batch(torch.arange(8))[0]
+    gradients = []
+    for kind in (lambda: SimCLR(tau=0.2, **SMALL), lambda: AlphaCL(FromFamily(InfoNCE(0.2)), **SMALL)):
+        torch.manual_seed(0)
+        model = kind()
+        model.loss_of(model.views(images)).backward()
+        gradients.append(model.backbone.conv1.weight.grad)
+    torch.testing.assert_close(*gradients)
+
+
+def test_only_an_importance_of_clean_samples_asks_for_a_third_view():
+    images = data().rows("train").batch(torch.arange(8))[0]
+    assert METHODS["AlphaCL"]().views(images).clean is None
+    clean = METHODS["AlphaCL exact"]().views(images).clean
+    torch.testing.assert_close(clean, images / 255)
+
+
+def test_views_are_a_function_of_seed_and_step():
+    images = data().rows("train").batch(torch.arange(8))[0]
+    one, same, other = (AlphaCL(Entropy(), seed=seed, **SMALL).views(images).first for seed in (1, 1, 2))
+    assert torch.equal(one, same)
+    assert not torch.equal(one, other)
+
+
+def test_byols_target_starts_as_the_online_net_and_follows_it():
+    model = METHODS["BYOL"]()
+    for name in ("backbone", "projector"):
+        for p, q in zip(getattr(model, name).parameters(), model.target[name].parameters(), strict=True):
+            assert torch.equal(p, q)
+            assert not q.requires_grad
+    with torch.no_grad():
+        model.backbone.conv1.weight.add_(1.0)
+    before = model.target["backbone"].conv1.weight.clone()
+    model.move_target(0.75)
+    torch.testing.assert_close(model.target["backbone"].conv1.weight, before + 0.25)
+
+
+def test_byols_target_moves_once_a_step_and_not_while_gradients_accumulate(monkeypatch):
+    model = METHODS["BYOL"]()
+    momenta = []
+    monkeypatch.setattr(model, "move_target", momenta.append)
+    fit(model, max_steps=2, accumulate_grad_batches=2)
+    assert momenta == [pytest.approx(0.998), 1.0]  # half way, and the end
+
+
+def test_siamese_losses_at_perfect_agreement():
+    for kind, lowest in (("SimSiam", -1.0), ("BYOL", 0.0)):
+        model = METHODS[kind]().eval()
+        model.predictor = torch.nn.Identity()
+        x = torch.rand(4, 3, 32, 32)
+        torch.testing.assert_close(model.loss_of(Views(x, x)).item(), lowest, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        (Optimization("adam", lr=0.1), torch.optim.Adam),
+        (Optimization("sgd", lr=0.1, schedule="warmup_cosine", warmup_epochs=1), torch.optim.SGD),
+        (Optimization("lars", lr=0.1, weight_decay=1e-4, schedule="released"), torch.optim.Optimizer),
+    ],
+)
+def test_the_optimizer_is_the_one_asked_for(settings, kind):
+    model = METHODS["SimCLR"](optimization=settings)
+    runner = fit(model, max_epochs=2, max_steps=-1)
+    optimizer = runner.optimizers[0]
+    assert isinstance(optimizer, kind)
+    last = optimizer.param_groups[0]["lr"]
+    assert last == pytest.approx(0.0 if settings.schedule == "warmup_cosine" else 0.1)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Optimization("adamw"), "name='adamw'"),
+        (lambda: Optimization(schedule="step"), "schedule='step'"),
+        (lambda: Optimization(lr=0.0), "lr=0.0"),
+        (lambda: Optimization(warmup_epochs=5), "warmup_epochs=5"),
+        (lambda: SimCLR(tau=0.0, **SMALL), "tau=0.0"),
+        (lambda: SimCLR(augment="none", **SMALL), "preset='none'"),
+        (lambda: BYOL(momentum=1.5, **SMALL), "momentum=1.5"),
+        (lambda: AlphaCL(FromFamily(Quadratic()), seed=-1, **SMALL), "seed=-1"),
+    ],
+)
+def test_bad_settings_are_refused_by_name_and_value(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
