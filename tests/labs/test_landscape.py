@@ -1,0 +1,298 @@
+"""The landscape lab: gradients against autograd, the batch against one run at a time, the paper's three theorems."""
+
+import json
+import math
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lightning_ssl.families import InfoNCE
+from lightning_ssl.importance import Entropy, FromFamily
+from lightning_ssl.labs import landscape
+from lightning_ssl.labs.landscape import Condition, Model, Setting, Study, Variant
+
+SMALL = Setting(epochs=3, samples=20, batch=8, p=9, d=3, m=7, tau=0.3)
+MODELS = {
+    "basic": Model("dual"),
+    "linear": Model("dual", batch_norm=False, activation=False),
+    "no batch norm": Model("dual", batch_norm=False),
+    "two layers": Model("dual", depth=2),
+    "predictor": Model("dual", head=True),
+    "row-normalized": Model("dual", unit="row"),
+    "contrastive": Model("pairs"),
+    "contrastive linear": Model("pairs", batch_norm=False, activation=False),
+    "simclr": Model("pairs", head=True),
+    "simsiam": Model("siamese", head=True),
+}
+
+
+# The oracle: one run, one sample axis first, torch's own layers and autograd; it shares only the random draws with the
+# lab.
+
+
+def oracle_encoder(x: Tensor, P: dict[str, Tensor], model: Model, recipe: str) -> Tensor:
+    for layer in range(1, model.depth + 1):
+        W, b = P[f"W{layer}"], P[f"b{layer}"]
+        if model.batch_norm:
+            h = F.batch_norm(
+                F.linear(x, W, b), None, None, P.get(f"gamma{layer}"), P.get(f"beta{layer}"), training=True
+            )
+            x = F.relu(h) - F.relu(-h + 2 * b) if recipe == "released" else F.relu(h + b) - F.relu(b - h)
+        elif model.activation:
+            h = F.linear(x, W)
+            x = F.relu(h + b) - F.relu(b - h)
+        else:
+            x = F.linear(x, W, b)
+    return x
+
+
+def oracle_loss(
+    x1: Tensor, x2: Tensor, P: dict[str, Tensor], other: dict[str, Tensor], model: Model, s: Setting
+) -> Tensor:
+    y1 = oracle_encoder(x1, P, model, s.recipe)
+    if model.objective == "dual":
+        target = oracle_encoder(x2, other, model, s.recipe).detach()
+        out = F.linear(y1, P["H"], P["c"]) if model.head else y1
+        return (F.normalize(out) - F.normalize(target)).square().sum(1).mean()
+    y2 = oracle_encoder(x2, P, model, s.recipe)
+    head = (lambda y: F.linear(y, P["H"], P["c"])) if model.head else (lambda y: y)
+    if model.objective == "siamese":
+        return -(F.cosine_similarity(head(y1), y2.detach()) + F.cosine_similarity(head(y2), y1.detach())).mean() / 2
+    z = F.normalize(torch.cat([head(y1), head(y2)]))
+    N = len(y1)
+    logits = (z @ z.T / s.tau).masked_fill(torch.eye(2 * N, dtype=torch.bool), -torch.inf)
+    return F.cross_entropy(logits, torch.arange(2 * N).roll(N))
+
+
+def oracle_train(model: Model, condition: Condition, variant: Variant, seed: int, s: Setting) -> Tensor:
+    study = Study(model, [condition], [variant], [seed], s)
+    networks = [{name: value[0, 0].clone() for name, value in P.items()} for P in study.networks]
+    if model.objective == "dual" and model.head:
+        networks[1] |= {"H": networks[0]["H"], "c": networks[0]["c"]}
+    (generator,) = study.generators
+    for _ in range(s.epochs):
+        order = torch.randperm(s.samples, generator=generator)
+        words = torch.empty(math.ceil(2 * s.samples * s.p / 4), dtype=torch.int64).random_(
+            -(2**63), None, generator=generator
+        )
+        bits = words.view(torch.int16)[: 2 * s.samples * s.p].view(2, s.samples, s.p)
+        keep = bits.double() < condition.keep * 65536 - 32768.5
+        for step in range(s.samples // s.batch if model.objective == "pairs" else math.ceil(s.samples / s.batch)):
+            batch = slice(step * s.batch, (step + 1) * s.batch)
+            views = study.X[0, order[batch]] * keep[:, batch]
+            k = step % 2 if model.objective == "dual" else 0
+            P = networks[k]
+            leaves = [P[name].requires_grad_() for name in P if name not in study.frozen]
+            loss = oracle_loss(views[k], views[1 - k], P, networks[1 - k], model, s)
+            grads = torch.autograd.grad(loss, leaves)
+            with torch.no_grad():
+                for leaf, grad in zip(leaves, grads, strict=True):
+                    leaf.requires_grad_(False).sub_(variant.lr * grad)
+                if model.unit == "row":
+                    for network in networks:
+                        network["W1"] /= network["W1"].norm(dim=1, keepdim=True)
+    return networks[0]["W1"]
+
+
+@pytest.mark.parametrize("recipe", ["released", "text"])
+@pytest.mark.parametrize("name", MODELS)
+def test_every_run_of_the_batch_equals_a_plain_autograd_loop(name: str, recipe: str) -> None:
+    model, s = MODELS[name], Setting(**{**vars(SMALL), "recipe": recipe})
+    conditions, variants = [Condition(0.2, 0.5), Condition(0.6, 0.8)], [Variant(0.1), Variant(0.05, sigma=0.1)]
+    found = landscape.train(model, conditions, variants, [0, 4], s).W
+    for c, condition in enumerate(conditions):
+        for k, seed in enumerate([0, 4]):
+            for v, variant in enumerate(variants):
+                torch.testing.assert_close(
+                    found[c, k, v], oracle_train(model, condition, variant, seed, s), atol=2e-4, rtol=2e-3
+                )
+
+
+def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
+    s = Setting(**{**vars(SMALL), "epochs": 10})
+    for name in ("basic", "simclr", "simsiam"):
+        together = landscape.train(MODELS[name], [Condition(0.3, 0.5)], [Variant(0.05)], [0, 1, 2], s)
+        alone = landscape.train(MODELS[name], [Condition(0.3, 0.5)], [Variant(0.05)], [1], s)
+        torch.testing.assert_close(together.cosines[:, :, 1:2], alone.cosines, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("tile", [3, 5, 64])
+def test_nt_xent_and_its_gradient_are_those_of_cross_entropy(tile: int) -> None:
+    y = torch.randn(2, 3, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    loss, grad = landscape.nt_xent(y.detach(), 0.2, tile)
+    z = F.normalize(torch.cat([y[0], y[1]], 2), dim=1).mT  # (R, 2N, m)
+    logits = (z @ z.mT / 0.2).masked_fill(torch.eye(16, dtype=torch.bool), -torch.inf)
+    expected = torch.stack([F.cross_entropy(row, torch.arange(16).roll(8)) for row in logits])
+    torch.testing.assert_close(loss, expected.detach())
+    torch.testing.assert_close(grad, torch.autograd.grad(expected.sum(), y)[0])
+
+
+def test_infonce_importance_in_place_of_nt_xent_gives_its_gradient() -> None:
+    y = torch.randn(2, 2, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    _, expected = landscape.nt_xent(y, 0.2)
+    _, found = landscape.weighted_pairs(y, FromFamily(InfoNCE(tau=0.2, eps=1.0)), 1 / 0.2)
+    torch.testing.assert_close(found, expected)
+
+
+def test_entropy_importance_gives_the_gradient_of_the_loss_without_its_positive() -> None:
+    y = torch.randn(2, 2, 5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).requires_grad_()
+    z = F.normalize(torch.cat([y[0], y[1]], 2), dim=1).mT
+    logits = z @ z.mT / 0.3
+    partner = torch.arange(12).roll(6)
+    positive = logits[:, torch.arange(12), partner]
+    others = torch.eye(12, dtype=torch.bool) | torch.eye(12, dtype=torch.bool)[partner]
+    loss = (logits.masked_fill(others, -torch.inf).logsumexp(2) - positive).mean(1).sum()
+    _, found = landscape.weighted_pairs(y.detach(), Entropy(tau=0.3), 1 / 0.3)
+    torch.testing.assert_close(found, torch.autograd.grad(loss, y)[0])
+
+
+def test_negative_cosine_gradient_equals_autograd() -> None:
+    y, t = torch.randn(2, 2, 3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    y.requires_grad_()
+    loss, grad = landscape.negative_cosine(y.detach(), t)
+    expected = -F.cosine_similarity(y, t, dim=2).mean((0, 2))
+    torch.testing.assert_close(loss, expected.detach())
+    torch.testing.assert_close(grad, torch.autograd.grad(expected.sum(), y)[0])
+
+
+def test_the_released_codes_are_the_same_for_sparsities_0_1_and_0_2() -> None:
+    drawn = [landscape.sparse_codes("permuted", 50, 10, s, torch.Generator().manual_seed(0)) for s in (0.1, 0.2, 0.3)]
+    assert torch.equal(drawn[0], drawn[1])
+    assert drawn[0].sum(1).eq(0).all()
+    assert drawn[0].abs().sum(1).eq(2).all()
+    # two −1 and one +1: the data get a mean along the sum of all dictionary columns
+    assert drawn[2].sum(1).eq(-1).all()
+
+
+def test_bernoulli_codes_are_never_empty_and_have_the_stated_sparsity() -> None:
+    z = landscape.sparse_codes("bernoulli", 20_000, 10, 0.3, torch.Generator().manual_seed(0))
+    assert z.abs().sum(1).min() >= 1
+    empty = 0.7**10
+    assert float(z.abs().mean()) == pytest.approx(0.3 + empty / 10, abs=0.01)
+    assert float(z.mean()) == pytest.approx(0.0, abs=0.01)
+
+
+def test_max_cosine_is_one_for_the_dictionary_itself_and_ignores_scale_and_sign() -> None:
+    M = torch.linalg.qr(torch.randn(9, 4, generator=torch.Generator().manual_seed(0)))[0]
+    W = torch.cat([-3 * M.T, torch.randn(2, 9)])
+    torch.testing.assert_close(landscape.max_cosine(W, M), torch.ones(3))
+    torch.testing.assert_close(landscape.max_cosine(W[[0, 1, 2]], M)[2], landscape.max_cosine(W[:3], M)[2])
+    assert landscape.max_cosine(W[:3], M)[2] < 1e-3
+
+
+def test_a_warm_start_without_noise_begins_at_the_dictionary() -> None:
+    s = Setting(**{**vars(SMALL), "epochs": 1, "m": 30})
+    trained = landscape.train(Model("dual"), [Condition(0.3, 0.5)], [Variant(0.01, sigma=0.0)], [0], s)
+    torch.testing.assert_close(trained.cosines[0, 0, 0, 0], torch.ones(3))
+
+
+def test_theorem_1_every_nonnegative_matrix_minimizes_the_non_contrastive_loss() -> None:
+    generator = torch.Generator().manual_seed(0)
+    W = torch.rand(50, 5, 5, generator=generator, dtype=torch.float64)
+    W = W / W.norm(dim=1, keepdim=True)
+    torch.testing.assert_close(
+        landscape.non_contrastive_loss(W, 0.4), torch.full((50,), 2 - 2 * 0.16, dtype=torch.float64)
+    )
+    signed = W * torch.where(torch.rand(50, 5, 5, generator=generator) < 0.3, -1, 1)
+    assert (landscape.non_contrastive_loss(signed, 0.4) >= 2 - 2 * 0.16 - 1e-12).all()
+
+
+def test_theorem_1_permutations_meet_the_bound_of_the_contrastive_loss_and_nothing_else_does() -> None:
+    d, keep, tau = 4, 0.5, 1.5
+    eye = torch.eye(d, dtype=torch.float64)
+    # Eqn. 20: numerator e^τ when both masks keep i, 1 otherwise; all d − 1 other terms are 1
+    kept = math.log1p((d - 1) * math.exp(-tau))
+    bound = keep**2 * kept + (1 - keep**2) * math.log(d)
+    for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
+        assert float(landscape.contrastive_loss(eye[order], keep, tau)) == pytest.approx(bound, abs=1e-9)
+    W = torch.randn(200, d, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert (landscape.contrastive_loss(W / W.norm(dim=1, keepdim=True), keep, tau) > bound + 1e-4).all()
+
+
+def test_theorem_2_linear_encoders_stay_in_the_span_of_their_start() -> None:
+    A, B = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    M = torch.linalg.qr(torch.randn(8, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64))[0]
+    words = {"rate": 0.1, "decay": 0.97, "keep": 0.5, "p_z": 0.15, "sigma0": 0.3, "steps": 60}
+    found, other = landscape.linear_dynamics(A, B, M, **words)
+    C1, C2 = landscape.linear_coefficients(**words)
+    torch.testing.assert_close(found @ M, C1 * A @ M + C2 * (A + B) @ M)
+    torch.testing.assert_close(other @ M, C1 * B @ M + C2 * (A + B) @ M)
+
+
+def test_theorem_3_population_gradient_matches_samples() -> None:
+    d, keep, kappa, b, n = 4, 0.5, 0.4, 0.2, 400_000
+    generator = torch.Generator().manual_seed(0)
+    A, B = torch.eye(d) + 0.02 * torch.randn(2, d, d, generator=generator)
+    A.requires_grad_()
+    z = (torch.rand(n, d, generator=generator) < kappa) * (torch.randint(0, 2, (n, d), generator=generator) * 2.0 - 1)
+    masks = torch.rand(2, n, d, generator=generator) < keep
+
+    def sym_relu(x: Tensor) -> Tensor:
+        return F.relu(x - b) - F.relu(-x - b)
+
+    loss = 2 - 2 * (sym_relu((masks[0] * z) @ A.T) * sym_relu((masks[1] * z) @ B.T)).sum(1).mean()
+    (grad,) = torch.autograd.grad(loss, A)
+    torch.testing.assert_close(grad, landscape.relu_gradient(B, b, keep, kappa), atol=3e-3, rtol=0.02)
+
+
+def test_theorem_3_warm_starts_converge_to_the_dictionary() -> None:
+    eye = torch.eye(6, dtype=torch.float64)
+    A, B = eye + 0.02 * torch.randn(2, 10, 6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    A, B = landscape.relu_dynamics(A, B, rate=1.0, b=0.05, keep=0.5, kappa=0.3, rounds=30, inner=20)
+    torch.testing.assert_close(A, eye.expand_as(A), atol=1e-4, rtol=0)
+    torch.testing.assert_close(B, eye.expand_as(B), atol=1e-4, rtol=0)
+
+
+def test_quick_run_shows_the_orderings_and_saves(tmp_path) -> None:
+    result = landscape.run(quick=True, seeds=2)
+    orderings = [claim for claim in result.claims if " over " in claim.name]
+    assert len(orderings) == 3
+    assert all(claim.agrees for claim in orderings), result.table()
+    result.save(tmp_path)
+    assert json.loads((tmp_path / "results.json").read_text())["lab"] == "landscape"
+    assert (tmp_path / "figure.svg").stat().st_size > 1000
+
+
+def test_sparsities_with_the_same_codes_share_their_runs() -> None:
+    result = landscape.run(tables=("4",), sigmas=(0.02,), epochs=3, samples=16, batch=8, seeds=2)
+    path = result.arrays["table 4: ncl_basic σ=0.02"]
+    assert path.shape == (4, 3, 2, 3)  # (T, sparsities, seeds, metrics)
+    assert torch.equal(path[:, 0], path[:, 1])
+    assert not torch.equal(path[-1, 0], path[-1, 2])
+    alone = landscape.run(tables=("4",), sigmas=(0.02,), epochs=3, samples=16, batch=8, seeds=2, sparsities=(0.3,))
+    torch.testing.assert_close(path[:, 2:], alone.arrays["table 4: ncl_basic σ=0.02"], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", landscape.IMPORTANCES)
+def test_every_importance_trains_in_place_of_nt_xent(name: str) -> None:
+    importance = landscape.importance_named(name, 0.3)
+    trained = landscape.train(
+        MODELS["contrastive"], [Condition(0.3, 0.5)], [Variant(0.05)], [0], SMALL, importance=importance
+    )
+    assert torch.isfinite(trained.W).all()
+    assert not torch.equal(trained.cosines[0], trained.cosines[-1])
+
+
+def test_published_cells_are_found_for_every_row_of_the_tables() -> None:
+    rows = landscape.rows_of(("1", "2", "4"), (0.14, 0.02, 0.002), 0.5, 0.1, 50)
+    assert len(rows) == 2 + 5 + 3
+    cells = [landscape.published_cells(row, sparsity) for row in rows for sparsity in (0.1, 0.2, 0.3)]
+    assert all(cell is not None and len(cell) == 3 for cell in cells)
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [
+        ("tables", ("3",)),
+        ("mask", 1.0),
+        ("batch", 2000),
+        ("latents", "dense"),
+        ("importances", ("none",)),
+        ("tau", 0.0),
+    ],
+)
+def test_a_wrong_knob_is_named(knob: str, value: object) -> None:
+    with pytest.raises(ValueError, match=knob):
+        landscape.run(**{knob: value})
