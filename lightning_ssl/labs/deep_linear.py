@@ -1,6 +1,6 @@
 """A deep linear network under fixed α is PCA: every layer ends rank one, aligned, at λ_max(X_α).
 
-Source: "Understanding Deep Contrastive Learning via Coordinate-wise Optimization" (seeds/000), Lemmas 1, 2 and 10,
+Source: "Understanding Deep Contrastive Learning via Coordinate-wise Optimization", Lemmas 1, 2 and 10,
 Theorem 3, Corollary 3, Figure 2. The network is z = W x, W = W_L ⋯ W_1, and α is held fixed, so that the max player
 climbs tr(W X_α Wᵀ) with X_α = C_α[x, x]. What is checked, for every seed:
 
@@ -12,7 +12,7 @@ climbs tr(W X_α Wᵀ) with X_α = C_α[x, x]. What is checked, for every seed:
   BatchNorm; without one they are not. After Lemma 1: the unconstrained flow conserves W_l W_lᵀ − W_{l+1}ᵀ W_{l+1}.
 
 Conventions. X_α is a mean over anchors, and of one view: anchors x1, positives x2, negatives the other x1. The energy
-is tr(W X_α Wᵀ), as in seeds/000; the camera-ready text has ½ of it.
+is tr(W X_α Wᵀ), as in the preprint; the camera-ready text has ½ of it.
 
 What the paper leaves open, and what was taken. Figure 2 gives no widths, data, α or step size. At a random start with
 ‖W_l‖_F = 1 the gradient of a product of five layers is tiny, so plain steps wait long on a plateau. Here each run

@@ -11,10 +11,10 @@ end of training,
     accuracy              of a linear (ridge) readout of the embedding, before and after training
 
 Sources: Definition 1, Eqn. 12 and 44 and Section 6 of "Understanding Deep Contrastive Learning via Coordinate-wise
-Optimization" (seeds/000) for the regularized and direct importances, and its Table 1 for the order of the losses;
-seeds/002 for the Gaussian kernel and seeds/004 for the exact weights, both of un-augmented points. Table 1 is of
-ResNet18 on CIFAR-10: it is shown beside the toy's accuracies for orientation only; what is claimed of the toy are the
-properties that the definitions imply, and that the quadratic loss comes last among the losses of Table 1.
+Optimization" for the regularized and direct importances, and its Table 1 for the order of the losses; the theory of
+one-layer networks for the Gaussian kernel and that of dual networks for the exact weights, both of un-augmented points.
+Table 1 is of ResNet18 on CIFAR-10: it is shown beside the toy's accuracies for orientation only; what is claimed of the
+toy are the properties that the definitions imply, and that the quadratic loss comes last among the losses of Table 1.
 
 All importances and seeds are one batch of networks; α is asked of each importance with its seeds flattened into rows.
 Adam, as in the paper's recipe. Importances that do not divide by the row sum differ in scale as well, which Adam takes

@@ -1,7 +1,7 @@
 """The two players of contrastive learning: descent on a loss is α solving, θ stepping, for every concave regularizer.
 
-Source: "Understanding Deep Contrastive Learning via Coordinate-wise Optimization" (seeds/000, /001), Theorems 1 and 2,
-Corollary 1, and our Tsallis family. A two-layer network embeds two views of a mixture of classes on the unit sphere;
+Source: "Understanding Deep Contrastive Learning via Coordinate-wise Optimization", Theorems 1 and 2, Corollary 1, and
+our Tsallis family. A two-layer network embeds two views of a mixture of classes on the unit sphere;
 anchors are one view, as in Eqn. 1. What is checked, for every seed:
 
 - Theorem 1: for every loss of the (φ, ψ) table, ∇L = −∇E_{sg(α)} with α_ij = φ'(ξ_i) ψ'(d²_i − d²_ij).

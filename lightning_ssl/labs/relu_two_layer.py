@@ -1,6 +1,6 @@
 """Two ReLU layers on an orthogonal mixture: weights stick at zero, one node picks a mode, several may keep more.
 
-Source: "Understanding Deep Contrastive Learning via Coordinate-wise Optimization" (seeds/000), Lemmas 3, 13 and 14,
+Source: "Understanding Deep Contrastive Learning via Coordinate-wise Optimization", Lemmas 3, 13 and 14,
 Theorems 4 to 6, Figure 3. Data (Assumption 1): x[i] = a_i e_{m(i)} with a_i > 0, and the augmented view is γ_i x[i].
 The network is z = W_2 max(W_1 x, 0) under ‖W_1‖_F = ‖W_2‖_F = 1, and α is fixed. What is checked, for every seed:
 
