@@ -22,23 +22,17 @@ from lightning_ssl.validation import require
 Anchors = Literal["both", "one"]
 
 
-def half_squared_distances(a: Tensor, b: Tensor) -> Tensor:
-    """d2_ij = ½‖a_i − b_j‖² of two sets of points, (M, D) and (K, D) → (M, K), without an M×K×D tensor."""
-    centre = a.mean(0)
-    return Distances(a - centre, b - centre).tile(slice(None), slice(None)).clamp_(min=0)
-
-
 class Distances:
-    """d2 of any block of pairs from one matrix product: d2_ij = ⟨(−a_i, ½‖a_i‖², 1), (b_j, 1, ½‖b_j‖²)⟩.
+    """d2 of any block of pairs from one matrix product: d2_ij = ⟨(−z_i, ½‖z_i‖², 1), (z_j, 1, ½‖z_j‖²)⟩.
 
     Rounding can leave tiny negative values. Points near the origin lose the fewest digits: centre them first.
     """
 
-    def __init__(self, a: Tensor, b: Tensor | None = None) -> None:
-        self.half_norms = (a * a).sum(1, keepdim=True).mul_(0.5)  # (M, 1)
-        half_b = self.half_norms if b is None else (b * b).sum(1, keepdim=True).mul_(0.5)
-        self.left = torch.cat([-a, self.half_norms, torch.ones_like(self.half_norms)], 1)  # (M, D+2)
-        self.right = torch.cat([a if b is None else b, torch.ones_like(half_b), half_b], 1)  # (K, D+2)
+    def __init__(self, z: Tensor) -> None:
+        self.half_norms = (z * z).sum(1, keepdim=True).mul_(0.5)  # (M, 1)
+        one = torch.ones_like(self.half_norms)
+        self.left = torch.cat([-z, self.half_norms, one], 1)  # (M, D+2)
+        self.right = torch.cat([z, one, self.half_norms], 1)  # (M, D+2)
 
     def tile(self, rows: slice, columns: slice, out: Tensor | None = None) -> Tensor:
         return torch.mm(self.left[rows], self.right[columns].T, out=out)
