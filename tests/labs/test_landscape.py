@@ -118,7 +118,7 @@ def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
         torch.testing.assert_close(together.cosines[:, :, 1:2], alone.cosines, atol=1e-4, rtol=1e-4)
 
 
-@pytest.mark.parametrize("tile", [3, 5, 64])
+@pytest.mark.parametrize("tile", [3, 5, 8, 64])
 def test_nt_xent_and_its_gradient_are_those_of_cross_entropy(tile: int) -> None:
     y = torch.randn(2, 3, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
     loss, grad = landscape.nt_xent(y.detach(), 0.2, tile)
@@ -265,6 +265,21 @@ def test_sparsities_with_the_same_codes_share_their_runs() -> None:
     torch.testing.assert_close(path[:, 2:], alone.arrays["table 4: ncl_basic σ=0.02"], atol=1e-5, rtol=1e-4)
 
 
+def test_the_figure_shows_the_papers_cells_beside_ours() -> None:
+    result = landscape.run(tables=("2",), epochs=1, samples=8, batch=4, seeds=1)
+    published = [line for line in result.figure().axes[0].lines if line.get_markersize() == 14]
+    assert [len(line.get_xdata()) for line in published] == [3] * 5  # three sparsities of five models
+
+
+def test_two_processes_give_the_numbers_of_one() -> None:
+    knobs = {"tables": ("2", "importance"), "sparsities": (0.3,), "epochs": 2, "samples": 16, "batch": 8, "seeds": 2}
+    knobs |= {"importances": ("infonce", "direct"), "importance_epochs": 2, "importance_batch": 8}
+    alone, shared = landscape.run(**knobs), landscape.run(**knobs, workers=2)
+    assert alone.arrays.keys() == shared.arrays.keys()
+    for name, array in alone.arrays.items():
+        torch.testing.assert_close(shared.arrays[name], array, atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("name", landscape.IMPORTANCES)
 def test_every_importance_trains_in_place_of_nt_xent(name: str) -> None:
     importance = landscape.importance_named(name, 0.3)
@@ -291,6 +306,7 @@ def test_published_cells_are_found_for_every_row_of_the_tables() -> None:
         ("latents", "dense"),
         ("importances", ("none",)),
         ("tau", 0.0),
+        ("workers", 0),
     ],
 )
 def test_a_wrong_knob_is_named(knob: str, value: object) -> None:
