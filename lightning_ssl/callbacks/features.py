@@ -1,0 +1,110 @@
+"""What the callbacks share: features in evaluation mode, once for all of them, whole over ranks; logging at once."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from lightning_ssl.data.sources import Batch
+from lightning_ssl.pairs import is_distributed
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The encoder, left as it was
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Evaluation mode for a while, so that no buffer moves; then every part is in the mode it was in before."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+@torch.no_grad()
+def features_of(trainer: pl.Trainer, module: pl.LightningModule, images: Tensor) -> Tensor:
+    """The backbone's features of uint8 images as they are, like those of `Method.validation_step`: (B, F)."""
+    with evaluating(module), trainer.precision_plugin.val_step_context():
+        features: Tensor = module(module.augment.unaugmented(images))  # type: ignore[operator,union-attr]
+    return features
+
+
+def labelled_features(trainer: pl.Trainer, module: pl.LightningModule, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Features (b, F) and labels (b,) of those images of a training batch that have a label.
+
+    Whoever asks first at a step pays for the forward; the others get what it found.
+    """
+    images, labels = batch[:2]
+    step, seen, found = LATEST.get(module, (-1, None, None))
+    if found is None or step != module.global_step or seen is None or seen() is not images:
+        known = labels >= 0
+        chosen = images[known]
+        # No norm nor convolution is asked about an empty batch.
+        features = features_of(trainer, module, chosen) if len(chosen) else torch.zeros(0, 0, device=images.device)
+        found = features, labels[known]
+        LATEST[module] = (module.global_step, weakref.ref(images), found)
+    return found
+
+
+Found = tuple[Tensor, Tensor]
+LATEST: weakref.WeakKeyDictionary[
+    pl.LightningModule, tuple[int, weakref.ReferenceType[Tensor] | None, Found | None]
+] = weakref.WeakKeyDictionary()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# All ranks
+
+
+def sum_over_ranks(*tensors: Tensor) -> list[Tensor]:
+    """Each tensor summed over the ranks, by one exchange for all of them; they have one dtype and one device."""
+    if not is_distributed():
+        return list(tensors)
+    flat = torch.cat([x.flatten() for x in tensors])
+    dist.all_reduce(flat)
+    parts = flat.split([x.numel() for x in tensors])
+    return [part.view(x.shape) for part, x in zip(parts, tensors, strict=True)]
+
+
+def gather_rows(x: Tensor) -> Tensor:
+    """The rows of all ranks in their order; ranks may have different numbers of them."""
+    if not is_distributed():
+        return x
+    mine = torch.tensor([len(x)], device=x.device)
+    counts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(counts, mine)
+    lengths = [int(count) for count in counts]
+    padded = x.new_zeros(max(lengths), *x.shape[1:])
+    padded[: len(x)] = x
+    parts = [torch.empty_like(padded) for _ in lengths]
+    dist.all_gather(parts, padded)
+    return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
+
+
+def is_due(trainer: pl.Trainer, every_n_epochs: int) -> bool:
+    """Whether a validation is one to measure at: every so many epochs, and at the last, where that is known."""
+    if trainer.sanity_checking:
+        return False
+    epoch = trainer.current_epoch + 1
+    last = epoch == trainer.max_epochs or trainer.global_step == trainer.max_steps
+    return last or epoch % every_n_epochs == 0 or trainer.state.fn != "fit"
+
+
+def log_at_once(trainer: pl.Trainer, metrics: dict[str, float], module: pl.LightningModule | None = None) -> None:
+    """To every logger, now: Lightning writes what a training step or epoch logs after the checkpoints of its end.
+
+    A run killed in between would lose it. With `module`, other callbacks see it too, in `trainer.callback_metrics`.
+    """
+    if module is not None:
+        module.log_dict(metrics, logger=False, batch_size=1)
+    for logger in trainer.loggers:
+        logger.log_metrics({**metrics, "epoch": trainer.current_epoch}, step=trainer.global_step)

@@ -1,0 +1,117 @@
+"""`OnlineKNN`: the classes of an image's nearest neighbours, a measure of the features that learns nothing.
+
+    p(c) ∝ Σ_{j among the k nearest} exp(s_j/τ) [y_j = c]        (Wu et al. 2018, Sec. 3.4: k = 200, τ = 0.07)
+
+`distance="cosine"` has s = cos(x, x_j) and `"euclidean"` s = −½‖x − x_j‖², which on unit vectors is the cosine less 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lightning_ssl.callbacks.features import features_of, gather_rows, is_due, sum_over_ranks
+from lightning_ssl.data.sources import generator_of
+from lightning_ssl.validation import require, require_positive
+
+Distance = Literal["cosine", "euclidean"]
+PAIRS = 2**22  # similarities held at once
+
+
+def vote(
+    queries: Tensor, references: Tensor, labels: Tensor, classes: int, k: int, tau: float, distance: Distance = "cosine"
+) -> Tensor:
+    """Shares of the vote for each class, (Q, F), (R, F), (R,) → (Q, C); all R neighbours vote where R < k.
+
+    A block of queries is compared at a time, so that neither Q×R nor Q×R×F numbers are ever held.
+    """
+    if distance == "cosine":
+        queries, references = F.normalize(queries, dim=1), F.normalize(references, dim=1)
+    half_norms = references.square().sum(1) / 2  # (R,)
+    shares = queries.new_zeros(len(queries), classes)
+    height = max(1, PAIRS // len(references))
+    for block, out in zip(queries.split(height), shares.split(height), strict=True):
+        # Up to a constant of the row, which the softmax does not see, s is ⟨x, x_j⟩ − ½‖x_j‖².
+        s = torch.addmm(-half_norms, block, references.T)  # (q, R)
+        nearest = s.topk(min(k, len(references)), dim=1)
+        out.scatter_add_(1, labels[nearest.indices], (nearest.values / tau).softmax(1))
+    return shares
+
+
+class OnlineKNN(pl.Callback):
+    """Weighted k nearest neighbours of the validation images among the labelled training images: `knn/top1`.
+
+    k, tau, distance   as above; they are among the run's hyperparameters as `knn/k`, `knn/tau`, `knn/distance`
+    every_n_epochs     how often, and at the last epoch; the references' forward is what it costs
+    max_reference      at most so many references, the same ones every time
+    """
+
+    def __init__(
+        self,
+        k: int = 200,
+        tau: float = 0.1,
+        distance: Distance = "cosine",
+        every_n_epochs: int = 10,
+        max_reference: int = 50_000,
+    ) -> None:
+        require(k >= 1, "k", k, "at least 1")
+        require_positive("tau", tau)
+        require(distance in ("cosine", "euclidean"), "distance", distance, "'cosine' or 'euclidean'")
+        require(every_n_epochs >= 1, "every_n_epochs", every_n_epochs, "at least 1")
+        require(max_reference >= 1, "max_reference", max_reference, "at least 1")
+        self.k, self.tau, self.distance = k, tau, distance
+        self.every_n_epochs, self.max_reference = every_n_epochs, max_reference
+        self.features: list[Tensor] = []
+        self.labels: list[Tensor] = []
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        settings = {"knn/k": self.k, "knn/tau": self.tau, "knn/distance": self.distance}
+        for logger in trainer.loggers:
+            logger.log_hyperparams(settings)
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.features, self.labels = [], []
+
+    def on_validation_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: Any
+    ) -> None:
+        if is_due(trainer, self.every_n_epochs):
+            known = outputs["labels"] >= 0
+            self.features.append(outputs["features"][known])
+            self.labels.append(outputs["labels"][known])
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not self.features:
+            return
+        classes = trainer.datamodule.num_classes  # type: ignore[attr-defined]
+        queries, truth = torch.cat(self.features), torch.cat(self.labels)
+        self.features, self.labels = [], []
+        references, labels = self.references(trainer, pl_module)
+        if not len(labels):
+            return
+        shares = vote(queries.to(references), references, labels, classes, self.k, self.tau, self.distance)
+        hits = (shares.argmax(1) == truth).sum()
+        hits, count = sum_over_ranks(hits, torch.full_like(hits, len(truth)))
+        if count:
+            pl_module.log("knn/top1", hits / count, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
+
+    def references(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> tuple[Tensor, Tensor]:
+        """Features and labels of the references of all ranks, at least in float32: (R, F), (R,)."""
+        loader = trainer.datamodule.reference_dataloader()  # type: ignore[attr-defined]
+        count = len(loader.rows)
+        # Drawn, not taken in turn: a data set may be sorted by class, or its classes may take turns.
+        chosen = torch.zeros(count, dtype=torch.bool)
+        chosen[torch.randperm(count, generator=generator_of(0))[: self.max_reference]] = True
+        width = pl_module.backbone.num_features  # type: ignore[union-attr]
+        features = [torch.zeros(0, width, device=pl_module.device)]  # type: ignore[arg-type]
+        known = [torch.zeros(0, dtype=torch.int64, device=pl_module.device)]
+        for images, labels, ids in loader:
+            kept = chosen[ids] & (labels >= 0)
+            if kept.any():
+                features.append(features_of(trainer, pl_module, images[kept].to(pl_module.device)))
+                known.append(labels[kept].to(pl_module.device))
+        return gather_rows(torch.cat(features)), gather_rows(torch.cat(known))

@@ -1,0 +1,63 @@
+"""`WeightNoise`: Gaussian noise on the weights with every step, as in Table 2 of the dual-network paper.
+
+    W ← W − lr · step + lr · η · ξ,    ξ_ij ~ N(0, 2/(fan_in + fan_out))
+
+η = 0.01 there, of noise as Xavier's initialization draws it, in the update rule: so it is scaled by the learning rate
+of the step. Matrices and convolutions alone get it, neither biases nor the scales of norms.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch.optim import Optimizer
+
+from lightning_ssl.data.sources import generator_of
+from lightning_ssl.validation import require
+
+
+class WeightNoise(pl.Callback):
+    """Adds lr · std · ξ to every trained matrix and convolution after each optimizer step.
+
+    std    η above
+    seed   ξ is a function of (seed, step): a resumed run adds the same, every rank adds the same, and no global
+           generator is drawn from
+    """
+
+    def __init__(self, std: float = 0.01, seed: int = 0) -> None:
+        require(0 <= std < math.inf, "std", std, "a finite number, at least 0")
+        require(seed >= 0, "seed", seed, "0 or above")
+        self.std, self.seed = std, seed
+        self.step = 0
+        self.rates: list[float] = []
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
+        self.step = trainer.global_step
+
+    def on_before_zero_grad(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer) -> None:
+        # When the batch ends, the schedule has moved on to the rates of the next step.
+        self.rates = [float(group["lr"]) for group in optimizer.param_groups]
+
+    @torch.no_grad()
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        # A batch whose gradients are only accumulated takes no step.
+        if trainer.global_step == self.step or not self.std:
+            return
+        seed = generator_of(self.seed, trainer.global_step).initial_seed()
+        generator = torch.Generator(pl_module.device).manual_seed(seed)
+        for lr, group in zip(self.rates, trainer.optimizers[0].param_groups, strict=True):
+            for p in group["params"]:
+                if p.ndim >= 2:
+                    xi = torch.randn(p.shape, dtype=p.dtype, device=p.device, generator=generator)
+                    p.add_(xi, alpha=lr * self.std * xavier(p))
+
+
+def xavier(p: torch.Tensor) -> float:
+    """√(2/(fan_in + fan_out)) (Glorot & Bengio 2010) of (out, in, …)."""
+    field = p[0, 0].numel()
+    return math.sqrt(2 / ((p.shape[0] + p.shape[1]) * field))

@@ -1,0 +1,143 @@
+"""`RankMonitor`: whether the features collapse, and how the embeddings of two views lie on the sphere.
+
+Of the validation images' features X, (N, F), singular values σ, and covariance eigenvalues λ:
+
+    rank/rankme      e^H of σ_k/Σσ, X not centred (Garrido et al. 2023, "RankMe", Eqn. 1, without its ε: 0 log 0 = 0)
+    rank/effective   e^H of λ_k/Σλ (Roy & Vetterli 2007, of the covariance): how many directions hold the variance
+    rank/std         mean over the F dimensions of the standard deviation of x/‖x‖: 1/√F spread evenly, 0 collapsed
+                     (Chen & He 2021, Fig. 2)
+
+and of the normalized embeddings z, z' of two views of some of these images, in evaluation mode (Wang & Isola 2020):
+
+    rank/alignment   E ‖z − z'‖²
+    rank/uniformity  log E_{i≠j} e^{−2‖z_i − z_j‖²}, the mean of both views: from 0, all in one point, towards −4
+
+RankMe falls with the mean of the features (one large direction), the effective rank does not see it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from lightning_ssl.callbacks.features import evaluating, gather_rows, is_due, sum_over_ranks
+from lightning_ssl.validation import require
+
+
+def effective_number(weights: Tensor) -> Tensor:
+    """e^H of weights over their sum, (…, K) → (…): K of equal ones count as K; 0 where there is no weight at all."""
+    total = weights.sum(-1, keepdim=True)
+    entropy = torch.special.entr(weights / total.where(total > 0, 1.0)).sum(-1)
+    return entropy.exp() * (total.squeeze(-1) > 0)
+
+
+def alignment(z1: Tensor, z2: Tensor) -> Tensor:
+    """E ‖z − z'‖² of unit vectors (N, D)."""
+    return (z1 - z2).square().sum(1).mean()
+
+
+def uniformity(z: Tensor) -> Tensor:
+    """log E_{i<j} e^{−2‖z_i − z_j‖²} of unit vectors (N, D)."""
+    return torch.pdist(z).square().mul(-2).exp().mean().log()
+
+
+class Moments:
+    """Sums over images from which the three ranks follow; features themselves are not kept."""
+
+    def __init__(self, features: int, device: torch.device) -> None:
+        # In float32 rounding alone would look like 1e-3 of the largest singular value in every direction.
+        like: dict[str, Any] = {"dtype": torch.float64, "device": "cpu" if device.type == "mps" else device}
+        self.count = torch.zeros((), **like)
+        self.total = torch.zeros(features, **like)  # Σ x
+        self.gram = torch.zeros(features, features, **like)  # Σ x xᵀ
+        self.unit_total = torch.zeros(features, **like)  # Σ x/‖x‖
+        self.unit_square = torch.zeros(features, **like)
+
+    def add(self, features: Tensor) -> None:
+        """(B, F)."""
+        x = features.to(self.total)
+        unit = F.normalize(x, dim=1)
+        self.count += len(x)
+        self.total += x.sum(0)
+        self.gram.addmm_(x.T, x)
+        self.unit_total += unit.sum(0)
+        self.unit_square += unit.square().sum(0)
+
+    def ranks(self) -> dict[str, Tensor]:
+        """RankMe, effective rank and standard deviation, of the images of all ranks."""
+        count, total, gram, unit_total, unit_square = sum_over_ranks(
+            self.count, self.total, self.gram, self.unit_total, self.unit_square
+        )
+        mean, unit_mean = total / count, unit_total / count
+        second = gram / count
+        floor = RESOLUTION * second.trace()
+        squares, variances = (
+            torch.linalg.eigvalsh(matrix) for matrix in (second, second - torch.outer(mean, mean))
+        )  # (F,) each
+        squares, variances = (x.where(x > floor, 0.0) for x in (squares, variances))
+        return {
+            "rankme": effective_number(squares.sqrt()),
+            "effective": effective_number(variances),
+            "std": (unit_square / count - unit_mean.square()).clamp(min=0).sqrt().mean(),
+        }
+
+
+RESOLUTION = 1e-13  # of the mean ‖x‖²: a direction with less of it is float32's rounding of the features
+
+
+class RankMonitor(pl.Callback):
+    """Logs the five measures above at validations.
+
+    every_n_epochs   how often, and at the last epoch
+    images           how many images to take two views of, evenly from all ranks and batches (which ones, and their
+                     augmentations, may depend on the number of ranks; the features measured are always all)
+    """
+
+    def __init__(self, every_n_epochs: int = 1, images: int = 256) -> None:
+        require(every_n_epochs >= 1, "every_n_epochs", every_n_epochs, "at least 1")
+        require(images >= 2, "images", images, "at least 2")
+        self.every_n_epochs, self.images = every_n_epochs, images
+        self.moments: Moments | None = None
+        self.chosen: list[Tensor] = []
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.moments, self.chosen = None, []
+
+    def on_validation_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: Any
+    ) -> None:
+        if not is_due(trainer, self.every_n_epochs):
+            return
+        features = outputs["features"]
+        if self.moments is None:
+            self.moments = Moments(features.shape[1], features.device)
+        self.moments.add(features)
+        batches = trainer.num_val_batches[0] if trainer.num_val_batches else 1
+        share = -(-self.images // int(batches * trainer.world_size))
+        self.chosen.append(batch[0][:share])
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.moments is None:
+            return
+        values = self.moments.ranks()
+        z1, z2 = (gather_rows(z) for z in self.embeddings(trainer, pl_module))
+        if len(z1) >= 2:
+            values["alignment"] = alignment(z1, z2)
+            values["uniformity"] = (uniformity(z1) + uniformity(z2)) / 2
+        self.moments, self.chosen = None, []
+        named = {f"rank/{key}": value.to(pl_module.device, torch.float32) for key, value in values.items()}
+        pl_module.log_dict(named, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
+
+    @torch.no_grad()
+    def embeddings(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> tuple[Tensor, Tensor]:
+        """Unit vectors of two views of the images put aside: (n, D) each."""
+        views = pl_module.views(torch.cat(self.chosen))[:2]  # type: ignore[operator]
+        with evaluating(pl_module), trainer.precision_plugin.val_step_context():
+            z1, z2 = (pl_module.projector(pl_module(x)) for x in views)  # type: ignore[operator]
+        # At least float32: an image and its view differ by little.
+        z1, z2 = (F.normalize(z.to(torch.promote_types(z.dtype, torch.float32)), dim=1) for z in (z1, z2))
+        return z1, z2

@@ -1,0 +1,122 @@
+"""Statistics of α where they are known, and that they are of the very α of the loss."""
+
+import math
+
+import pytest
+import torch
+from test_contract import FAMILIES, IMPORTANCES, make_views
+from test_methods import METHODS, SMALL
+from test_online_probe import fit, seeded
+from torch.nn import functional as F
+
+from lightning_ssl.callbacks import ImportanceMonitor
+from lightning_ssl.callbacks.importance import row_statistics
+from lightning_ssl.energy import FamilyLoss, PairLoss
+from lightning_ssl.importance import Entropy, Exact, Square, Uniform
+from lightning_ssl.methods import AlphaCL
+
+NAMES = ("entropy", "effective_negatives", "zeros", "top1")
+LOSSES = [PairLoss(rule, anchors=anchors) for rule in IMPORTANCES for anchors in ("both", "one")]
+LOSSES += [FamilyLoss(family) for family in FAMILIES]
+
+
+def slow_statistics(loss, z1, z2, clean):
+    """Row by row over the negatives alone."""
+    points = torch.cat([z1, z2]) if loss.anchors == "both" else z1
+    weighed = points
+    if clean is not None:
+        weighed = torch.cat([clean, clean]) if loss.anchors == "both" else clean
+    n, found = len(z1), []
+    for i in range(len(points)):
+        others = [j for j in range(len(points)) if j % n != i % n]
+        d2_pos = 0.5 * (z1[i % n] - z2[i % n]).square().sum()[None]
+        d2_neg = torch.stack([0.5 * (weighed[i] - weighed[j]).square().sum() for j in others])[None]
+        alpha = loss.importance(d2_pos, d2_neg)[0].tolist()
+        total = sum(alpha)
+        shares = [a / total for a in alpha] if total else alpha
+        entropy = -sum(a * math.log(a) for a in shares if a)
+        effective = math.exp(entropy) if total else 0.0
+        found.append([entropy / math.log(len(alpha)), effective, alpha.count(0.0) / len(alpha), max(shares)])
+    return torch.tensor(found, dtype=torch.float64).mean(0)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=str)
+def test_the_statistics_are_those_of_a_slow_loop_over_rows(loss):
+    z1, z2, clean = (z.detach() for z in make_views(7))
+    views = (z1, z2, clean) if getattr(loss.importance, "weighs_clean", False) else (z1, z2)
+    found = ImportanceMonitor(rows=1000).statistics(loss, views)
+    expected = slow_statistics(loss, z1, z2, views[2] if len(views) == 3 else None)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_rows_of_known_weights():
+    alpha = torch.tensor([[1.0, 1, 1, 1], [0, 3, 3, 0], [0, 7, 0, 0], [0, 0, 0, 0]])
+    entropy, effective, zeros, top1 = row_statistics(alpha, torch.ones(4, 4, dtype=torch.bool))
+    torch.testing.assert_close(entropy, torch.tensor([1.0, 0.5, 0, 0]))
+    torch.testing.assert_close(effective, torch.tensor([4.0, 2, 1, 0]))
+    torch.testing.assert_close(zeros, torch.tensor([0.0, 0.5, 0.75, 1]))
+    torch.testing.assert_close(top1, torch.tensor([0.25, 0.5, 1, 0]))
+
+
+def test_few_rows_are_of_both_views():
+    z1, z2, _ = (z.detach() for z in make_views(8))
+    collapsed = z2[:1].expand(8, -1)  # its rows are tied, those of the first view are not
+    loss = PairLoss(Entropy(tau=1e-3))
+    effective = ImportanceMonitor(rows=4).statistics(loss, (z1, collapsed))[1]
+    assert 2 < effective < 7
+
+
+def statistics_of(model, **trainer):
+    metrics = fit(model, [ImportanceMonitor(1)], limit_val_batches=0, **trainer).callback_metrics
+    return [metrics[f"alpha/{name}"].item() for name in NAMES]
+
+
+def test_uniform_weights_count_all_negatives():
+    assert statistics_of(AlphaCL(Uniform(), **SMALL)) == pytest.approx([1, 30, 0, 1 / 30])  # of 16 samples
+
+
+def test_a_sparse_importance_has_zeros():
+    assert statistics_of(AlphaCL(Square(tau=0.01), **SMALL))[2] > 0.5
+
+
+@pytest.mark.parametrize("make", [METHODS["SimCLR"], lambda: AlphaCL(Exact(), **SMALL)], ids=["SimCLR", "Exact"])
+def test_they_are_of_the_embeddings_that_the_loss_was_given(make):
+    model, seen = seeded(make), []
+    model.loss.register_forward_pre_hook(lambda _, views: seen.append([z.detach() for z in views]))
+    found = statistics_of(model)
+    views = seen[-1]
+    assert all(torch.allclose(F.normalize(z, dim=1), z, atol=1e-5) for z in views)
+    expected = slow_statistics(model.loss, *(z.double() for z in views[:2]), views[2].double() if views[2:] else None)
+    torch.testing.assert_close(torch.tensor(found), expected.float(), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["SimSiam", "BYOL"])
+def test_a_method_without_pair_importance_is_left_alone(name):
+    metrics = fit(METHODS[name](), [ImportanceMonitor(1)], limit_val_batches=0).callback_metrics
+    assert not any(key.startswith("alpha") for key in metrics)
+
+
+def test_it_looks_every_n_steps_and_leaves_no_hook_behind():
+    class Watched(ImportanceMonitor):
+        def statistics(self, loss, views):
+            steps.append(self.trainer.global_step)
+            return super().statistics(loss, views)
+
+        def on_fit_start(self, trainer, pl_module):
+            self.trainer = trainer
+            super().on_fit_start(trainer, pl_module)
+
+    for accumulate in (1, 2):
+        steps, model = [], METHODS["SimCLR"]()
+        fit(model, [Watched(2)], max_steps=5, accumulate_grad_batches=accumulate, limit_val_batches=0)
+        assert steps == [2, 4]
+        assert not model.loss._forward_pre_hooks
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [(lambda: ImportanceMonitor(0), "every_n_steps=0"), (lambda: ImportanceMonitor(rows=0), "rows=0")],
+)
+def test_bad_settings_are_refused_by_name_and_value(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,125 @@
+"""Nearest neighbours, against a slow loop; and what the callback compares with what."""
+
+import math
+
+import pytest
+import torch
+import yaml
+from pytorch_lightning.loggers import CSVLogger
+from test_methods import METHODS, data
+from test_online_probe import Relabelled, fit, relabelled, seeded
+
+from lightning_ssl.callbacks import OnlineKNN, knn
+from lightning_ssl.callbacks.features import evaluating
+from lightning_ssl.callbacks.knn import vote
+
+
+def slow_vote(queries, references, labels, classes, k, tau, distance):
+    """One query, one reference at a time."""
+    shares = torch.zeros(len(queries), classes, dtype=torch.float64)
+    for i, x in enumerate(queries.tolist()):
+        found = []
+        for y, label in zip(references.tolist(), labels.tolist(), strict=True):
+            if distance == "cosine":
+                s = sum(a * b for a, b in zip(x, y, strict=True)) / (math.hypot(*x) * math.hypot(*y))
+            else:
+                s = -0.5 * sum((a - b) ** 2 for a, b in zip(x, y, strict=True))
+            found.append((s, label))
+        found = sorted(found, reverse=True)[:k]
+        total = sum(math.exp(s / tau) for s, _ in found)
+        for s, label in found:
+            shares[i, label] += math.exp(s / tau) / total
+    return shares
+
+
+def make_points(count, seed, width=5):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(count, width, dtype=torch.float64, generator=generator)
+
+
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+@pytest.mark.parametrize("k", [1, 7, 30, 200])
+@pytest.mark.parametrize("held", [1, 64, 2**22])
+def test_the_vote_is_that_of_a_slow_loop_however_many_pairs_are_held(distance, k, held, monkeypatch):
+    monkeypatch.setattr(knn, "PAIRS", held)
+    queries, references = make_points(9, 0), make_points(30, 1)
+    labels = torch.arange(30) % 4
+    expected = slow_vote(queries, references, labels, 4, k, 0.3, distance)
+    torch.testing.assert_close(vote(queries, references, labels, 4, k, 0.3, distance), expected)
+
+
+def test_on_unit_vectors_both_distances_are_the_same():
+    queries, references = (torch.nn.functional.normalize(make_points(n, n), dim=1) for n in (9, 30))
+    votes = [vote(queries, references, torch.arange(30) % 4, 4, 7, 0.1, d) for d in ("cosine", "euclidean")]
+    torch.testing.assert_close(*votes)
+
+
+def test_a_small_temperature_is_the_nearest_neighbour():
+    queries, references = make_points(9, 0), make_points(30, 1)
+    labels = torch.arange(30) % 4
+    one, cold = vote(queries, references, labels, 4, 1, 1.0), vote(queries, references, labels, 4, 30, 1e-5)
+    torch.testing.assert_close(one, cold)
+
+
+@pytest.mark.parametrize("max_reference", [50_000, 20])
+def test_validation_images_are_compared_with_the_labelled_training_images(max_reference):
+    model, module = seeded(METHODS["SimCLR"]), relabelled()
+    callback = OnlineKNN(k=5, max_reference=max_reference)
+    runner = fit(model, [callback], module)
+    with evaluating(model), torch.no_grad():
+        features = {split: model(model.augment.unaugmented(module.rows(split).images)) for split in ("train", "test")}
+    train, test = module.rows("train").labels, module.rows("test").labels
+    known = train >= 0
+    if max_reference == 20:
+        references, labels = callback.references(runner, model)
+        assert len(labels) < 20  # some of them have no label
+        assert set(labels.tolist()) == {0, 1, 2}
+    else:
+        references, labels = features["train"][known], train[known]
+    shares = vote(features["test"][test >= 0], references, labels, 3, 5, 0.1)
+    expected = (shares.argmax(1) == test[test >= 0]).float().mean()
+    torch.testing.assert_close(runner.callback_metrics["knn/top1"], expected)
+
+
+def test_it_measures_every_n_epochs_and_at_the_end():
+    class Watched(OnlineKNN):
+        def references(self, trainer, pl_module):
+            epochs.append(trainer.current_epoch)
+            return super().references(trainer, pl_module)
+
+    for trainer in ({"max_epochs": 5, "max_steps": -1}, {"max_steps": 5}):
+        epochs = []
+        fit(METHODS["SimCLR"](), [Watched(k=5, every_n_epochs=2)], data(images=16), **trainer)
+        assert epochs == [1, 3, 4]
+
+
+def test_its_settings_are_among_the_hyperparameters_of_the_run(tmp_path):
+    fit(METHODS["SimCLR"](), [OnlineKNN(k=7, tau=0.2, distance="euclidean")], logger=CSVLogger(tmp_path, "", ""))
+    settings = yaml.safe_load((tmp_path / "hparams.yaml").read_text())
+    assert settings == {"knn/k": 7, "knn/tau": 0.2, "knn/distance": "euclidean"}
+
+
+def test_a_data_set_without_labels_to_compare_with_is_no_error():
+    class Unlabelled(Relabelled):
+        def rows(self, split):
+            images = super().rows(split)
+            images.labels.fill_(-1)
+            return images
+
+    module = Unlabelled("shapes", batch_size=16, options={"train_images": 64, "test_images": 16})
+    assert "knn/top1" not in fit(METHODS["SimCLR"](), [OnlineKNN()], module).callback_metrics
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: OnlineKNN(k=0), "k=0"),
+        (lambda: OnlineKNN(tau=0.0), "tau=0.0"),
+        (lambda: OnlineKNN(distance="manhattan"), "distance='manhattan'"),
+        (lambda: OnlineKNN(every_n_epochs=0), "every_n_epochs=0"),
+        (lambda: OnlineKNN(max_reference=0), "max_reference=0"),
+    ],
+)
+def test_bad_settings_are_refused_by_name_and_value(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,253 @@
+"""The probe learns what is linear in the features, and the encoder never knows."""
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
+from test_methods import METHODS, data, every_method
+from torch.nn import functional as F
+from torchmetrics.functional.classification import multiclass_accuracy
+
+from lightning_ssl.callbacks import ImportanceMonitor, OnlineKNN, OnlineProbe, RankMonitor
+from lightning_ssl.callbacks.features import evaluating, labelled_features
+from lightning_ssl.callbacks.probe import LinearProbe
+from lightning_ssl.data import DataModule
+from lightning_ssl.data.sources import Images
+
+
+def fit(model, callbacks, module=None, ckpt_path=None, **trainer):
+    settings = {"max_steps": 4, "max_epochs": -1, "logger": False, "enable_checkpointing": False, **trainer}
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 1}
+    runner = pl.Trainer(accelerator="cpu", callbacks=callbacks, **quiet, **settings)
+    runner.fit(model, module or data(), ckpt_path=ckpt_path)
+    return runner
+
+
+def seeded(make):
+    torch.manual_seed(0)
+    return make()
+
+
+def same(a, b):
+    """Bit for bit, however deep."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+
+
+def make_probe(features=6, classes=3, lr=0.01, memory=64, **like):
+    like = {"device": torch.device("cpu"), "dtype": torch.float64, **like}
+    return LinearProbe(features, classes, lr, 0.0, memory, **like)
+
+
+def clusters(count, seed, spread=0.5):
+    """Three classes that a line tells apart, one of their coordinates a thousand times larger than the others."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(3, (count,), generator=generator)
+    x = 3 * torch.eye(3, 6, dtype=torch.float64)[labels]
+    x += spread * torch.randn(count, 6, dtype=torch.float64, generator=generator)
+    return x * torch.tensor([1.0, 1.0, 1.0, 1000.0, 1.0, 1.0]) + 5, labels
+
+
+# -- the encoder ------------------------------------------------------------------------------------------------------
+
+
+@every_method
+def test_watching_changes_no_weight_no_buffer_and_no_random_number(make):
+    states, generators = [], []
+    for callbacks in ([], [OnlineProbe(share=1), OnlineKNN(k=5), RankMonitor(), ImportanceMonitor(1)]):
+        model = seeded(make)
+        fit(model, callbacks)
+        states.append(model.state_dict())
+        generators.append(torch.get_rng_state())
+    assert same(*states)
+    assert same(*generators)
+
+
+@every_method
+def test_a_forward_for_the_probe_leaves_the_encoder_as_it_was(make):
+    model = seeded(make)
+    model.backbone.bn1.eval()  # frozen by the user
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    modes = [part.training for part in model.modules()]
+    features, _ = labelled_features(pl.Trainer(accelerator="cpu", logger=False), model, next(iter(batches())))
+    assert not features.requires_grad
+    assert same(before, dict(model.state_dict()))
+    assert modes == [part.training for part in model.modules()]
+    with evaluating(model):
+        assert not any(part.training for part in model.modules())
+
+
+def batches():
+    return data().train_dataloader()
+
+
+def test_probes_of_other_names_do_not_interfere_and_share_one_forward():
+    settings = {"a": {"lr": 0.01, "every_n_steps": 2, "share": 1.0}, "b": {"lr": 0.1, "share": 1.0}, "c": {"lr": 0.01}}
+    alone = {}
+    for name, values in settings.items():
+        alone[name] = OnlineProbe(name, **values)
+        fit(seeded(METHODS["SimCLR"]), [alone[name]])
+    together = [OnlineProbe(name, **values) for name, values in settings.items()]
+    model = seeded(METHODS["SimCLR"])
+    forwards = []
+    model.backbone.register_forward_hook(lambda *_: forwards.append(model.backbone.training))
+    runner = fit(model, together, limit_val_batches=0)
+    assert forwards == [True, False] * 4
+    for probe in together:
+        assert same(probe.probe.state_dict(), alone[probe.name].probe.state_dict())
+    assert not same(together[0].probe.state_dict(), together[1].probe.state_dict())
+    assert {"a/train_top1", "b/train_top1", "c/train_top1"} <= runner.callback_metrics.keys()
+
+
+# -- the classifier ---------------------------------------------------------------------------------------------------
+
+
+def test_the_probe_tells_separable_classes_apart():
+    probe = make_probe()
+    for step in range(10):
+        probe.learn(*clusters(64, step))
+    x, labels = clusters(1000, seed=1000)
+    assert (probe.logits(x).argmax(1) == labels).double().mean() > 0.98
+
+
+def test_it_takes_the_steps_of_adam_on_the_cross_entropy_of_its_memory():
+    probe = make_probe(memory=48)
+    oracle = torch.nn.Linear(6, 3).double()
+    torch.nn.init.zeros_(oracle.weight)
+    torch.nn.init.zeros_(oracle.bias)
+    optimizer = torch.optim.AdamW(oracle.parameters(), lr=0.01, weight_decay=0.0)
+    for seed in range(3):
+        probe.learn(*clusters(32, seed))
+        seen = [clusters(32, s) for s in range(seed + 1)]
+        x, labels = (torch.cat(parts)[-48:] for parts in zip(*seen, strict=True))
+        x = (x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-8).sqrt()
+        for _ in range(16):
+            optimizer.zero_grad()
+            F.cross_entropy(oracle(x), labels).backward()
+            optimizer.step()
+    torch.testing.assert_close(probe.weight, oracle.weight)
+    torch.testing.assert_close(probe.bias, oracle.bias)
+
+
+def test_what_it_reports_of_a_batch_is_from_before_it_learned_from_it():
+    probe = make_probe()
+    probe.learn(*clusters(64, 0))
+    x, labels = clusters(32, 1)
+    logits = probe.logits(x).detach()
+    loss, hits, count = probe.learn(x, labels).tolist()
+    torch.testing.assert_close(loss / count, F.cross_entropy(logits, labels).item())
+    assert (hits, count) == ((logits.argmax(1) == labels).sum(), 32)
+
+
+class Relabelled(DataModule):
+    """Shapes with three classes, and some images without a label."""
+
+    num_classes = 3
+
+    def rows(self, split):
+        images = super().rows(split)
+        labels = images.labels % 3
+        labels[::4] = -1
+        return Images(images.images, labels, images.classes)
+
+
+def relabelled():
+    return Relabelled("shapes", batch_size=16, options={"train_images": 64, "test_images": 16})
+
+
+def test_unlabelled_images_are_passed_over():
+    model = METHODS["SimCLR"]()
+    images, labels, ids = next(iter(relabelled().train_dataloader()))
+    features, known = labelled_features(pl.Trainer(accelerator="cpu", logger=False), model, (images, labels, ids))
+    assert 0 < len(known) < 16
+    assert same(known, labels[labels >= 0])
+    assert len(features) == len(known)
+    assert make_probe(112).learn(features[:0], known[:0]).tolist() == [0, 0, 0]
+
+
+def test_validation_logs_the_accuracies_of_the_probe_on_labelled_images():
+    probe, model, module = OnlineProbe(share=1), seeded(METHODS["SimCLR"]), relabelled()
+    metrics = fit(model, [probe], module).callback_metrics
+    images, labels, _ = module.rows("test").batch(torch.arange(16))
+    with evaluating(model), torch.no_grad():
+        logits = probe.probe.logits(model(model.augment.unaugmented(images)))[labels >= 0]
+    labels = labels[labels >= 0]
+    torch.testing.assert_close(metrics["online/top1"], multiclass_accuracy(logits, labels, 3, average="micro"))
+    torch.testing.assert_close(metrics["online/loss"], F.cross_entropy(logits, labels))
+    assert metrics["online/top5"] == 1.0  # of three classes
+
+
+@pytest.mark.parametrize(
+    ("settings", "trainer", "learned"),  # 8 steps, 4 an epoch
+    [
+        ({"share": 1.0}, {}, [1, 2, 3, 4, 5, 6, 7, 8]),
+        ({"share": 0.2}, {}, [4, 8]),
+        ({"share": 0.5}, {}, [3, 4, 7, 8]),
+        ({"share": 1.0, "every_n_steps": 3}, {}, [3, 6]),
+        ({"share": 0.2}, {"val_check_interval": 2}, [2, 4, 6, 8]),
+        ({"share": 0.2}, {"val_check_interval": 3, "check_val_every_n_epoch": None}, [3, 6]),
+        ({"share": 0.5}, {"check_val_every_n_epoch": 2}, [7, 8]),
+        ({"share": 0.2}, {"limit_val_batches": 0}, [4, 8]),
+        ({"share": 1.0}, {"accumulate_grad_batches": 2, "max_steps": 4}, [1, 2, 3, 4]),
+    ],
+)
+def test_it_learns_shortly_before_a_validation_and_only_when_a_step_was_taken(settings, trainer, learned):
+    steps = []
+
+    class Watched(OnlineProbe):
+        def on_train_batch_end(self, trainer, *rest):
+            before = self.probe.weight.clone()
+            super().on_train_batch_end(trainer, *rest)
+            if not torch.equal(before, self.probe.weight):
+                steps.append(trainer.global_step)
+
+    fit(METHODS["SimCLR"](), [Watched(**settings)], **{"max_steps": 8, **trainer})
+    assert steps == learned
+
+
+# -- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def test_a_resumed_probe_is_the_one_that_never_stopped(tmp_path):
+    def run(folder, ckpt_path=None):
+        probes = [OnlineProbe(share=1), OnlineProbe("other", lr=0.1, share=0.5)]
+        keep = ModelCheckpoint(folder, "{step}", every_n_train_steps=1, save_top_k=-1)
+        trainer = {"max_steps": 8, "enable_checkpointing": True, "ckpt_path": ckpt_path}
+        return fit(seeded(METHODS["SimCLR"]), [*probes, keep], **trainer), probes
+
+    whole, expected = run(tmp_path)
+    for step in (3, 4, 6):  # in the middle of the first epoch, at its end, in the second
+        checkpoint = tmp_path / f"step={step}.ckpt"
+        torch.load(checkpoint, weights_only=True)
+        second, resumed = run(tmp_path / str(step), checkpoint)
+        for a, b in zip(expected, resumed, strict=True):
+            assert same(a.state_dict(), b.state_dict())
+        for key, value in whole.callback_metrics.items():
+            if key.startswith(("online", "other")):
+                assert value == second.callback_metrics[key], key
+
+
+def test_a_probe_of_another_width_is_refused():
+    probe = make_probe(classes=4)
+    with pytest.raises(ValueError, match=r"weight of the checkpoint's probe=\(3, 6\)"):
+        probe.load_state_dict(make_probe().state_dict())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: OnlineProbe(""), "name=''"),
+        (lambda: OnlineProbe(lr=0.0), "lr=0.0"),
+        (lambda: OnlineProbe(weight_decay=-1.0), "weight_decay=-1.0"),
+        (lambda: OnlineProbe(every_n_steps=0), "every_n_steps=0"),
+        (lambda: OnlineProbe(share=0.0), "share=0.0"),
+        (lambda: OnlineProbe(memory=0), "memory=0"),
+        (lambda: OnlineProbe(num_classes=1), "num_classes=1"),
+    ],
+)
+def test_bad_settings_are_refused_by_name_and_value(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

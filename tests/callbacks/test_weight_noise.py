@@ -1,0 +1,96 @@
+"""Noise that is a function of the seed and the step."""
+
+import math
+
+import pytest
+import torch
+from pytorch_lightning.callbacks import ModelCheckpoint
+from test_methods import METHODS, SMALL
+from test_online_probe import fit, same, seeded
+
+from lightning_ssl.callbacks import WeightNoise, noise
+from lightning_ssl.methods import Optimization, SimCLR
+
+
+def train(callbacks, make=METHODS["SimCLR"], **trainer):
+    model = seeded(make)
+    fit(model, callbacks, limit_val_batches=0, **trainer)
+    return model.state_dict()
+
+
+def test_one_step_adds_xavier_noise_times_the_rate_to_matrices_alone():
+    def make():
+        return SimCLR(optimization=Optimization("sgd", lr=0.1), **SMALL)
+
+    plain, noisy = (train(callbacks, make, max_steps=1) for callbacks in ([], [WeightNoise(std=0.5)]))
+    for key, before in plain.items():
+        added = noisy[key] - before
+        if before.ndim < 2:
+            assert not added.any(), key
+        elif added.numel() > 4000:
+            field = before[0, 0].numel()
+            xavier = math.sqrt(2 / (field * (before.shape[0] + before.shape[1])))
+            assert added.std().item() == pytest.approx(0.1 * 0.5 * xavier, rel=0.05), key
+            assert abs(added.mean()) < 0.1 * added.std(), key
+
+
+def test_the_rate_is_that_of_the_step_and_not_of_the_next():
+    def make():
+        return SimCLR(optimization=Optimization("sgd", lr=0.1, schedule="warmup_cosine", warmup_epochs=1), **SMALL)
+
+    rates = []
+
+    class Watched(WeightNoise):
+        def on_train_batch_end(self, trainer, *rest):
+            super().on_train_batch_end(trainer, *rest)
+            rates.append((self.rates[0], trainer.optimizers[0].param_groups[0]["lr"]))
+
+    train([Watched()], make, max_steps=-1, max_epochs=2)
+    assert rates[0][0] < rates[0][1]
+    assert [used for used, _ in rates[1:]] == [following for _, following in rates[:-1]]
+
+
+def test_noise_is_a_function_of_seed_and_step_and_draws_no_global_number():
+    def run(seed):
+        state = train([WeightNoise(seed=seed)])
+        return state, torch.get_rng_state()
+
+    one, same_seed, other = run(1), run(1), run(2)
+    plain = train([])
+    assert same(one[0], same_seed[0])
+    assert not torch.equal(one[0]["backbone.conv1.weight"], other[0]["backbone.conv1.weight"])
+    assert not torch.equal(one[0]["backbone.conv1.weight"], plain["backbone.conv1.weight"])
+    assert torch.equal(one[1], torch.get_rng_state())
+
+
+def test_no_noise_is_no_change():
+    assert same(train([]), train([WeightNoise(std=0.0)]))
+
+
+def test_it_comes_once_a_step_and_not_while_gradients_accumulate(monkeypatch):
+    drawn = []
+    xavier = noise.xavier
+    monkeypatch.setattr(noise, "xavier", lambda p: drawn.append(p) or xavier(p))
+    model = METHODS["SimCLR"]()
+    fit(model, [WeightNoise()], max_steps=2, accumulate_grad_batches=2, limit_val_batches=0)
+    assert len(drawn) == 2 * sum(p.ndim >= 2 for p in model.parameters())
+
+
+def test_a_resumed_run_adds_the_noise_it_would_have_added(tmp_path):
+    keep = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=1, save_top_k=-1)
+    whole = train([WeightNoise(std=1.0), keep], max_steps=6, enable_checkpointing=True)
+    resumed = train([WeightNoise(std=1.0)], max_steps=6, ckpt_path=tmp_path / "step=3.ckpt")
+    assert same(whole, resumed)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: WeightNoise(std=-1.0), "std=-1.0"),
+        (lambda: WeightNoise(std=math.inf), "std=inf"),
+        (lambda: WeightNoise(seed=-1), "seed=-1"),
+    ],
+)
+def test_bad_settings_are_refused_by_name_and_value(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
