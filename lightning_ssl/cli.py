@@ -17,6 +17,55 @@ import lightning_ssl
 BENCHMARKS = Path(lightning_ssl.__file__).parent.parent / "benchmarks"
 
 
+def fit(argv: list[str]) -> int:
+    """train one model: `lightning-ssl fit --config configs/quickstart.yaml`"""
+    from lightning_ssl import fit
+
+    return fit.main(argv)
+
+
+def evaluate(argv: list[str]) -> int:
+    """linear classifiers on a trained network's frozen features: `lightning-ssl evaluate runs/NAME`"""
+    from lightning_ssl import evaluate
+
+    return evaluate.main(argv)
+
+
+def export(argv: list[str]) -> int:
+    """the backbone alone, for others: `lightning-ssl export runs/NAME --format torchvision`"""
+    from lightning_ssl import export
+
+    return export.main(argv)
+
+
+def sweep(argv: list[str]) -> int:
+    """run a W&B sweep file here, without a server: `lightning-ssl sweep sweeps/quickstart.yaml --workers 2`"""
+    from lightning_ssl import sweep
+
+    return sweep.main(argv)
+
+
+def report(argv: list[str]) -> int:
+    """one page that compares losses: `lightning-ssl report runs/quickstart --open`"""
+    from lightning_ssl import report
+
+    return report.main(argv)
+
+
+def dashboard(argv: list[str]) -> int:
+    """the same comparison as a workspace of W&B: `lightning-ssl dashboard --entity E --project P`"""
+    from lightning_ssl import dashboard
+
+    return dashboard.main(argv)
+
+
+def import_bolts(argv: list[str]) -> int:
+    """turn a lightning-bolts checkpoint into one of ours: `lightning-ssl import-bolts bolts.ckpt`"""
+    from lightning_ssl import bolts
+
+    return bolts.main(argv)
+
+
 def data(argv: list[str]) -> int:
     """fetch published data sets, list what there is: `lightning-ssl data fetch cifar10`, `lightning-ssl data list`"""
     from lightning_ssl.data import command
@@ -52,7 +101,18 @@ def bench(argv: list[str]) -> int:
     return code
 
 
-COMMANDS: dict[str, Callable[[list[str]], int]] = {"data": data, "lab": lab, "bench": bench}
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
+    "fit": fit,
+    "evaluate": evaluate,
+    "sweep": sweep,
+    "report": report,
+    "export": export,
+    "data": data,
+    "lab": lab,
+    "bench": bench,
+    "dashboard": dashboard,
+    "import-bolts": import_bolts,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -72,6 +132,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `lightning-ssl lab list | head`
         sys.stderr.close()
         return 0
+    except OSError as error:  # a full disk, a file that may not be read
+        if debug:
+            traceback.print_exc()
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"lightning-ssl: {where}{error.strerror or error}", file=sys.stderr)
+        return 2
 
 
 def dispatch(words: list[str]) -> int:

@@ -45,7 +45,7 @@ def backbone(name: str, image_size: int, stem: Stem | None = None) -> Backbone:
     if name.startswith("timm:"):
         require(stem is None, "stem", stem, f"None for {name}, which has its own")
         return timm_backbone(name, image_size)
-    chosen: Stem = stem or ("cifar" if image_size <= SMALL else "standard")
+    chosen = stem or stem_for(image_size)
     if name == "resnet_tiny":
         return ResNetTiny(chosen)
     require(name in RESNETS, "backbone", name, f"one of {', '.join(RESNETS)}, resnet_tiny, or timm:NAME")
@@ -53,6 +53,12 @@ def backbone(name: str, image_size: int, stem: Stem | None = None) -> Backbone:
 
 
 SMALL = 64  # pixels; above, the standard stem
+
+
+def stem_for(image_size: int) -> Stem:
+    """The stem of images of a size."""
+    return "cifar" if image_size <= SMALL else "standard"
+
 
 RESNETS: dict[str, tuple[type[BasicBlock | Bottleneck], list[int]]] = {
     "resnet18": (BasicBlock, [2, 2, 2, 2]),

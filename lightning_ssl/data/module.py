@@ -171,7 +171,8 @@ class DataModule(pl.LightningDataModule):
     """A data set as batches `(images uint8 (B, 3, H, W), labels (B,), ids (B,))`.
 
     `batch_size` is that of the whole step: with W ranks each gets batch_size/W. `split` is what to train on;
-    `seed` orders it; `reshuffle=False` repeats the first epoch's order, as the code released with the papers does.
+    `seed` orders it (0; the command line takes `seed_everything`); `reshuffle=False` repeats the first epoch's order,
+    as the code released with the papers does.
     `validate=False` is for a folder without a test split.
     `workers` decode image files (as many as there are processors unless said otherwise); sets in memory need none.
     `options` are the data set's own, such as `{"train_images": 5000}` of shapes or `{"store_size": 160}` of a folder.
@@ -183,7 +184,7 @@ class DataModule(pl.LightningDataModule):
         root: str = "data",
         batch_size: int = 256,
         split: str = "pretrain",
-        seed: int = 0,
+        seed: int | None = None,
         reshuffle: bool = True,
         validate: bool = True,
         download: bool = True,
@@ -193,14 +194,16 @@ class DataModule(pl.LightningDataModule):
         super().__init__()
         require(batch_size >= 1, "batch_size", batch_size, "at least 1")
         require(split in ("pretrain", "train"), "split", split, "'pretrain' or 'train'")
-        require(seed >= 0, "seed", seed, "0 or above")
+        require(seed is None or seed >= 0, "seed", seed, "0 or above")
         require(workers is None or workers >= 0, "workers", workers, "0 or above")
         self.data_set, self.root, self.batch_size, self.split = name, Path(root), batch_size, split
-        self.seed, self.reshuffle, self.validate = seed, reshuffle, validate
+        self.seed, self.reshuffle, self.validate = seed or 0, reshuffle, validate
         self.download, self.workers = download, workers
         self.options = dict(options or {})
         self._facts = data.facts(name, self.root, **self.options)
         self._rows: dict[str, Rows] = {}
+        self._loader: Loader | None = None  # the one that training reads
+        self._place: dict[str, int] = {}  # of a checkpoint, where it begins
 
     @property
     def image_size(self) -> int:
@@ -254,7 +257,23 @@ class DataModule(pl.LightningDataModule):
         """This rank's part of every training batch."""
         rows = self.rows(self.split)
         order = Shuffled(len(rows), self.batch_size, *self.ranks, seed=self.seed, reshuffle=self.reshuffle)
-        return Loader(rows, order, self.workers_per_rank, self.current_epoch)
+        self._loader = Loader(rows, order, self.workers_per_rank, self.current_epoch)
+        if self._place:
+            self._loader.load_state_dict(self._place)
+        return self._loader
+
+    # Lightning keeps the loader's state in its checkpoints too, and forgets to load it where an optimizer's schedule
+    # asked for the number of steps before: the module's own is loaded first of all.
+
+    def state_dict(self) -> dict[str, int]:
+        return {} if self._loader is None else self._loader.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self._place = dict(state_dict)
+
+    def teardown(self, stage: str | None = None) -> None:
+        """The next training begins at the beginning."""
+        self._place, self._loader = {}, None
 
     def current_epoch(self) -> int | None:
         """The trainer's epoch, where there is a trainer."""

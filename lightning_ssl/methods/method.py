@@ -89,35 +89,39 @@ class Method(pl.LightningModule):
 
     backbone      resnet18, resnet34, resnet50, resnet_tiny or timm:NAME
     stem          "cifar", "standard", or None to choose by `image_size`
-    image_size, mean, std   of the data; the command line takes them from the data module
+    image_size, mean, std   of the data; the command line takes them from there, otherwise CIFAR-10's are assumed
     augment       a preset of `augment.PRESETS`
-    seed          of the augmentations: those of an image are a function of the seed, the step and its place in the
-                  whole batch, so that neither a resumed run nor another number of ranks changes them
+    seed          of the augmentations: those of an image are a function of the seed, the batch and its place in it, so
+                  that neither a resumed run nor another number of ranks changes them; the command line takes it from
+                  `seed_everything`
     """
 
     needs_clean = False
+    logs_its_loss = True  # not where a recorder does it
 
     def __init__(
         self,
         backbone: str = "resnet18",
         stem: Stem | None = None,
-        image_size: int = 32,
-        mean: tuple[float, float, float] = (0.4914, 0.4822, 0.4465),
-        std: tuple[float, float, float] = (0.2470, 0.2435, 0.2616),
+        image_size: int | None = None,
+        mean: tuple[float, float, float] | None = None,
+        std: tuple[float, float, float] | None = None,
         augment: str = "simclr_cifar",
-        projector: Head | None = None,
-        optimization: Optimization | None = None,
-        seed: int = 0,
+        projector: Head = Head(),  # noqa: B008  frozen, as those below
+        optimization: Optimization = Optimization(),  # noqa: B008
+        seed: int | None = None,
         channels_last: bool = False,
         compile: bool = False,
     ) -> None:
         super().__init__()
-        require(seed >= 0, "seed", seed, "0 or above")
-        self.backbone = make_backbone(backbone, image_size, stem)
-        self.projector = Projector(self.backbone.num_features, **asdict(projector or Head()))
-        self.augment = TwoViews(augment, size=image_size, mean=mean, std=std, clean=self.needs_clean)
-        self.optimization = optimization or Optimization()
-        self.seed = seed
+        require(seed is None or seed >= 0, "seed", seed, "0 or above")
+        size = 32 if image_size is None else image_size
+        self.backbone = make_backbone(backbone, size, stem)
+        self.projector = Projector(self.backbone.num_features, **asdict(projector))
+        moments: dict[str, Any] = {name: value for name, value in (("mean", mean), ("std", std)) if value is not None}
+        self.augment = TwoViews(augment, size=size, clean=self.needs_clean, **moments)
+        self.optimization = optimization
+        self.seed = seed or 0
         self.channels_last = channels_last
         if channels_last:
             self.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -141,18 +145,26 @@ class Method(pl.LightningModule):
         features: Tensor = self.backbone(x)
         return features
 
-    def views(self, images: Tensor) -> Views:
+    def views(self, images: Tensor, batch_idx: int = 0) -> Views:
         """Augmented views of this rank's uint8 images, drawn for the whole batch and taken in part."""
         rank, ranks = self.global_rank, self.trainer.world_size if self._trainer is not None else 1
-        generator = generator_of(self.seed, self.global_step)
+        generator = generator_of(self.seed, self.current_epoch, batch_idx)
         return Views(*self.augment(images, generator, rank, ranks))
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
 
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        # Networks with dropout draw from the global generator: there too a resumed run draws what it would have drawn.
+        torch.manual_seed(generator_of(self.seed, self.current_epoch, batch_idx, self.global_rank).initial_seed())
+
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> Tensor:
-        loss = self.loss_of(self.views(batch[0]))
-        self.log("train/loss", loss, on_step=True, on_epoch=True, prog_bar=True, batch_size=len(batch[0]))
+        loss = self.loss_of(self.views(batch[0], batch_idx))
+        self.log("train/loss", loss, prog_bar=True, logger=self.logs_its_loss, batch_size=len(batch[0]))
         return loss
+
+    def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> dict[str, Tensor]:
+        """Features of the images as they are, computed once for every callback that measures them."""
+        return {"features": self(self.augment.unaugmented(batch[0])), "labels": batch[1]}
 
     def configure_optimizers(self) -> Any:
         settings = self.optimization

@@ -26,6 +26,8 @@ class PredictorHead:
     last_norm: Norm | None = None
 
 
+SIMSIAM_PREDICTOR = PredictorHead()
+BYOL_PREDICTOR = PredictorHead(hidden=4096)
 SIMSIAM = Head(hidden=2048, out=2048, layers=2, norm="bn", last_norm="bn_noaffine")
 BYOL_PROJECTOR = Head(hidden=4096, out=256, layers=2, norm="bn")
 
@@ -38,9 +40,9 @@ def cosine(p: Tensor, z: Tensor) -> Tensor:
 class SimSiam(Method):
     """−½ cos(p₁, sg(z₂)) − ½ cos(p₂, sg(z₁)) (Chen & He 2021); each view is a batch of its own."""
 
-    def __init__(self, predictor: PredictorHead | None = None, projector: Head | None = None, **network: Any) -> None:
-        super().__init__(projector=projector or SIMSIAM, **network)
-        self.predictor = Predictor(self.projector.out_features, **asdict(predictor or PredictorHead()))
+    def __init__(self, predictor: PredictorHead = SIMSIAM_PREDICTOR, projector: Head = SIMSIAM, **network: Any) -> None:
+        super().__init__(projector=projector, **network)
+        self.predictor = Predictor(self.projector.out_features, **asdict(predictor))
 
     def loss_of(self, views: Views) -> Tensor:
         z1, z2 = (self.projector(self(x)) for x in views[:2])
@@ -57,14 +59,14 @@ class BYOL(Method):
     def __init__(
         self,
         momentum: float = 0.996,
-        predictor: PredictorHead | None = None,
-        projector: Head | None = None,
+        predictor: PredictorHead = BYOL_PREDICTOR,
+        projector: Head = BYOL_PROJECTOR,
         **network: Any,
     ) -> None:
-        super().__init__(projector=projector or BYOL_PROJECTOR, **network)
+        super().__init__(projector=projector, **network)
         require(0 <= momentum <= 1, "momentum", momentum, "between 0 and 1")
         self.momentum = momentum
-        self.predictor = Predictor(self.projector.out_features, **asdict(predictor or PredictorHead(hidden=4096)))
+        self.predictor = Predictor(self.projector.out_features, **asdict(predictor))
         self.target = nn.ModuleDict(
             {"backbone": copy.deepcopy(self.backbone), "projector": copy.deepcopy(self.projector)}
         ).requires_grad_(False)
@@ -76,6 +78,9 @@ class BYOL(Method):
             targets = [self.target["projector"](self.target["backbone"](x)) for x in views[:2]]
         agreement = cosine(predictions[0], targets[1]) + cosine(predictions[1], targets[0])
         return 4 - 2 * agreement
+
+    def on_train_start(self) -> None:
+        self.moved_at = self.global_step
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
         if self.global_step != self.moved_at:  # a batch whose gradients are only accumulated takes no step

@@ -1,0 +1,90 @@
+"""The files of configs/: every data file goes with every method file, and a method file says the loss alone."""
+
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
+import torch
+import yaml
+from PIL import Image
+
+from lightning_ssl import fit
+from lightning_ssl.data.sources import Images, write_cache
+
+ROOT = Path(__file__).parent.parent
+DATA = sorted(path.stem for path in (ROOT / "configs/data").glob("*.yaml"))
+METHODS = sorted(path.stem for path in (ROOT / "configs/method").glob("*.yaml"))
+
+
+def files(data, *others):
+    return [f"--config={ROOT}/configs/data/{data}.yaml", *(f"--config={ROOT}/configs/{other}.yaml" for other in others)]
+
+
+@pytest.fixture(scope="module")
+def stand_in(tmp_path_factory):
+    """Eight images of every data set, in the layout in which it is kept."""
+    root = tmp_path_factory.mktemp("data")
+    torch.manual_seed(0)
+    for name, splits, size, classes in (
+        ("cifar10", ("train", "test"), 32, 10),
+        ("cifar100", ("train", "test"), 32, 100),
+        ("stl10", ("pretrain", "test"), 96, 10),
+    ):
+        for split in splits:
+            images = torch.randint(0, 256, (8, 3, size, size), dtype=torch.uint8)
+            write_cache(root / name / f"{split}.pt", Images(images, torch.arange(8), tuple(map(str, range(classes)))))
+    for split in ("train", "val"):
+        for k in range(8):
+            file = root / split / f"class{k % 2}" / f"{k}.png"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            Image.effect_noise((40, 36), 50).convert("RGB").save(file)
+    return root
+
+
+SMALLER = {
+    "shapes": ['--data.options={"train_images": 8, "test_images": 8}'],
+    "folder": ['--data.options={"store_size": 36}', "--model.image_size=32", "--data.workers=0"],
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("data", DATA)
+def test_every_data_file_goes_with_every_method_file(data, method, stand_in):
+    small = ["--model.backbone=resnet_tiny", "--data.batch_size=4", f"--data.root={stand_in}", *SMALLER.get(data, [])]
+    command = fit.Fit([*files(data, f"method/{method}"), *small])
+    command.build_objects()
+    trainer = pl.Trainer(max_steps=1, accelerator="cpu", barebones=True)
+    trainer.fit(command.model, command.datamodule)
+    assert trainer.global_step == 1
+    assert all(torch.isfinite(p).all() for p in command.model.parameters())
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_file_opens_with_its_command_and_says_the_loss_alone(method):
+    text = (ROOT / f"configs/method/{method}.yaml").read_text()
+    first = f"# lightning-ssl fit --config configs/data/cifar10.yaml --config configs/method/{method}.yaml\n"
+    assert text.startswith(first)
+    said = yaml.safe_load(text)
+    assert said.keys() <= {"model", "trainer"}
+    of_the_data = {"backbone", "stem", "augment", "optimization", "image_size", "mean", "std"}
+    assert not of_the_data & said["model"].get("init_args", {}).keys()
+
+
+def test_the_last_row_of_table_1_is_two_files(tmp_path):
+    config = fit.Fit([*files("cifar10", "method/direct"), f"--data.root={tmp_path}"]).as_dict()
+    model = config["model"]["init_args"]
+    assert config["model"]["class_path"] == "lightning_ssl.methods.AlphaCL"
+    direct = {"tau": 0.5, "p": 4.0, "normalize": True}
+    assert model["importance"] == {"class_path": "lightning_ssl.importance.Direct", "init_args": direct}
+    assert (model["backbone"], model["stem"], model["augment"]) == ("resnet18", "cifar", "paper_cifar")
+    assert (config["data"]["batch_size"], model["optimization"]["lr"]) == (128, 0.01)
+    assert config["trainer"]["max_epochs"] == 500
+
+
+def test_the_released_habits_are_a_file_of_their_own(tmp_path):
+    plain = fit.Fit([*files("cifar10", "method/direct"), f"--data.root={tmp_path}"]).as_dict()
+    released = fit.Fit([*files("cifar10", "recipe/released", "method/direct"), f"--data.root={tmp_path}"]).as_dict()
+    assert (plain["data"]["reshuffle"], released["data"]["reshuffle"]) == (True, False)
+    assert released["model"]["init_args"]["optimization"]["schedule"] == "released"
+    assert released["model"]["init_args"]["optimization"]["lr"] == 0.01
+    assert released["model"]["class_path"] == "lightning_ssl.methods.AlphaCL"

@@ -1,0 +1,297 @@
+"""`lightning-ssl fit`: a complete run folder, a killed run that ends as if it had not been, and clear refusals."""
+
+import errno
+import multiprocessing
+import os
+import signal
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+
+from lightning_ssl import cli, fit, methods, runs
+from lightning_ssl.runs import Run
+
+SMALL = [
+    "--model.backbone=resnet_tiny",
+    '--data.options={"train_images": 96, "test_images": 32}',
+    "--data.batch_size=16",  # 6 steps an epoch
+    "--trainer.max_epochs=3",
+    "--trainer.accelerator=cpu",
+    "--trainer.enable_progress_bar=false",
+    "--trainer.log_every_n_steps=2",
+    "--knn.k=5",
+    "--alpha.every_n_steps=5",
+]
+SIMCLR = ["--model=SimCLR", *SMALL]
+BYOL = ["--model=BYOL", *SMALL, "--model.projector.hidden=32", "--model.predictor.hidden=32"]
+
+
+def words(tmp_path, *more, model=SIMCLR, name="run"):
+    return [*model, f"--runs={tmp_path}", f"--name={name}", *more]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Processes are forked below, and a pool of threads does not survive that."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def in_a_fork(work, *arguments):
+    """Run something in a copy of this process, which may die of it."""
+    process = multiprocessing.get_context("fork").Process(target=work, args=arguments)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def fit_until_killed(argv, steps):
+    """Train, and get SIGKILL within the training step after `steps` of them."""
+    done = 0
+    original = methods.Method.training_step
+
+    def training_step(self, batch, batch_idx):
+        nonlocal done
+        if done == steps:
+            os.kill(os.getpid(), signal.SIGKILL)
+        done += 1
+        return original(self, batch, batch_idx)
+
+    methods.Method.training_step = training_step
+    fit.main(argv)
+
+
+def outcome(run):
+    """What must not depend on whether a run was killed: weights, optimizer, probe, metrics; not the clock."""
+    checkpoint = runs.read_checkpoint(run.newest_checkpoint())
+    rows = [{k: v for k, v in row.items() if k not in runs.CLOCK} for row in runs.read_metrics(run.metrics.path)]
+    states = {key: state for key, state in checkpoint["callbacks"].items() if "Recorder" not in key}
+    return checkpoint["state_dict"], checkpoint["optimizer_states"], states, rows
+
+
+def assert_same(a, b, where=""):
+    if isinstance(a, torch.Tensor):
+        assert torch.equal(a, b), where
+    elif isinstance(a, dict):
+        assert a.keys() == b.keys(), where
+        for key in a:
+            assert_same(a[key], b[key], f"{where}.{key}")
+    elif isinstance(a, (list, tuple)):
+        assert len(a) == len(b), where
+        for k, (x, y) in enumerate(zip(a, b, strict=True)):
+            assert_same(x, y, f"{where}[{k}]")
+    else:
+        assert a == b, where
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The run folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run that nothing happened to."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("whole")
+    assert fit.main(words(folder)) == 0
+    torch.set_num_threads(threads)
+    return Run(folder / "run")
+
+
+def test_a_run_folder_is_complete(whole):
+    summary = whole.summary()
+    assert summary["status"] == "finished"
+    assert (summary["epoch"], summary["step"], summary["seed"], summary["label"]) == (3, 18, 0, "SimCLR")
+    assert summary["command"][:2] == ["lightning-ssl", "fit"]
+    expected = ["train/loss", "train/loss_epoch", "lr", "images_per_second", "online/top1", "online/top5", "knn/top1"]
+    expected += ["rank/rankme", "rank/effective", "rank/std", "rank/alignment", "rank/uniformity"]
+    expected += ["alpha/entropy", "alpha/effective_negatives", "alpha/zeros", "alpha/top1"]
+    assert set(expected) <= summary["last"].keys()
+    assert len(whole.metrics.series("train/loss_epoch")) == 3
+    assert [path.name for path in whole.step_checkpoints()] == ["step-00000018.ckpt", "step-00000012.ckpt"]
+
+
+def test_the_configuration_has_what_followed_from_it_and_repeats_the_run(whole, tmp_path):
+    config = whole.config()
+    model = config["model"]["init_args"]
+    assert (model["stem"], model["image_size"], model["seed"], config["data"]["seed"]) == ("cifar", 32, 0, 0)
+    again = ["--config", str(whole.path / "config.yaml"), f"--runs={tmp_path}", "--name=again"]
+    assert fit.main(again) == 0
+    assert_same(outcome(Run(tmp_path / "again")), outcome(whole))
+
+
+def test_a_checkpoint_rebuilds_its_method(whole):
+    checkpoint = runs.read_checkpoint(whole.path)
+    method = runs.build_method(checkpoint["lightning_ssl"]["config"])
+    method.load_state_dict(checkpoint["state_dict"])
+    assert isinstance(method, methods.SimCLR)
+    assert runs.build_data(checkpoint["lightning_ssl"]["config"]).batch_size == 16
+
+
+def test_the_result_is_the_last_value_and_the_best_is_kept_apart(tmp_path):
+    metrics = runs.Metrics(tmp_path / "metrics.csv")
+    metrics.open(0)
+    for step, (top1, loss) in enumerate([(0.1, 3.0), (0.5, 1.0), (0.4, 2.0)]):
+        metrics.append({"epoch": 0, "step": step, "online/top1": top1, "train/loss": loss})
+    assert metrics.last_and_best() == ({"online/top1": 0.4, "train/loss": 2.0}, {"online/top1": 0.5, "train/loss": 1.0})
+
+
+def test_a_line_that_a_crash_cut_off_is_left_out(tmp_path):
+    metrics = runs.Metrics(tmp_path / "metrics.csv")
+    metrics.open(0)
+    metrics.append({"epoch": 0, "step": 1, "x": 0.25})
+    with metrics.path.open("a") as file:
+        file.write("0,2,0.")
+    assert [row["x"] for row in runs.read_metrics(metrics.path)] == ["0.25"]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Resuming
+
+
+@pytest.mark.parametrize("steps", [4, 6, 13])
+def test_a_killed_run_ends_as_if_it_had_not_been_killed(whole, tmp_path, steps):
+    assert in_a_fork(fit_until_killed, words(tmp_path), steps) == -signal.SIGKILL
+    assert Run(tmp_path / "run").summary()["status"] == "running"
+    assert fit.main(words(tmp_path)) == 0
+    assert_same(outcome(Run(tmp_path / "run")), outcome(whole))
+
+
+def test_killed_twice_and_within_an_epoch_it_still_ends_the_same(whole, tmp_path):
+    often = "--checkpoint.every_n_steps=4"
+    assert in_a_fork(fit_until_killed, words(tmp_path, often), 5) == -signal.SIGKILL
+    assert in_a_fork(fit_until_killed, words(tmp_path, often), 6) == -signal.SIGKILL
+    assert fit.main(words(tmp_path, often)) == 0
+    assert_same(outcome(Run(tmp_path / "run")), outcome(whole))
+
+
+def test_byol_resumes_its_target_and_its_momentum(tmp_path):
+    assert fit.main(words(tmp_path, model=BYOL, name="whole")) == 0
+    assert in_a_fork(fit_until_killed, words(tmp_path, model=BYOL), 8) == -signal.SIGKILL
+    assert fit.main(words(tmp_path, model=BYOL)) == 0
+    assert_same(outcome(Run(tmp_path / "run")), outcome(Run(tmp_path / "whole")))
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole, tmp_path):
+    assert in_a_fork(fit_until_killed, words(tmp_path), 15) == -signal.SIGKILL
+    newest, before = Run(tmp_path / "run").step_checkpoints()
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1  # a single bit of some weight
+    newest.write_bytes(content)
+    with pytest.warns(UserWarning, match="damaged"):
+        assert Run(tmp_path / "run").newest_checkpoint() == before
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert fit.main(words(tmp_path)) == 0
+    assert_same(outcome(Run(tmp_path / "run")), outcome(whole))
+
+
+def test_without_a_name_the_same_command_finds_its_killed_run(tmp_path):
+    argv = [*SIMCLR, f"--runs={tmp_path}"]
+    assert in_a_fork(fit_until_killed, argv, 7) == -signal.SIGKILL
+    assert fit.main(argv) == 0
+    assert [run.summary()["status"] for run in runs.find(tmp_path)] == ["finished"]
+
+
+def test_a_finished_run_is_not_run_again(tmp_path, capsys):
+    argv = words(tmp_path, "--trainer.max_epochs=1")
+    assert fit.main(argv) == 0
+    stamp = (tmp_path / "run" / "metrics.csv").stat().st_mtime_ns
+    assert fit.main(argv) == 0
+    assert "finished already" in capsys.readouterr().out
+    assert (tmp_path / "run" / "metrics.csv").stat().st_mtime_ns == stamp
+
+
+def test_a_finished_run_can_be_given_more_epochs(whole, tmp_path):
+    constant = words(tmp_path, "--trainer.max_epochs=1")
+    assert fit.main(constant) == 0
+    assert fit.main(words(tmp_path)) == 0
+    assert Run(tmp_path / "run").summary()["step"] == 18
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path):
+    run = Run(tmp_path / "run")
+    with run.held():
+        assert run.is_held()
+        with pytest.raises(ValueError, match="another process"), Run(run.path).held():
+            pass
+    assert not run.is_held()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Refusals: one line, exit code 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["--model=AlphaCL", "--model.foo=3"], "model.foo='3': AlphaCL has no foo"),
+        (["--model=Alpha"], "model=Alpha: expected one of"),
+        (["--model=AlphaCL", "--model.importance=Foo"], "model.importance=Foo: expected one of Direct, Entropy"),
+        (["--model=AlphaCL", "--model.importance=Direct", "--model.importance.p=x"], "p=x: expected a float"),
+        (["--model=SimCLR", "--trainer.max_epochs=abc"], "trainer.max_epochs=abc: expected a int"),
+        (["--model=SimCLR", "--model.optimization.name=rmsprop"], "expected one of adam, sgd, lars"),
+        (["--modell=SimCLR"], "unrecognized arguments: --modell"),
+        ([], "required: model"),
+        (["--config=nope.yaml"], "File does not exist"),
+        (["--model=SimCLR", "--model.tau=0"], "tau=0.0: tau must be"),
+        (["--model=SimCLR", "--model.backbone=resnet19"], "backbone must be one of"),
+        (["--model=SimCLR", "--data.name=cifar11"], "name must be one of shapes"),
+        (["--model=SimCLR", "--data.name=cifar100", "--data.download=false", "--data.root=nowhere"], "Three ways out"),
+        ([*SIMCLR, "--data.batch_size=97"], "batch_size must be between 1 and the number of images, 96"),
+        ([*SIMCLR, "--seed_everything=true"], "seed_everything=True: expected a number"),
+        ([*SIMCLR, "--name=a/b"], "name='a/b': expected the name of a folder"),
+        ([*SIMCLR, "--resume=nowhere.ckpt"], "resume='nowhere.ckpt': expected auto, never"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line(argv, line, tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["fit", *argv]) == 2
+    err = [text for text in capfd.readouterr().err.splitlines() if text]
+    assert len(err) == 1
+    assert line in err[0]
+
+
+def test_a_loss_that_is_not_finite_stops_with_the_step_the_last_loss_and_the_weights(tmp_path, monkeypatch, capfd):
+    original = methods.SimCLR.loss_of
+
+    def loss_of(self, views):
+        return original(self, views) * (float("nan") if self.global_step == 8 else 1.0)
+
+    monkeypatch.setattr(methods.SimCLR, "loss_of", loss_of)
+    assert cli.main(["fit", *words(tmp_path)]) == 2
+    assert "train/loss=nan at step 8: the last finite one was" in capfd.readouterr().err
+    run = Run(tmp_path / "run")
+    assert run.summary()["status"] == "failed"
+    assert "at step 8" in run.summary()["error"]
+    weights = runs.read_checkpoint(run.checkpoints / "last_finite.ckpt")["state_dict"]
+    assert all(torch.isfinite(value).all() for value in weights.values())
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path, monkeypatch, capfd):
+    def replace(self, target):
+        if target.suffix == ".ckpt":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        os.replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    assert cli.main(["fit", *words(tmp_path)]) == 2
+    assert "No space left on device" in capfd.readouterr().err
+    assert list((tmp_path / "run" / "checkpoints").iterdir()) == []
+
+
+def test_an_unreadable_checkpoint_is_one_line(tmp_path):
+    (tmp_path / "x.ckpt").write_bytes(b"no archive")
+    with pytest.raises(ValueError, match="not a readable checkpoint"):
+        runs.read_checkpoint(tmp_path / "x.ckpt")
+
+
+def test_a_resumed_run_refuses_another_configuration(tmp_path, capfd):
+    assert fit.main(words(tmp_path, "--trainer.max_epochs=1")) == 0
+    assert cli.main(["fit", *words(tmp_path, "--model.tau=0.3")]) == 2
+    assert "model.init_args.tau=0.3: it was 0.5 before" in capfd.readouterr().err
