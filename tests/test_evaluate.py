@@ -1,0 +1,218 @@
+"""`lightning-ssl evaluate`: what it measures, what it leaves alone, and where the result is kept."""
+
+import copy
+import json
+import shutil
+import subprocess
+import sys
+
+import pytest
+import torch
+from PIL import Image
+
+from lightning_ssl import evaluate, fit, linear
+from lightning_ssl.runs import Run
+
+CPU = torch.device("cpu")
+LINEAR = [f"linear/{name}_{top}" for name in ("paper", "common") for top in ("top1", "top5")]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of two epochs, with a checkpoint after each."""
+    folder = tmp_path_factory.mktemp("runs")
+    argv = ["--model", "SimCLR", "--model.backbone", "resnet_tiny", "--model.augment", "paper_cifar"]
+    argv += ["--data.options", '{"train_images": 512, "test_images": 128}', "--data.batch_size", "64"]
+    argv += ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", "--trainer.enable_progress_bar", "false"]
+    argv += ["--probe", "null", "--knn", "null", "--rank", "null", "--alpha", "null"]
+    assert fit.main([*argv, "--runs", str(folder), "--name", "run"]) == 0
+    return folder / "run"
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy, to write into."""
+    shutil.copytree(trained, tmp_path / "run")
+    return Run(tmp_path / "run")
+
+
+def evaluations(file):
+    return json.loads(file.read_text(encoding="utf-8"))["evaluations"]
+
+
+def test_a_run_gets_a_table_a_summary_and_the_settings(run, capsys):
+    before = run.summary()
+    assert evaluate.main([str(run.path), "--device", "cpu"]) == 0
+    shown, after = capsys.readouterr().out, run.summary()
+    assert list(after["linear"]) == LINEAR
+    assert all(0.05 < after["linear"][name] <= 1 for name in LINEAR)  # chance is 0.1
+    assert all(name in shown for name in [*LINEAR, "knn/top1"])
+    assert {key: after[key] for key in before if key != "linear"} == {
+        key: before[key] for key in before if key != "linear"
+    }
+
+    (record,) = evaluations(run.path / "evaluation.json")
+    assert record["metrics"].items() >= after["linear"].items()
+    assert (record["checkpoint"], record["step"]) == ("step-00000016.ckpt", 16)
+    assert (record["data"]["name"], record["data"]["train_images"], record["data"]["test_images"]) == (
+        "shapes",
+        512,
+        128,
+    )
+    assert record["protocols"]["paper"]["seeds"] == [0, 1, 2]
+    assert record["protocols"]["paper"]["epochs"] == 50
+    assert record["protocols"]["common"]["held_out_images"] == 52
+
+
+def test_the_numbers_are_those_of_the_protocols_on_validation_features(run):
+    assert evaluate.main([str(run.path), "--device", "cpu", "--seed", "5", "--seeds", "2"]) == 0
+    found = evaluate.restore(run.path)
+    module = evaluate.data_for(found.config, None, None, None, 100)
+    splits = []
+    for split in ("train", "test"):
+        batch = module.rows(split).batch(torch.arange(len(module.rows(split))))
+        with torch.no_grad():
+            splits.append(linear.Split(*found.method.validation_step(batch, 0).values()))
+    linear_results = run.summary()["linear"]
+    assert linear_results["linear/paper_top1"] == pytest.approx(linear.paper(*splits, 10, [5, 6]).top1, abs=0.01)
+    assert linear_results["linear/common_top1"] == pytest.approx(linear.common(*splits, 10, 5).top1, abs=0.01)
+
+
+def test_the_encoder_is_left_as_it_was_even_if_it_was_training(trained):
+    found = evaluate.restore(trained)
+    loader = evaluate.data_for(found.config, None, None, None, 64).in_order("test")
+    expected = evaluate.features_of(found.method, loader, CPU)
+    method = found.method.train()
+    before = copy.deepcopy(method.state_dict())
+    features, labels = evaluate.features_of(method, loader, CPU)
+    assert all(torch.equal(before[name], x) for name, x in method.state_dict().items())
+    assert all(part.training for part in method.modules())
+    assert torch.equal(features, expected.features)
+    assert (features.shape, labels.shape) == ((128, method.backbone.num_features), (128,))
+    assert not features.requires_grad
+
+
+def test_images_without_a_label_are_passed_over(trained):
+    found = evaluate.restore(trained)
+    loader = evaluate.data_for(found.config, None, None, None, 50).in_order("test")
+    whole = evaluate.features_of(found.method, loader, CPU)
+    loader.rows.labels[::2] = -1
+    half = evaluate.features_of(found.method, loader, CPU)
+    torch.testing.assert_close(half.features, whole.features[1::2])
+    assert torch.equal(half.labels, whole.labels[1::2])
+    loader.rows.labels[:] = -1
+    with pytest.raises(ValueError, match="none of its images has a label"):
+        evaluate.features_of(found.method, loader, CPU)
+
+
+def test_a_network_whose_features_are_no_numbers_is_refused(trained):
+    found = evaluate.restore(trained)
+    with torch.no_grad():
+        found.method.backbone.conv1.weight.fill_(torch.nan)
+    loader = evaluate.data_for(found.config, None, None, None, 64).in_order("test")
+    with pytest.raises(ValueError, match="not finite numbers"):
+        evaluate.features_of(found.method, loader, CPU)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Where the result is kept
+
+
+def test_a_checkpoint_of_no_run_has_its_result_beside_it(trained, tmp_path):
+    alone = tmp_path / "alone.ckpt"
+    shutil.copy(Run(trained).newest_checkpoint(), alone)
+    evaluate.main([str(alone), "--protocol", "common", "--device", "cpu"])
+    (record,) = evaluations(tmp_path / "alone.ckpt.evaluation.json")
+    assert list(record["metrics"]) == ["linear/common_top1", "linear/common_top5", "knn/top1"]
+
+
+def test_an_older_checkpoint_of_a_run_does_not_speak_for_the_run(run, capsys):
+    older = run.step_checkpoints()[-1]
+    evaluate.main([str(older), "--protocol", "paper", "--device", "cpu"])
+    assert run.summary()["linear"] == {}
+    assert evaluations(run.path / "evaluation.json")[0]["step"] == 8
+    assert "summary.json is about step-00000016.ckpt" in capsys.readouterr().out
+
+
+def test_protocols_add_up_and_a_repeated_one_replaces_itself(run):
+    for protocol in ("common", "paper", "paper"):
+        evaluate.main([str(run.path), "--protocol", protocol, "--device", "cpu"])
+    assert sorted(run.summary()["linear"]) == sorted(LINEAR)
+    assert [list(one["protocols"]) for one in evaluations(run.path / "evaluation.json")] == [["common"], ["paper"]]
+
+
+def test_what_was_measured_before_a_run_went_on_is_not_mixed_with_what_is_now(run):
+    run.update_summary(linear={"linear/paper_top1": 0.123}, linear_step=8)
+    evaluate.main([str(run.path), "--protocol", "common", "--device", "cpu"])
+    assert list(run.summary()["linear"]) == ["linear/common_top1", "linear/common_top5"]
+
+
+def test_the_best_test_accuracy_is_not_a_result(run, capsys):
+    evaluate.main([str(run.path), "--protocol", "paper", "--best-test", "--device", "cpu"])
+    assert list(run.summary()["linear"]) == ["linear/paper_top1", "linear/paper_top5"]
+    (record,) = evaluations(run.path / "evaluation.json")
+    assert record["metrics"]["linear/paper_best_test_top1"] >= record["metrics"]["linear/paper_top1"]
+    assert "chosen on the test images" in capsys.readouterr().out
+
+
+def test_another_data_set_says_so_in_the_name(run, tmp_path):
+    for split, count in (("train", 20), ("val", 6)):
+        for name, colour in (("dark", 40), ("light", 200)):
+            place = tmp_path / "photos" / split / name
+            place.mkdir(parents=True)
+            for i in range(count):
+                Image.new("RGB", (50, 40), (colour + i, colour, colour)).save(place / f"{i}.png")
+    words = ["--data", "folder", "--root", str(tmp_path / "photos"), "--options", '{"store_size": 48}']
+    evaluate.main([str(run.path), *words, "--device", "cpu"])
+    assert list(run.summary()["linear"]) == [f"{name}@folder" for name in LINEAR]
+    assert run.summary()["linear"]["linear/common_top1@folder"] == 1
+    (record,) = evaluations(run.path / "evaluation.json")
+    assert record["data"] == {
+        "name": "folder", "options": {"store_size": 48}, "train_images": 40, "test_images": 12, "classes": 2
+    }  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The command line
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], r"the following arguments are required: CKPT"),
+        (["nowhere.ckpt"], r"checkpoint='nowhere.ckpt': no such file"),
+        (["RUN", "--protocol", "best"], r"argument --protocol: invalid choice: 'best'"),
+        (["RUN", "--seeds", "0"], r"seeds=0: seeds must be at least 1"),
+        (["RUN", "--device", "abacus"], r"device='abacus': device must be auto, or one that torch has here"),
+        (["RUN", "--options", "train_images=5"], r"options='train_images=5': options must be a JSON object"),
+        (["RUN", "--options", '{"train_image": 5}'], r"train_image=5: shapes takes"),
+        (["RUN", "--data", "folder", "--root", "nowhere"], r"root='nowhere': root must be a folder that holds"),
+    ],
+)
+def test_bad_input_is_one_line(trained, words, message):
+    with pytest.raises(ValueError, match=message) as refused:
+        evaluate.main([str(trained) if word == "RUN" else word for word in words])
+    assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_file_that_is_no_checkpoint_and_weights_of_another_network_are_one_line(trained, tmp_path):
+    broken = tmp_path / "broken.ckpt"
+    broken.write_bytes(b"PK\x03\x04 half a file")
+    with pytest.raises(ValueError, match="not a readable checkpoint"):
+        evaluate.main([str(broken)])
+    other = torch.load(Run(trained).newest_checkpoint(), weights_only=True)
+    other["state_dict"].pop("backbone.conv1.weight")
+    torch.save(other, broken)
+    with pytest.raises(
+        ValueError, match=r"its weights are not those of its configuration: Missing key.*conv1"
+    ) as refused:
+        evaluate.main([str(broken)])
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("module", ["evaluate", "export"])
+def test_help_gives_examples_without_importing_torch(module):
+    code = f"import sys; from lightning_ssl.{module} import main; main(['--help']); sys.exit('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert f"lightning-ssl {module} runs/direct" in result.stdout

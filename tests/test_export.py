@@ -1,0 +1,146 @@
+"""`lightning-ssl export`: a backbone and nothing else, which others load and which has the same features."""
+
+import json
+
+import pytest
+import torch
+import torchvision
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import nn
+
+from lightning_ssl import evaluate, export, fit, runs
+from lightning_ssl.networks import backbone
+
+SMALL_HEAD = ["--model.projector", '{"hidden": 16, "out": 8}']
+
+
+def checkpoint(tmp_path, *flags, model="SimCLR", name="resnet18"):
+    """A checkpoint as `fit` writes it, of a network that has seen one batch, so that no buffer is as it began."""
+    config = fit.Fit(["--model", model, "--model.backbone", name, *SMALL_HEAD, *flags]).as_dict()
+    torch.manual_seed(1)
+    method = runs.build_method(config)
+    for net in [method, *([method.target["backbone"]] if model == "BYOL" else [])]:
+        size = method.augment.size
+        net.train()(torch.rand(4, 3, size, size))
+    file = tmp_path / f"{name}.ckpt"
+    extra = {"callbacks": {"OnlineProbe{'name': 'online'}": {"probe": {"weight": torch.zeros(2, 2)}}}}
+    ours = {"config": config, "version": "0.1.0+gabc"}
+    torch.save({"state_dict": method.state_dict(), "global_step": 12, "lightning_ssl": ours, **extra}, file)
+    return file, method.eval()
+
+
+def features(net, size=32):
+    torch.manual_seed(2)
+    with torch.no_grad():
+        return net.eval()(torch.rand(3, 3, size, size))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["resnet18", pytest.param("resnet34", marks=pytest.mark.slow), pytest.param("resnet50", marks=pytest.mark.slow)],
+)
+def test_torchvisions_model_loads_it_strictly_and_has_the_same_features(tmp_path, name, capsys):
+    file, method = checkpoint(tmp_path, name=name)
+    assert export.main([str(file), "--format", "torchvision"]) == 0
+    state = torch.load(tmp_path / f"{name}.torchvision.pth", weights_only=True)
+    model = getattr(torchvision.models, name)()
+    model.conv1, model.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
+    model.load_state_dict(state, strict=True)
+    assert not model.fc.weight.any()
+    model.fc = nn.Identity()
+    torch.testing.assert_close(features(model), features(method), rtol=0, atol=1e-6)
+    assert "CIFAR's stem" in capsys.readouterr().out
+
+
+def test_with_the_standard_stem_torchvisions_model_loads_it_as_it_is_made(tmp_path, capsys):
+    file, method = checkpoint(tmp_path, "--model.stem", "standard", "--model.channels_last", "true")
+    export.main([str(file), "--format", "torchvision", "--out", str(tmp_path / "net.pth")])
+    model = torchvision.models.resnet18()
+    model.load_state_dict(torch.load(tmp_path / "net.pth", weights_only=True), strict=True)
+    model.fc = nn.Identity()
+    torch.testing.assert_close(features(model), features(method), rtol=0, atol=1e-6)
+    assert "CIFAR" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("file_format", "name"), [("torchvision", "resnet18"), ("safetensors", "resnet_tiny")])
+def test_the_printed_lines_load_the_file(tmp_path, capsys, file_format, name):
+    file, method = checkpoint(tmp_path, name=name)
+    export.main([str(file), "--format", file_format])
+    lines = capsys.readouterr().out.partition("To load it:\n")[2].splitlines()
+    names = {}
+    imports = "import torch, torchvision, safetensors.torch, lightning_ssl.networks"
+    exec("\n".join([imports, *(line.strip() for line in lines)]), names)
+    torch.testing.assert_close(features(names["model"]), features(method), rtol=0, atol=1e-6)
+
+
+def test_safetensors_has_the_backbone_alone_and_where_it_came_from(tmp_path):
+    file, method = checkpoint(tmp_path, "--model.augment", "paper_cifar", model="AlphaCL", name="resnet_tiny")
+    export.main([str(file), "--format", "safetensors"])
+    out = tmp_path / "resnet_tiny.safetensors"
+    net = backbone("resnet_tiny", image_size=32)
+    net.load_state_dict(load_file(out), strict=True)
+    torch.testing.assert_close(features(net), features(method), rtol=0, atol=1e-6)
+    with safe_open(out, "pt") as opened:
+        about = opened.metadata()
+    assert (about["method"], about["step"], about["version"]) == ("AlphaCL Direct", "12", "0.1.0+gabc")
+    assert json.loads(about["mean"]) == list(method.augment.mean) == [0.5, 0.5, 0.5]
+    assert json.loads(about["std"]) == list(method.augment.std)
+    rebuilt = runs.build_method(json.loads(about["config"]))
+    rebuilt.backbone.load_state_dict(load_file(out))
+
+
+def test_the_projector_comes_only_when_asked_for(tmp_path):
+    file, method = checkpoint(tmp_path, model="SimSiam", name="resnet_tiny")
+    out = tmp_path / "both.safetensors"
+    export.main([str(file), "--format", "safetensors", "--with-projector", "--out", str(out)])
+    state = load_file(out)
+    projector = {name.removeprefix("projector."): x for name, x in state.items() if name.startswith("projector.")}
+    assert state.keys() == method.backbone.state_dict().keys() | {f"projector.{name}" for name in projector}
+    method.projector.load_state_dict(projector, strict=True)
+
+
+def test_of_byol_it_is_the_online_network(tmp_path, capsys):
+    file, method = checkpoint(tmp_path, model="BYOL", name="resnet_tiny")
+    with torch.no_grad():
+        method.backbone.conv1.weight.add_(1.0)  # apart from the target
+    saved = torch.load(file, weights_only=True)
+    saved["state_dict"] = method.state_dict()
+    torch.save(saved, file)
+    export.main([str(file), "--format", "safetensors"])
+    state = load_file(tmp_path / "resnet_tiny.safetensors")
+    assert torch.equal(state["conv1.weight"], method.backbone.conv1.weight)
+    assert not torch.equal(state["conv1.weight"], method.target["backbone"].conv1.weight)
+    assert "the online network" in capsys.readouterr().out
+
+
+def test_a_run_folder_gets_its_newest_checkpoint_exported_into_it(tmp_path):
+    argv = ["--model", "SimCLR", "--model.backbone", "resnet_tiny", *SMALL_HEAD, "--trainer.max_epochs", "1"]
+    argv += ["--data.options", '{"train_images": 32, "test_images": 16}', "--data.batch_size", "16"]
+    argv += ["--trainer.accelerator", "cpu", "--trainer.enable_progress_bar", "false", "--knn", "null"]
+    assert fit.main([*argv, "--runs", str(tmp_path), "--name", "run"]) == 0
+    assert export.main([str(tmp_path / "run"), "--format", "safetensors"]) == 0
+    found = evaluate.restore(tmp_path / "run")
+    net = backbone("resnet_tiny", image_size=32)
+    net.load_state_dict(load_file(tmp_path / "run" / "backbone.safetensors"))
+    torch.testing.assert_close(features(net), features(found.method), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--format", "torchvision"], r"backbone='resnet_tiny': torchvision has no such model; --format safetensors"),
+        (["--format", "onnx"], r"argument --format: invalid choice: 'onnx'"),
+        ([], r"the following arguments are required: --format"),
+        (["--format", "torchvision", "--with-projector"], r"with-projector=True: with-projector must be left out"),
+        (["--format", "safetensors", "--out", "FILE"], r"out=.*: out must be another file than the checkpoint"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(tmp_path, words, message):
+    file, _ = checkpoint(tmp_path, name="resnet_tiny")
+    before = file.read_bytes()
+    with pytest.raises(ValueError, match=message) as refused:
+        export.main([str(file), *(str(file) if word == "FILE" else word for word in words)])
+    assert len(str(refused.value).splitlines()) == 1
+    assert list(tmp_path.iterdir()) == [file]
+    assert file.read_bytes() == before

@@ -1,0 +1,240 @@
+"""The two protocols of linear evaluation: they find the optimum they describe, and learn nothing from test images."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import scipy.optimize
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from lightning_ssl import linear
+from lightning_ssl.linear import (
+    Adam,
+    Split,
+    accuracy,
+    common,
+    hold_out,
+    learn,
+    minimize,
+    paper,
+    regression,
+    standardize,
+)
+
+# The papers' steps are small: a few hundred images do not take it far in 50 epochs.
+protocols = pytest.mark.parametrize(
+    "protocol", [partial(paper, settings=Adam(lr=0.05, epochs=20)), common], ids=["paper", "common"]
+)
+
+
+def clusters(images=300, classes=4, features=6, spread=1.0, seed=0):
+    """Classes around corners, every image off its corner by noise of a spread."""
+    torch.manual_seed(seed)
+    labels = torch.arange(images) % classes
+    return Split(3 * F.one_hot(labels, features) + spread * torch.randn(images, features), labels)
+
+
+def test_standardizing_takes_the_statistics_of_the_training_images_alone():
+    train, test = 5 + 2 * torch.randn(100, 3), torch.randn(50, 3)
+    x, y = standardize(train, test)
+    torch.testing.assert_close(x.mean(0), torch.zeros(3), rtol=0, atol=1e-5)
+    torch.testing.assert_close(x.square().mean(0), torch.ones(3))
+    torch.testing.assert_close(y, (test - train.mean(0)) / train.std(0, correction=0))
+
+
+def test_a_feature_that_never_varies_is_only_centred():
+    train = torch.cat([torch.randn(10, 1), torch.full((10, 1), 0.1), torch.zeros(10, 1)], 1)
+    x, y = standardize(train, train + 1)
+    assert x[:, 1:].abs().max() < 1e-6
+    torch.testing.assert_close(y[:, 1:], torch.ones(10, 2))
+
+
+@protocols
+def test_test_images_of_one_class_are_not_centred_on_themselves(protocol):
+    train = clusters(classes=2, spread=0.5)
+    test = Split(*(part[train.labels == 1] for part in train))
+    # Standardized by their own statistics, half of these would fall on the other side.
+    assert protocol(train, test, 2).top1 == 1
+
+
+@protocols
+def test_separable_classes_are_separated(protocol):
+    outcome = protocol(clusters(2000, spread=0.1), clusters(100, spread=0.1, seed=1), 4)
+    assert (outcome.top1, outcome.top5) == (1, 1)
+
+
+@protocols
+def test_test_labels_decide_nothing_but_the_accuracy(protocol):
+    train, test = clusters(spread=2.0), clusters(spread=2.0, seed=1)
+    one, other = protocol(train, test, 4), protocol(train, Split(test.features, 3 - test.labels), 4)
+    assert one.top1 != other.top1
+    for outcome in (one, other):
+        outcome.details.pop("top1_by_seed", None)
+    assert one.details == other.details
+
+
+@protocols
+def test_a_collapsed_encoder_is_at_chance(protocol):
+    labels = torch.arange(300) % 4
+    same = Split(torch.full((300, 6), 0.7), labels)
+    assert protocol(same, same, 4).top1 == pytest.approx(1 / 4, abs=0.01)
+
+
+def test_accuracy_counts_the_likeliest_and_the_k_likeliest():
+    logits = torch.tensor([[3.0, 2, 1, 0], [0, 1, 2, 3], [0, 3, 2, 1]])
+    labels = torch.tensor([0, 2, 0])
+    assert accuracy(logits, labels).item() == pytest.approx(1 / 3)
+    assert accuracy(logits, labels, 2).item() == pytest.approx(2 / 3)
+    assert accuracy(logits, labels, 5) == 1  # there are four
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The papers' protocol
+
+
+def plain_loop(x, labels, classes, seed, settings):
+    """One classifier as one writes it: a layer, a loss, an optimizer."""
+    generator = linear.generator_of(seed)
+    layer = nn.Linear(x.shape[1], classes, dtype=x.dtype)
+    weight, bias = linear.first_weights(classes, x.shape[1], generator)
+    layer.load_state_dict({"weight": weight, "bias": bias[0]})
+    optimizer = torch.optim.Adam(layer.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
+    for _ in range(settings.epochs):
+        for ids in torch.randperm(len(x), generator=generator).split(settings.batch_size):
+            optimizer.zero_grad()
+            F.cross_entropy(layer(x[ids]), labels[ids]).backward()
+            optimizer.step()
+    return layer
+
+
+def test_classifiers_side_by_side_learn_what_each_learns_alone():
+    x, labels = clusters(images=70)  # the last batch is a short one
+    x, settings = x.double(), Adam(lr=0.01, weight_decay=0.1, batch_size=16, epochs=4)
+    weight, bias = learn(x, labels, 4, (0, 7), settings)
+    for s, seed in enumerate((0, 7)):
+        layer = plain_loop(x, labels, 4, seed, settings)
+        torch.testing.assert_close(weight[s], layer.weight)
+        torch.testing.assert_close(bias[s, 0], layer.bias)
+
+
+def test_first_weights_are_distributed_as_those_of_a_linear_layer():
+    weight, bias = linear.first_weights(500, 64, torch.Generator().manual_seed(0))
+    layer = nn.Linear(64, 500)
+    for ours, theirs in ((weight, layer.weight), (bias[0], layer.bias)):
+        assert ours.shape == theirs.shape
+        assert ours.abs().max() <= 1 / 8
+        assert ours.std().item() == pytest.approx(theirs.std().item(), rel=0.1)
+
+
+def test_the_settings_are_the_papers():
+    assert (linear.PAPER.lr, linear.PAPER.weight_decay) == (3e-4, 1e-3)
+    assert (linear.PAPER.batch_size, linear.PAPER.epochs) == (128, 50)
+
+
+def test_the_last_epoch_is_reported_and_the_best_only_under_its_own_name():
+    train, test = clusters(spread=3.0), clusters(spread=3.0, seed=1)
+    restless = Adam(lr=1.0, epochs=20)
+    usual, asked = (paper(train, test, 4, (0, 1), restless, best_test=asked) for asked in (False, True))
+    assert "best_test_top1_by_seed" not in usual.details
+    assert usual.top1 == asked.top1 == pytest.approx(np.mean(asked.details["top1_by_seed"]))
+    assert np.mean(asked.details["best_test_top1_by_seed"]) > asked.top1
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The common protocol
+
+
+def optimum(x, labels, classes, decay):
+    """The lowest penalized cross-entropy, by scipy and plain numpy."""
+    x, labels = x.numpy(), labels.numpy()
+
+    def value(flat):
+        w = flat.reshape(classes, -1)
+        logits = x @ w[:, :-1].T + w[:, -1]
+        log_p = logits - np.logaddexp.reduce(logits, 1, keepdims=True)
+        error = np.exp(log_p)
+        error[np.arange(len(x)), labels] -= 1
+        gradient = np.concatenate([error.T @ x, error.sum(0)[:, None]], 1) / len(x)
+        gradient[:, :-1] += decay * w[:, :-1]
+        loss = -log_p[np.arange(len(x)), labels].mean() + decay / 2 * (w[:, :-1] ** 2).sum()
+        return loss, gradient.ravel()
+
+    start = np.zeros(classes * (x.shape[1] + 1))
+    found = scipy.optimize.minimize(value, start, jac=True, method="BFGS", options={"gtol": 1e-9, "maxiter": 5000})
+    return found.fun, found.x.reshape(classes, -1), value
+
+
+def test_the_regressions_reach_the_optimum_that_scipy_finds():
+    x, labels = clusters(spread=2.0)
+    (x,) = standardize(x.double() @ torch.randn(6, 6, dtype=torch.double))  # correlated
+    penalties = torch.tensor([1e-3, 1e-2, 1.0], dtype=torch.double)
+    fitted = regression(x, labels, 4, penalties, tolerance=1e-9, iterations=1000)
+    assert fitted.converged
+    for decay, w in zip(penalties.tolist(), fitted.weights, strict=True):
+        lowest, theirs, value = optimum(x, labels, 4, decay)
+        assert value(w.numpy().ravel())[0] == pytest.approx(lowest, abs=1e-12)
+        # A constant on all biases changes nothing, so they are compared without it.
+        ours = w.numpy()
+        np.testing.assert_allclose(ours[:, :-1], theirs[:, :-1], atol=1e-5)
+        np.testing.assert_allclose(ours[:, -1] - ours[:, -1].mean(), theirs[:, -1] - theirs[:, -1].mean(), atol=1e-5)
+
+
+def test_the_usual_tolerance_in_single_precision_is_near_the_optimum():
+    x, labels = clusters(spread=2.0)
+    (x,) = standardize(x)
+    fitted = regression(x, labels, 4, torch.tensor([1e-4, 1e-2]))
+    for decay, w in zip((1e-4, 1e-2), fitted.weights, strict=True):
+        lowest, _, value = optimum(x.double(), labels, 4, decay)
+        assert value(w.double().numpy().ravel())[0] == pytest.approx(lowest, abs=1e-6)
+
+
+def test_images_in_blocks_give_the_same_regression(monkeypatch):
+    x, labels = clusters()
+    whole = regression(x.double(), labels, 4, torch.tensor([0.01, 0.1], dtype=torch.double)).weights
+    monkeypatch.setattr(linear, "ROOM", 7 * 8)
+    parts = regression(x.double(), labels, 4, torch.tensor([0.01, 0.1], dtype=torch.double)).weights
+    torch.testing.assert_close(whole, parts)
+
+
+def test_problems_side_by_side_reach_their_own_minima_and_leave():
+    centre = torch.tensor([[1.0, -2.0, 3.0], [0.0, 0.0, 0.0], [5.0, 5.0, 5.0]], dtype=torch.double)
+    curvature = torch.tensor([[1.0, 10.0, 100.0], [1.0, 1.0, 1.0], [1e-3, 1.0, 1e3]], dtype=torch.double)
+    asked = []
+
+    def quadratic(w, which):
+        asked.append(which.tolist())
+        off = w - centre[which]
+        return (curvature[which] * off**2).sum(1) / 2, curvature[which] * off
+
+    found, _, converged = minimize(quadratic, torch.zeros(3, 3, dtype=torch.double), 1e-8, 200)
+    assert converged
+    torch.testing.assert_close(found, centre, rtol=0, atol=1e-4)
+    assert len(asked[-1]) < 3
+
+
+def test_too_few_iterations_are_said():
+    x, labels = clusters(spread=2.0)
+    assert not regression(x, labels, 4, torch.tensor([1e-3]), iterations=2).converged
+
+
+def test_the_penalty_is_the_best_on_held_out_images():
+    outcome = common(clusters(spread=4.0), clusters(spread=4.0, seed=1), 4, penalties=(1e-4, 0.1, 100.0))
+    scores = outcome.details["held_out_top1"]
+    assert scores[outcome.details["penalties"].index(outcome.details["penalty"])] == max(scores)
+    assert outcome.details["held_out_images"] == 30
+
+
+def test_a_tenth_of_every_class_is_held_out():
+    labels = torch.arange(1000) % 5
+    kept, held = hold_out(labels, seed=0)
+    assert torch.cat([kept, held]).sort().values.tolist() == list(range(1000))
+    assert labels[held].bincount().tolist() == [20] * 5
+    assert not torch.equal(held, hold_out(labels, seed=1)[1])
+
+
+def test_too_few_images_to_hold_some_out_are_refused():
+    few = clusters(images=8)
+    with pytest.raises(ValueError, match="train images=8"):
+        common(few, few, 4)
