@@ -2,10 +2,11 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+BOLTS  := .venv-bolts
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow lint bench clean
+.PHONY: help demo test test-slow test-bolts lint bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -20,6 +21,13 @@ $(VENV)/installed-bench: requirements-bench.txt $(VENV)/installed
 	$(PIP) install --progress-bar off -r requirements-bench.txt
 	touch $@
 
+# The package asks for pytorch-lightning 2.6 and bolts for less than 2: it goes in without its dependencies.
+$(BOLTS)/installed: requirements-bolts.txt pyproject.toml
+	$(PYTHON) -m venv $(BOLTS)
+	$(BOLTS)/bin/python -m pip --disable-pip-version-check install --progress-bar off -r requirements-bolts.txt
+	$(BOLTS)/bin/python -m pip --disable-pip-version-check install --progress-bar off --no-deps -e .
+	touch $@
+
 demo: $(VENV)/installed  ## the main job: compare the pair importances on synthetic points
 	$(BIN)/lightning-ssl lab importances
 
@@ -29,14 +37,18 @@ test: $(VENV)/installed  ## every fast test
 test-slow: $(VENV)/installed  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
 
+test-bolts: $(BOLTS)/installed  ## the tests beside lightning-bolts, in an environment of their own
+	$(BOLTS)/bin/python -m pytest tests/bolts
+
 lint: $(VENV)/installed  ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(VENV)/installed-bench  ## measure the loss kernel and the augmentation against their bars
+bench: $(VENV)/installed-bench  ## measure loss, augmentation and training against their bars
 	$(BIN)/lightning-ssl bench loss
 	$(BIN)/lightning-ssl bench augment
+	$(BIN)/lightning-ssl bench train
 
 clean:  ## remove the environment and every cache
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(BOLTS) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -1,0 +1,139 @@
+"""The four methods under pytorch-lightning 1.9.5, watched by bolts' evaluator and by our own callbacks."""
+
+import re
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from pl_bolts.models.self_supervised import BYOL as BoltsBYOL
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from lightning_ssl.callbacks import ImportanceMonitor, OnlineKNN, OnlineProbe, RankMonitor, WeightNoise
+from lightning_ssl.data import DataModule
+from lightning_ssl.data.module import Shuffled
+from lightning_ssl.importance import Direct
+from lightning_ssl.methods import BYOL, AlphaCL, Head, SimCLR, SimSiam
+from lightning_ssl.optim import momentum_schedule
+
+MIGRATION = Path(__file__).parents[2] / "docs" / "migration.md"
+SMALL = {"backbone": "resnet_tiny", "image_size": 32}
+METHODS = {
+    "SimCLR": lambda: SimCLR(**SMALL),
+    "AlphaCL": lambda: AlphaCL(Direct(), **SMALL),
+    "SimSiam": lambda: SimSiam(projector=Head(64, 32, norm="bn"), **SMALL),
+    "BYOL": lambda: BYOL(projector=Head(64, 32, norm="bn"), **SMALL),
+}
+every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
+
+
+def documented_evaluator():
+    """bolts' evaluator with the adapter of docs/migration.md, as it is printed there."""
+    names = {}
+    (adapter,) = re.findall(r"```python\n(.*?class OnlineEvaluator.*?)```", MIGRATION.read_text(encoding="utf-8"), re.S)
+    exec(adapter, names)
+    return names["OnlineEvaluator"]
+
+
+def fit(make, *callbacks, epochs=2):
+    torch.manual_seed(0)
+    model = make()
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = pl.Trainer(
+        accelerator="cpu", max_epochs=epochs, callbacks=list(callbacks), enable_checkpointing=False, **quiet
+    )
+    trainer.fit(model, DataModule("shapes", batch_size=16, options={"train_images": 64, "test_images": 32}))
+    return model, trainer
+
+
+def weights(model):
+    return torch.cat([value.flatten().double() for value in model.state_dict().values()])
+
+
+def test_this_is_the_environment_of_bolts():
+    assert pl.__version__ == "1.9.5"
+
+
+@every_method
+def test_methods_train_under_bolts_online_evaluator(make):
+    evaluator = documented_evaluator()(z_dim=112, dataset="shapes")
+    model, trainer = fit(make, evaluator)
+    assert trainer.global_step == 8
+    assert len(evaluator.optimizer.state) == 2  # the weight and the bias of its classifier have been moved
+    for name in ("train/loss", "online_train_loss", "online_val_loss"):
+        assert torch.isfinite(trainer.callback_metrics[name])
+    torch.manual_seed(0)
+    untrained = make()
+    assert not torch.equal(model.backbone.conv1.weight, untrained.backbone.conv1.weight)
+
+
+@every_method
+def test_bolts_evaluator_and_our_callbacks_leave_the_method_alone(make):
+    ours = [
+        OnlineProbe(),
+        OnlineKNN(every_n_epochs=1),
+        RankMonitor(every_n_epochs=1),
+        ImportanceMonitor(every_n_steps=2),
+    ]
+    alone, _ = fit(make)
+    watched, trainer = fit(make, documented_evaluator()(z_dim=112, dataset="shapes"), *ours)
+    assert torch.equal(weights(alone), weights(watched))
+    expected = {"online_val_acc", "online/top1", "knn/top1", "rank/rankme"}
+    if isinstance(watched, SimCLR | AlphaCL):
+        expected.add("alpha/entropy")
+    assert expected <= trainer.callback_metrics.keys()
+    assert all(torch.isfinite(trainer.callback_metrics[name]) for name in expected)
+
+
+def test_weight_noise_moves_the_weights_here_too():
+    quiet, _ = fit(METHODS["AlphaCL"])
+    noisy, _ = fit(METHODS["AlphaCL"], WeightNoise())
+    assert not torch.equal(weights(quiet), weights(noisy))
+
+
+def test_epochs_are_reshuffled_and_in_the_order_of_the_newer_lightning():
+    class Seen(pl.Callback):
+        def __init__(self):
+            self.ids = []
+
+        def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+            self.ids.append(batch[2])
+
+    seen, order = Seen(), Shuffled(64, 16)
+    fit(METHODS["SimCLR"], seen, epochs=3)
+    expected = []
+    for epoch in range(3):
+        order.set_epoch(epoch)
+        expected += order.order()
+    assert torch.equal(torch.stack(seen.ids), torch.stack(expected))
+    assert not torch.equal(expected[0], expected[4])
+
+
+def test_the_target_of_bolts_byol_moves_by_the_schedule_of_ours_a_step_later():
+    class Encoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(12, 4)
+
+        def forward(self, x):
+            return [self.linear(x.flatten(1))]
+
+    class Momenta(pl.Callback):
+        def __init__(self):
+            self.used = []
+
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            self.used.append(pl_module.weight_callback.current_tau)
+
+    class Pairs(TensorDataset):
+        def __getitem__(self, at):
+            return tuple(self.tensors[0][at]), 0
+
+    momenta = Momenta()
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = pl.Trainer(accelerator="cpu", max_epochs=2, callbacks=[momenta], enable_checkpointing=False, **quiet)
+    model = BoltsBYOL(base_encoder=Encoder(), encoder_out_dim=4, projector_hidden_dim=8, projector_out_dim=4)
+    trainer.fit(model, DataLoader(Pairs(torch.rand(12, 2, 3, 2, 2)), batch_size=4))
+    assert trainer.global_step == 6
+    assert momenta.used == pytest.approx([momentum_schedule(step, 6) for step in range(6)], abs=1e-12)

@@ -1,0 +1,260 @@
+"""`import-bolts` on files in the layout of lightning-bolts 0.7, which need not be installed.
+
+`tests/bolts` holds this layout against bolts itself.
+"""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torchvision.models import resnet18
+
+from lightning_ssl import bolts, runs
+
+SIMCLR = {"dataset": "cifar10", "batch_size": 64, "first_conv": False, "maxpool1": False, "temperature": 0.2}
+RECORDED = {
+    "SimCLR": {**SIMCLR, "optimizer": "lars", "learning_rate": 0.3, "weight_decay": 1e-6, "warmup_epochs": 10},
+    "BYOL": {"learning_rate": 0.2, "weight_decay": 1.5e-6, "warmup_epochs": 10, "initial_tau": 0.99},
+    "SimSiam": {"learning_rate": 0.05, "weight_decay": 1e-4, "momentum": 0.8, "predictor_hidden_dim": 8},
+}
+
+
+class Head(nn.Module):
+    def __init__(self, before, hidden, after, biases):
+        super().__init__()
+        first, last = biases
+        self.model = nn.Sequential(
+            nn.Linear(before, hidden, bias=first),
+            nn.BatchNorm1d(hidden),
+            nn.ReLU(),
+            nn.Linear(hidden, after, bias=last),
+        )
+
+    def forward(self, x):
+        return self.model(x)
+
+
+class Arm(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder = resnet18()  # bolts' own has the same names
+        self.encoder.fc = nn.Identity()
+        self.projector = Head(512, 32, 16, (False, True))
+
+
+class SimCLR(nn.Module):
+    """Its encoder keeps a classifier that nothing reads."""
+
+    def __init__(self):
+        super().__init__()
+        self.encoder = resnet18()
+        self.encoder.conv1, self.encoder.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.MaxPool2d(1, 1)
+        self.projection = Head(512, 512, 128, (True, False))
+
+    def forward(self, x):
+        net, self.encoder.fc = self.encoder.fc, nn.Identity()
+        features = self.encoder(x)
+        self.encoder.fc = net
+        return features, F.normalize(self.projection(features), dim=1)
+
+
+class Siamese(nn.Module):
+    def __init__(self, hidden):
+        super().__init__()
+        self.online_network, self.target_network = Arm(), Arm()
+        self.predictor = Head(16, hidden, 16, (False, True))
+
+    def forward(self, x):
+        features = self.online_network.encoder(x)
+        return features, self.predictor(self.online_network.projector(features))
+
+
+def network(kind):
+    """A network in bolts' layout, whose norms have seen something."""
+    torch.manual_seed(0)
+    net = SimCLR() if kind == "SimCLR" else Siamese({"BYOL": 32, "SimSiam": 8}[kind])
+    for module in net.modules():
+        if isinstance(module, nn.BatchNorm1d | nn.BatchNorm2d):
+            for statistic in (module.running_mean, module.running_var, module.weight.data, module.bias.data):
+                statistic.uniform_(0.5, 1.5)
+    return net.eval()
+
+
+def save(path, state, recorded):
+    torch.save({"epoch": 3, "global_step": 120, "state_dict": state, "hyper_parameters": recorded}, path)
+    return path
+
+
+@pytest.fixture(scope="module", params=["SimCLR", "BYOL", "SimSiam"])
+def imported(request, tmp_path_factory):
+    """(kind, bolts' network, our checkpoint as read back)."""
+    folder, kind = tmp_path_factory.mktemp("bolts"), request.param
+    theirs = network(kind)
+    save(folder / "a.ckpt", theirs.state_dict(), RECORDED[kind])
+    assert bolts.main([str(folder / "a.ckpt")]) == 0
+    return kind, theirs, runs.read_checkpoint(folder / "a.imported.ckpt")
+
+
+@torch.no_grad()
+def test_features_and_heads_are_those_of_bolts(imported):
+    kind, theirs, checkpoint = imported
+    ours = runs.build_method(checkpoint["lightning_ssl"]["config"]).eval()
+    ours.load_state_dict(checkpoint["state_dict"])
+    x = torch.rand(4, 3, 32, 32)
+    features, after = theirs(x)
+    torch.testing.assert_close(ours(x), features, rtol=0, atol=1e-5)
+    mine = ours.embed(x) if kind == "SimCLR" else ours.predictor(ours.projector(ours(x)))
+    torch.testing.assert_close(mine, after, rtol=0, atol=1e-5)
+    if kind == "BYOL":
+        target = theirs.target_network
+        torch.testing.assert_close(ours.target["backbone"](x), target.encoder(x), rtol=0, atol=1e-5)
+        mine = ours.target["projector"](ours.target["backbone"](x))
+        torch.testing.assert_close(mine, target.projector(target.encoder(x)), rtol=0, atol=1e-5)
+
+
+@torch.no_grad()
+def test_training_mode_is_that_of_bolts_too(imported):
+    """SimCLR's bias before its norm is in the running mean now; batches must not notice."""
+    kind, theirs, checkpoint = imported
+    ours = runs.build_method(checkpoint["lightning_ssl"]["config"])
+    ours.load_state_dict(checkpoint["state_dict"])
+    features = torch.randn(8, 512)
+    head = theirs.projection if kind == "SimCLR" else theirs.online_network.projector
+    mine, expected = ours.projector.train()(features), head.train()(features)
+    head.eval()
+    torch.testing.assert_close(mine, expected, rtol=0, atol=1e-5)
+
+
+def test_pixels_are_scaled_as_bolts_scripts_do(imported):
+    kind, _, checkpoint = imported
+    ours = runs.build_method(checkpoint["lightning_ssl"]["config"])
+    images = torch.randint(256, (2, 3, 32, 32), dtype=torch.uint8)
+    expected = images / 255
+    if kind == "SimCLR":
+        mean, std = (torch.tensor(x).view(3, 1, 1) / 255 for x in ([125.3, 123.0, 113.9], [63.0, 62.1, 66.7]))
+        expected = (expected - mean) / std
+    torch.testing.assert_close(ours.augment.unaugmented(images), expected, rtol=0, atol=1e-5)
+
+
+def test_the_settings_come_along(imported):
+    kind, _, checkpoint = imported
+    model = checkpoint["lightning_ssl"]["config"]["model"]
+    arguments = model["init_args"]
+    assert model["class_path"] == f"lightning_ssl.methods.{kind}"
+    assert (checkpoint["epoch"], checkpoint["global_step"]) == (3, 120)
+    assert arguments["stem"] == ("cifar" if kind == "SimCLR" else "standard")
+    settings = arguments["optimization"]
+    assert settings["lr"] == RECORDED[kind]["learning_rate"]
+    assert settings["name"] == {"SimCLR": "lars", "BYOL": "adam", "SimSiam": "sgd"}[kind]
+    own = {"SimCLR": ("tau", 0.2), "BYOL": ("momentum", 0.99), "SimSiam": ("predictor", {"hidden": 8})}
+    key, value = own[kind]
+    assert arguments[key] == value if kind != "SimSiam" else arguments[key].items() >= value.items()
+    assert settings["momentum"] == (0.8 if kind == "SimSiam" else 0.9)
+    assert runs.build_data(checkpoint["lightning_ssl"]["config"]).data_set == "cifar10"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What is refused, and how
+
+
+@pytest.fixture(scope="module")
+def states():
+    return {kind: network(kind).state_dict() for kind in RECORDED}
+
+
+def convert(state, recorded, *asked):
+    return bolts.convert(bolts.Bolts(dict(state), recorded, 0, 0), *asked)
+
+
+def test_byol_and_simsiam_are_told_apart_by_shape_where_nothing_was_recorded(states):
+    assert convert(states["SimSiam"], {}).summary.startswith("SimSiam")
+    with pytest.raises(ValueError, match=r"^method=None: .*--method BYOL or SimSiam"):
+        convert(states["BYOL"], {})
+    assert convert(states["BYOL"], {}, "BYOL").summary.startswith("BYOL")
+
+
+def test_what_was_assumed_is_said(states):
+    remarks = " ".join(convert(states["BYOL"], RECORDED["BYOL"]).remarks)
+    assert "cifar10 is assumed" in remarks
+    assert "not normalized" in remarks
+    assert "a max-pool is assumed" in remarks
+    told = " ".join(convert(states["BYOL"], RECORDED["BYOL"], None, "stl10", False).remarks)
+    assert "cifar10" not in told
+    assert "normalized" not in told
+    assert "never moves" in " ".join(convert(states["SimSiam"], {}).remarks)
+
+
+def test_the_user_has_the_last_word_on_data_and_pixels(states):
+    config = convert(states["SimCLR"], RECORDED["SimCLR"], None, "cifar100", False).checkpoint["lightning_ssl"][
+        "config"
+    ]
+    assert config["data"]["name"] == "cifar100"
+    assert config["model"]["init_args"]["augment"] == "simclr_cifar"
+
+
+def without(state, start):
+    return {key: value for key, value in state.items() if not key.startswith(start)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "recorded", "message"),
+    [
+        ("SimCLR", lambda s: s, {"maxpool1": True}, "^maxpool1=True: maxpool1 must be .*3×3"),
+        ("BYOL", lambda s: s, {"maxpool1": False, "initial_tau": 1.0}, "^maxpool1=False: maxpool1 must be .*7×7"),
+        ("SimCLR", lambda s: without(s, "encoder.layer4.1"), {}, r"^encoder='\[2, 2, 2, 1\] basic blocks': .*resnet18"),
+        ("SimCLR", lambda s: s | {"encoder.layer1.0.conv1.weight": torch.zeros(128, 64, 3, 3)}, {}, "^backbone.layer1"),
+        ("SimCLR", lambda s: s | {"encoder.layer1.0.gate": torch.zeros(1)}, {}, "^backbone.layer1.0.gate=.*absent"),
+        ("SimCLR", lambda s: without(s, "encoder.bn1"), {}, "^backbone.bn1.bias=None: .*of shape"),
+        ("SimCLR", lambda s: without(s, "projection.model.1"), {}, "^projection.model='.*': .*batch norm"),
+        ("SimCLR", lambda s: without(s, "projection"), {}, "^state_dict='encoder': .*of bolts' SimCLR"),
+        ("SimCLR", lambda s: {}, {}, "^state_dict='nothing': .*of bolts' SimCLR"),
+        ("SimCLR", lambda s: s, {"optimizer": "adagrad"}, "^name='adagrad'"),
+    ],
+)
+def test_what_cannot_be_mapped_is_refused_by_name_in_one_line(states, kind, change, recorded, message):
+    with pytest.raises(ValueError, match=message) as refusal:
+        convert(change(dict(states[kind])), recorded)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_method_that_contradicts_the_weights_is_refused(states):
+    with pytest.raises(ValueError, match=r"^method='BYOL': method must be SimCLR"):
+        convert(states["SimCLR"], {}, "BYOL")
+    with pytest.raises(ValueError, match=r"^method='SimCLR': method must be BYOL or SimSiam"):
+        convert(states["BYOL"], {}, "SimCLR")
+
+
+class Foreign:
+    pass
+
+
+def test_files_that_are_no_checkpoint_are_refused_in_one_line(tmp_path):
+    (tmp_path / "text.ckpt").write_text("not a checkpoint")
+    torch.save({"state_dict": {}, "hyper_parameters": {"callback": Foreign()}}, tmp_path / "foreign.ckpt")
+    torch.save([1, 2], tmp_path / "list.ckpt")
+    for name, message in [
+        ("absent.ckpt", "must be a file"),
+        ("text.ckpt", "not a readable checkpoint"),
+        ("foreign.ckpt", r"it holds a test_import_bolts.Foreign, .* save it again"),
+        ("list.ckpt", "with a state_dict"),
+    ]:
+        with pytest.raises(ValueError, match=message) as refusal:
+            bolts.main([str(tmp_path / name)])
+        assert "\n" not in str(refusal.value)
+    assert not list(tmp_path.glob("*.imported.ckpt"))
+
+
+def test_the_checkpoint_of_bolts_is_never_overwritten(states, tmp_path):
+    path = save(tmp_path / "a.ckpt", {}, {})
+    with pytest.raises(ValueError, match=r"^out=.*another file"):
+        bolts.main([str(path), "--out", str(path)])
+
+
+def test_help_imports_no_torch():
+    script = "import sys; from lightning_ssl.bolts import main; main(['--help']); sys.exit('torch' in sys.modules)"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert "import-bolts simclr.ckpt" in result.stdout
