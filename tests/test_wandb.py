@@ -1,0 +1,430 @@
+"""The mirror in W&B and its dashboard, against a server on the loopback; nothing here needs an account."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+import wandb.sdk.launch  # noqa: F401  the client would import it for every run, for seconds
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
+from wandb_server import ENTITY, KEY, Server, closed_port
+
+from lightning_ssl import dashboard, fit, mirror
+from lightning_ssl.runs import Run
+
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic V1 style")  # those of wandb-workspaces
+
+SMALL = [
+    "--model=AlphaCL",
+    "--model.importance=Direct",
+    "--model.importance.p=6",
+    "--model.backbone=resnet_tiny",
+    '--data.options={"train_images": 64, "test_images": 32}',
+    "--data.batch_size=32",
+    "--trainer.max_epochs=1",
+    "--trainer.accelerator=cpu",
+    "--trainer.enable_progress_bar=false",
+    "--knn.k=5",
+]
+CONFIG = {
+    "seed_everything": 3,
+    "trainer": {"max_epochs": 5},
+    "model": {
+        "class_path": "lightning_ssl.methods.AlphaCL",
+        "init_args": {
+            "importance": {
+                "class_path": "lightning_ssl.importance.Direct",
+                "init_args": {"tau": 0.5, "p": 6.0, "normalize": True},
+            },
+            "beta": 0.0,
+            "backbone": "resnet_tiny",
+            "optimization": {"name": "adam", "lr": 0.01},
+        },
+    },
+    "data": {"name": "shapes", "batch_size": 64},
+    "group": None,
+    "tags": ["try"],
+}
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """An environment that knows of no key, to be called with what to add; one thread, since processes are forked."""
+    for name in [name for name in os.environ if name.startswith("WANDB_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield lambda variables: [monkeypatch.setenv(name, value) for name, value in variables.items()]
+    torch.set_num_threads(threads)
+
+
+def in_a_fork(work, *arguments):
+    """W&B's client keeps its settings for as long as a process lives, so every scenario has one of its own."""
+    process = multiprocessing.get_context("fork").Process(target=work, args=arguments)
+    begin = time.monotonic()
+    process.start()
+    process.join()
+    assert process.exitcode == 0
+    return time.monotonic() - begin
+
+
+def a_run(folder, metrics=({"online/top1": 0.5}, {"online/top1": 0.3}), then=lambda: None, status="success", **changes):
+    """What Lightning does with a logger, without the training."""
+    run = Run(folder)
+    run.path.mkdir(exist_ok=True)
+    logger = mirror.wandb_logger(run, {**CONFIG, **changes})
+    for step, values in enumerate(metrics):
+        logger.log_metrics({**values, "epoch": step}, step)
+    then()
+    logger.log_metrics({"lr": 0.1}, len(metrics))
+    logger.finalize(status)
+
+
+def bytes_of(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+# -- a run that is mirrored --------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_fit_arrives_with_its_configuration_summary_and_no_key(tmp_path, world):
+    with Server() as server:
+        world(server.environment())
+        words = [*SMALL, f"--runs={tmp_path / 'runs'}", "--name=one", "--logger=wandb", "--group=table", "--tags=[a,b]"]
+        in_a_fork(fit.main, words)
+        (told,) = server.runs.values()
+    run = Run(tmp_path / "runs" / "one")
+    summary = run.summary()
+    assert (told.name, told.group, told.job_type, told.tags) == ("one", "table", "fit", ["a", "b"])
+    assert told.exit_code == 0
+    assert {key: told.config[key] for key in ("method", "loss", "label", "p", "batch_size", "seed")} == {
+        "method": "AlphaCL", "loss": "Direct", "label": "AlphaCL Direct p=6", "p": 6, "batch_size": 32, "seed": 0,
+    }  # fmt: skip
+    assert told.config["version"] == summary["version"]
+    assert told.config["settings"] == json.loads(json.dumps(run.config()))
+    for probe in ("online/top1", "knn/top1"):
+        assert told.summary[probe] == summary["last"][probe]
+        assert told.summary[f"best/{probe}"] == summary["best"][probe]
+    rows = {key for row in told.history for key in row}
+    assert {"train/loss_epoch", "online/top1", "rank/rankme", "trainer/global_step"} <= rows
+    assert summary["wandb"]["id"] == told.id
+    files = bytes_of(run.path)
+    assert any("wandb" in path.parts for path in files)
+    assert not [path for path, content in files.items() if KEY.encode() in content]
+
+
+def test_a_resumed_run_goes_on_in_the_same_one(tmp_path, world):
+    with Server() as server:
+        world(server.environment())
+        in_a_fork(a_run, tmp_path / "run", [{"online/top1": 0.5}, {"online/top1": 0.3}])
+        Run(tmp_path / "run").update_summary(best={"online/top1": 0.5})
+        in_a_fork(a_run, tmp_path / "run", [{"online/top1": 0.4}])
+        (told,) = server.runs.values()
+    assert told.begun == 2
+    assert [row["online/top1"] for row in told.history if "online/top1" in row] == [0.5, 0.3, 0.4]
+    assert told.summary["online/top1"] == 0.4
+    assert told.summary["best/online/top1"] == 0.5
+
+
+def test_the_best_of_a_probe_is_the_lowest_of_a_loss(tmp_path, world):
+    with Server() as server:
+        world(server.environment())
+        in_a_fork(
+            a_run, tmp_path / "run", [{"online/loss": 2.0}, {"online/loss": 1.0}, {"online/loss": 3.0}, {"lr": 0.1}]
+        )
+        (told,) = server.runs.values()
+    assert told.summary["online/loss"] == 3.0
+    assert told.summary["best/online/loss"] == 1.0
+    assert not any(name in told.summary for name in ("best/lr", "best/epoch"))
+
+
+def test_a_failed_run_is_told_so(tmp_path, world):
+    def fails():
+        Run(tmp_path / "run").update_summary(status="failed", error="train/loss=nan at step 3")
+        a_run(tmp_path / "run", status="failed")
+
+    with Server() as server:
+        world(server.environment())
+        in_a_fork(fails)
+        (told,) = server.runs.values()
+    assert told.exit_code == 1
+    assert (told.summary["status"], told.summary["error"]) == ("failed", "train/loss=nan at step 3")
+
+
+def test_only_the_first_rank_talks(tmp_path, world):
+    def on_rank_one():
+        rank_zero_only.rank = 1
+        a_run(tmp_path / "run")
+
+    with Server() as server:
+        world(server.environment())
+        in_a_fork(on_rank_one)
+        assert server.operations == []
+    assert not (tmp_path / "run" / "wandb").exists()
+
+
+def test_under_a_sweep_agent_the_sweep_is_the_group_and_the_agent_names_the_run(tmp_path, world):
+    with Server() as server:
+        world({**server.environment(), "WANDB_SWEEP_ID": "s1", "WANDB_RUN_ID": "chosen", "WANDB_PROJECT": "p"})
+        in_a_fork(a_run, tmp_path / "run")
+        told = server.runs["chosen"]
+    assert (told.sweep, told.group, told.project) == ("s1", "s1", "p")
+
+
+def test_fit_mirrors_without_being_asked_under_a_sweep_agent(world):
+    assert fit.Fit(SMALL).config.logger == "none"
+    world({"WANDB_SWEEP_ID": "s1"})
+    assert fit.Fit(SMALL).config.logger == "wandb"
+    assert fit.Fit([*SMALL, "--logger=none"]).config.logger == "none"
+
+
+def test_the_words_of_a_run_tell_what_is_unusual_about_its_loss():
+    def words(method, importance=None, **arguments):
+        model = {"class_path": f"lightning_ssl.methods.{method}", "init_args": arguments}
+        if importance:
+            name, given = importance
+            arguments["importance"] = {"class_path": f"lightning_ssl.importance.{name}", "init_args": given}
+        return mirror.described({**CONFIG, "model": model})
+
+    family = {"class_path": "lightning_ssl.families.Triplet", "init_args": {"margin": 0.25}}
+    assert words("SimCLR", tau=0.5)["label"] == "SimCLR"
+    assert words("SimCLR", tau=0.5, backbone="resnet_tiny")["label"] == "SimCLR"  # the network is no part of the loss
+    assert words("SimCLR", tau=0.1)["label"] == "SimCLR tau=0.1"
+    assert words("AlphaCL", ("Direct", {"p": 4.0, "normalize": False}))["label"] == "AlphaCL Direct normalize=False"
+    assert words("AlphaCL", ("Direct", {}), backprop_alpha=True)["backprop_alpha"] is True
+    triplet = words("AlphaCL", ("FromFamily", {"family": family}))
+    assert (triplet["loss"], triplet["margin"], triplet["method"]) == ("Triplet", 0.25, "AlphaCL")
+    # W&B reads a dot in a key as a level, so none of those that one filters by may have one
+    assert not [key for key in triplet if "." in key]
+
+
+def test_a_class_of_ones_own_is_described_without_being_found():
+    model = {"class_path": "nowhere.Mine", "init_args": {"tau": 0.1}}
+    assert mirror.described({**CONFIG, "model": model})["label"] == "Mine tau=0.1"
+
+
+# -- nobody to talk to -------------------------------------------------------------------------------------------------
+
+
+def offline_folders(folder):
+    return list((folder / "wandb").glob("offline-run-*/*.wandb"))
+
+
+def test_without_a_key_a_run_is_kept_offline_and_nobody_is_asked(tmp_path, world, capfd):
+    with Server() as server:
+        world({"WANDB_BASE_URL": server.url})
+        in_a_fork(a_run, tmp_path / "run")
+        assert server.operations == []
+    assert offline_folders(tmp_path / "run")
+    output = capfd.readouterr()
+    (line,) = output.err.splitlines()
+    assert "there is no key" in line
+    assert "wandb sync" in line
+    assert not output.out
+
+
+def test_a_key_of_wandb_login_is_found(tmp_path, world):
+    (tmp_path / "home").mkdir()
+    with Server() as server:
+        machine = server.url.removeprefix("http://")
+        (tmp_path / "home" / ".netrc").write_text(f"machine {machine}\n  login user\n  password {KEY}\n")
+        world({"WANDB_BASE_URL": server.url})
+        in_a_fork(a_run, tmp_path / "run")
+        assert len(server.runs) == 1
+
+
+def test_a_mirror_that_is_switched_off_leaves_nothing(tmp_path, world):
+    with Server() as server:
+        world({**server.environment(), "WANDB_MODE": "disabled"})
+        in_a_fork(a_run, tmp_path / "run")
+        assert server.operations == []
+    assert list(bytes_of(tmp_path / "run")) == []
+
+
+def test_nonsense_in_the_environment_is_refused_by_its_name(tmp_path, world):
+    def refused():
+        with pytest.raises(ValueError, match=r"^W&B's settings: mode: .*'offline'"):
+            _ = mirror.wandb_logger(Run(tmp_path), CONFIG).experiment
+
+    world({"WANDB_MODE": "maybe"})
+    in_a_fork(refused)
+
+
+def test_a_malformed_key_is_one_line(tmp_path, world, capfd):
+    with Server() as server:
+        world({**server.environment(), "WANDB_API_KEY": "too-short"})
+        in_a_fork(a_run, tmp_path / "run")
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "too-short" not in line
+    assert offline_folders(tmp_path / "run")
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["nobody listens", "nobody answers"])
+def test_a_dead_server_costs_seconds_and_one_line(tmp_path, world, capfd, silent):
+    with Server(silent=silent) as server:
+        url = server.url if silent else f"http://127.0.0.1:{closed_port()}"
+        world({**server.environment(), "WANDB_BASE_URL": url})
+        assert in_a_fork(a_run, tmp_path / "run") < 30
+    assert offline_folders(tmp_path / "run")
+    (line,) = capfd.readouterr().err.splitlines()
+    assert f"{url} does not answer" in line
+
+
+def test_a_refused_key_is_one_line_without_the_key(tmp_path, world, capfd):
+    with Server(refuses=True) as server:
+        world(server.environment())
+        assert in_a_fork(a_run, tmp_path / "run") < 30
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "wandb sync" in line
+    assert KEY not in line
+    assert offline_folders(tmp_path / "run")
+
+
+def test_a_client_that_dies_costs_one_line(tmp_path, world, capfd):
+    """W&B's client is a process beside ours."""
+
+    def kill_it():
+        children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+        for child in children:
+            os.kill(int(child), signal.SIGKILL)
+        assert children
+        time.sleep(0.5)
+
+    if not Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists():
+        pytest.skip("children are found by Linux's /proc")
+    with Server() as server:
+        world(server.environment())
+        assert in_a_fork(partial(a_run, tmp_path / "run", then=kill_it)) < 30
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("W&B")]
+    assert "wandb sync" in line
+
+
+@pytest.mark.slow
+def test_a_server_that_only_says_hello_costs_less_than_half_a_minute(tmp_path, world, capfd):
+    with Server(deaf=True) as server:
+        world(server.environment())
+        assert in_a_fork(a_run, tmp_path / "run") < 30
+    assert offline_folders(tmp_path / "run")
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "wandb sync" in line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("silent", [False, True], ids=["it goes away", "it falls silent"])
+def test_a_server_that_dies_during_a_run_costs_less_than_half_a_minute(tmp_path, world, capfd, silent):
+    """The client tries for `finish_timeout`; what it has is on the disk."""
+    gone = multiprocessing.get_context("fork").Event()
+
+    def then():
+        gone.set()
+        time.sleep(2)
+
+    with Server() as server:
+        world(server.environment())
+        process = multiprocessing.get_context("fork").Process(
+            target=a_run, args=(tmp_path / "run",), kwargs={"then": then}
+        )
+        process.start()
+        assert gone.wait(60)
+        server.silent = silent
+        if not silent:
+            server.stop()
+        begin = time.monotonic()
+        process.join()
+        assert time.monotonic() - begin < 30
+    assert process.exitcode == 0
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "wandb sync" in line
+    assert list((tmp_path / "run" / "wandb").glob("run-*/*.wandb"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("silent", [False, True], ids=["nobody listens", "nobody answers"])
+def test_a_dead_server_neither_stops_nor_slows_fit(tmp_path, world, silent):
+    def seconds(name, *more):
+        return in_a_fork(fit.main, [*SMALL, f"--runs={tmp_path}", f"--name={name}", *more])
+
+    alone = seconds("alone")
+    with Server(silent=silent) as server:
+        world({**server.environment(), **({} if silent else {"WANDB_BASE_URL": f"http://127.0.0.1:{closed_port()}"})})
+        mirrored = seconds("mirrored", "--logger=wandb")
+    assert mirrored - alone < 30
+    assert Run(tmp_path / "mirrored").summary()["status"] == "finished"
+    assert Run(tmp_path / "mirrored").summary()["last"].keys() == Run(tmp_path / "alone").summary()["last"].keys()
+
+
+# -- the dashboard -----------------------------------------------------------------------------------------------------
+
+WORDS = ["--entity", ENTITY, "--project", "p"]
+
+
+def panels(spec):
+    return {
+        panel["config"].get("chartTitle", panel["viewType"]): panel
+        for section in spec["section"]["panelBankConfig"]["sections"]
+        for panel in section["panels"]
+    }
+
+
+def test_the_dashboard_is_written_without_a_server_or_an_account(tmp_path, world):
+    file = tmp_path / "workspace.json"
+    assert dashboard.main([*WORDS, "--group", "s1", "--parameters", "tau,p", "--dump", str(file)]) == 0
+    written = json.loads(file.read_text())
+    assert (written["entity"], written["project"]) == (ENTITY, "p")
+    found = panels(written["spec"])
+    by_metric = {}
+    for panel in found.values():
+        for metric in panel["config"].get("metrics", []):
+            by_metric.setdefault(metric, []).append(panel)
+    accuracy = {panel["viewType"]: panel["config"] for panel in by_metric["online/top1"]}
+    assert accuracy["Run History Line Plot"]["groupBy"] == "label.value"
+    assert accuracy["Bar Chart"]["groupBy"] == "label.value"
+    assert accuracy["Bar Chart"]["groupArea"] == "stddev"
+    assert {"alpha/entropy", "alpha/effective_negatives", "alpha/zeros", "alpha/top1"} <= by_metric.keys()
+    columns = [column["accessor"] for column in found["From parameters to accuracy"]["config"]["columns"]]
+    assert columns == ["config:label.value", "config:tau.value", "config:p.value", "summary:online/top1"]
+    (runs,) = written["spec"]["section"]["runSets"]
+    assert [(key["key"]["name"], key["value"]) for key in runs["filters"]["filters"]] == [("group", "s1")]
+
+
+def test_the_dashboard_groups_by_words_that_a_run_has():
+    words = mirror.described(CONFIG)
+    assert {dashboard.LOSS, "seed", *dashboard.PARAMETERS} <= words.keys()
+
+
+def test_the_dashboard_is_saved_where_the_runs_are(world):
+    with Server() as server:
+        world(server.environment())
+        in_a_fork(dashboard.main, WORDS)
+        (view,) = server.views
+    assert (view["entityName"], view["projectName"], view["displayName"]) == (ENTITY, "p", "Losses")
+    assert (
+        panels(json.loads(view["spec"])).keys()
+        == panels(dashboard.as_dict(dashboard.build(ENTITY, "p"))["spec"]).keys()
+    )
+
+
+def test_the_dashboard_says_what_is_missing(world):
+    with pytest.raises(ValueError, match=r"there is no key .*--dump"):
+        dashboard.save(dashboard.build(ENTITY, "p"))
+    with pytest.raises(ValueError, match="--project"):
+        dashboard.main(["--entity", ENTITY])
+    with pytest.raises(ValueError, match="entity='a/b'"):
+        dashboard.main(["--entity", "a/b", "--project", "p"])
+
+
+def test_help_and_dump_import_no_torch(tmp_path):
+    code = (
+        "import sys; from lightning_ssl import dashboard as d; d.main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code, *WORDS, "--dump", str(tmp_path / "file")]).returncode == 0

@@ -1,0 +1,108 @@
+"""A sweep on a cluster, in small: the unmodified `wandb sweep` and `wandb agent`, and the runs that they start."""
+
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from wandb_server import ENTITY, KEY, Server
+
+from lightning_ssl.runs import Run
+
+BIN = Path(sys.executable).parent
+FLAGS = [
+    "--model=AlphaCL",
+    "--model.importance=Direct",
+    "--model.backbone=resnet_tiny",
+    '--data.options={"train_images": 64, "test_images": 32}',
+    "--data.batch_size=32",
+    "--trainer.max_epochs=1",
+    "--trainer.accelerator=cpu",
+    "--trainer.enable_progress_bar=false",
+    "--knn.k=5",
+]
+
+
+def grid(text):
+    """The cells of a grid, as W&B's server hands them out."""
+    parameters = yaml.safe_load(text)["parameters"]
+    values = [about["values"] if "values" in about else [about["value"]] for about in parameters.values()]
+    return [dict(zip(parameters, cell, strict=True)) for cell in itertools.product(*values)]
+
+
+@pytest.fixture
+def client(tmp_path):
+    """Runs W&B's command line, which finds its server by the environment."""
+
+    def client(server, *words):
+        known = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
+        environment = known | server.environment() | {
+            "HOME": str(tmp_path), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
+        }  # fmt: skip
+        done = subprocess.run(
+            [BIN / "wandb", *words], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=500
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout + done.stderr
+
+    return client
+
+
+def write(file, flags, parameters):
+    """A sweep file as those in sweeps/."""
+    file.write_text(
+        yaml.safe_dump(
+            {
+                "method": "grid",
+                "metric": {"name": "online/top1", "goal": "maximize"},
+                "command": ["${env}", *flags, "${args}"],
+                "parameters": {name: {"values": values} for name, values in parameters.items()},
+            }
+        )
+    )
+
+
+def test_the_client_makes_a_sweep_of_the_file(tmp_path, client):
+    parameters = {"a": [1, 2], "b.c": ["x"]}
+    write(tmp_path / "sweep.yaml", ["true"], parameters)
+    with Server(grid) as server:
+        printed = client(server, "sweep", "--project", "p", "sweep.yaml")
+        (sweep,) = server.sweeps.values()
+    assert f"wandb agent {ENTITY}/p/{sweep.id}" in printed
+    assert list(sweep.waiting) == [{"a": 1, "b.c": "x"}, {"a": 2, "b.c": "x"}]
+
+
+@pytest.mark.slow
+def test_the_agent_runs_every_cell_and_ends(tmp_path, client):
+    """The protocol alone: each trial is an `echo`."""
+    write(tmp_path / "sweep.yaml", ["sh", "-c", 'echo "$@" >> cells', "-"], {"a": [1, 2], "b.c": ["x"]})
+    with Server(grid) as server:
+        client(server, "sweep", "--project", "p", "sweep.yaml")
+        client(server, "agent", f"{ENTITY}/p/sweep0")
+        assert {"CreateAgent", "Heartbeat"} <= set(server.operations)
+    assert (tmp_path / "cells").read_text().splitlines() == ["--a=1 --b.c=x", "--a=2 --b.c=x"]
+
+
+@pytest.mark.slow
+def test_three_cells_of_a_sweep_run_and_their_summaries_arrive(tmp_path, client):
+    parameters = {"model.importance.p": [2.0, 4.0], "seed_everything": [0, 1]}
+    write(tmp_path / "sweep.yaml", ["lightning-ssl", "fit", *FLAGS], parameters)
+    with Server(grid) as server:
+        client(server, "sweep", "--project", "p", "sweep.yaml")
+        client(server, "agent", "--count", "3", f"{ENTITY}/p/sweep0")
+        told = list(server.runs.values())
+    assert len(told) == 3  # of the four
+    assert {(run.config["p"], run.config["seed"]) for run in told} == {(2, 0), (2, 1), (4, 0)}
+    folders = {run.summary()["wandb"]["id"]: run for run in map(Run, (tmp_path / "runs").iterdir())}
+    for run in told:
+        assert (run.exit_code, run.sweep, run.group, run.job_type, run.project) == (0, "sweep0", "sweep0", "fit", "p")
+        assert run.config["model.importance.p"] == run.config["p"]  # the agent's own word for it
+        last = folders[run.id].summary()["last"]
+        assert {name: run.summary[name] for name in ("online/top1", "knn/top1")} == {
+            name: last[name] for name in ("online/top1", "knn/top1")
+        }
+        assert "best/online/top1" in run.summary
+    assert not [file for file in tmp_path.rglob("*") if file.is_file() and KEY.encode() in file.read_bytes()]

@@ -1,0 +1,297 @@
+"""A W&B server for tests, on the loopback: as much of the protocol as the unmodified client asks for.
+
+    with Server(cells=lambda text: [{"seed": 0}, {"seed": 1}]) as server:
+        subprocess.run(["wandb", "sweep", "file.yaml"], env=os.environ | server.environment())
+        server.runs["1a2b3c4d"].summary["online/top1"]
+
+It keeps what it is told in memory: runs with their configuration, history, summary and files, sweeps, views. `cells`
+turns the text of a sweep file into its trials, so that this file needs the standard library alone.
+
+    Server(silent=True)     accepts connections and never answers
+    Server(deaf=True)       says hello, and answers nothing that matters
+    Server(refuses=True)    knows nobody's key
+    server.stop()           from now on nobody listens
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+KEY = "0123456789abcdef0123456789abcdef01234567"
+ENTITY = "tester"
+
+
+@dataclass
+class Run:
+    """What the server was told of one run."""
+
+    id: str
+    name: str = ""
+    project: str = ""
+    group: str | None = None
+    job_type: str | None = None
+    sweep: str | None = None
+    tags: list[str] = field(default_factory=list)
+    config: dict[str, Any] = field(default_factory=dict)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    summary: dict[str, Any] = field(default_factory=dict)
+    files: dict[str, bytes] = field(default_factory=dict)
+    lines: dict[str, int] = field(default_factory=dict)  # of a streamed file: how many are known
+    exit_code: int | None = None
+    begun: int = 0  # how many times a client opened it
+
+
+@dataclass
+class Sweep:
+    """A sweep file, and its trials that are still to be handed out."""
+
+    id: str
+    config: str
+    project: str
+    waiting: Iterator[dict[str, Any]]
+
+
+class Server:
+    """Listens on a free port of the loopback until the block ends."""
+
+    def __init__(
+        self,
+        cells: Callable[[str], list[dict[str, Any]]] = lambda text: [],
+        silent: bool = False,
+        deaf: bool = False,
+        refuses: bool = False,
+    ) -> None:
+        self.cells, self.silent, self.deaf, self.refuses = cells, silent, deaf, refuses
+        self.runs: dict[str, Run] = {}
+        self.sweeps: dict[str, Sweep] = {}
+        self.views: list[dict[str, Any]] = []
+        self.operations: list[str] = []  # in their order
+        self.lock = threading.Lock()
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"app": self}))
+        self.http.daemon_threads = True
+        self.released = threading.Event()
+        self.thread = threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.http.server_address[1]}"
+
+    def environment(self) -> dict[str, str]:
+        """What a client needs to find this server."""
+        return {"WANDB_BASE_URL": self.url, "WANDB_API_KEY": KEY, "WANDB_ERROR_REPORTING": "false"}
+
+    def __enter__(self) -> Server:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Close the port; connections that wait for an answer are dropped."""
+        self.released.set()
+        if self.thread.is_alive():
+            self.http.shutdown()
+            self.thread.join()
+        self.http.server_close()
+
+    # -- GraphQL: one method an operation, named as the client names it ------------------------------------------------
+
+    def answer(self, body: dict[str, Any]) -> dict[str, Any]:
+        """The data of one GraphQL request."""
+        found = re.search(r"\b(?:query|mutation)\s+(\w+)", body["query"])
+        name = body.get("operationName") or (found[1] if found else "")
+        with self.lock:
+            self.operations.append(name)
+            reply: dict[str, Any] = getattr(self, f"on_{name}", self.on_anything)(body.get("variables") or {})
+        return reply
+
+    def on_anything(self, variables: dict[str, Any]) -> dict[str, Any]:
+        return {}
+
+    def on_Viewer(self, variables: dict[str, Any]) -> dict[str, Any]:
+        viewer = {"id": "1", "entity": ENTITY, "username": ENTITY, "email": "", "flags": "{}", "teams": {"edges": []}}
+        return {"viewer": viewer}
+
+    def on_UpsertSweep(self, variables: dict[str, Any]) -> dict[str, Any]:
+        name = f"sweep{len(self.sweeps)}"
+        project = variables["projectName"]
+        self.sweeps[name] = Sweep(name, variables["config"], project, iter(self.cells(variables["config"])))
+        return {
+            "upsertSweep": {"sweep": {"name": name, "project": project_of(project)}, "configValidationWarnings": []}
+        }
+
+    def on_SweepWithRuns(self, variables: dict[str, Any]) -> dict[str, Any]:
+        sweep = self.sweeps[variables["sweep"]]
+        about = {"id": sweep.id, "name": sweep.id, "config": sweep.config, "state": "RUNNING", "runs": {"edges": []}}
+        return {"project": {"sweep": about}}
+
+    def on_CreateAgent(self, variables: dict[str, Any]) -> dict[str, Any]:
+        return {"createAgent": {"agent": {"id": variables["sweep"]}}}  # one agent a sweep: it has the sweep's id
+
+    def on_Heartbeat(self, variables: dict[str, Any]) -> dict[str, Any]:
+        sweep = self.sweeps[variables["id"]]
+        commands: list[dict[str, Any]] = []
+        if not json.loads(variables["runState"]):  # the agent is idle
+            cell = next(sweep.waiting, None)
+            if cell is None:
+                commands.append({"type": "exit"})
+            else:
+                known = [run for run in self.runs.values() if run.sweep == sweep.id]
+                run = self.run(f"{sweep.id}-{len(known)}", sweep=sweep.id, project=sweep.project)
+                values = {name: {"value": value} for name, value in cell.items()}
+                commands.append({"type": "run", "run_id": run.id, "program": "", "args": values})
+        return {"agentHeartbeat": {"agent": {"id": sweep.id}, "commands": json.dumps(commands)}}
+
+    def on_UpsertBucket(self, variables: dict[str, Any]) -> dict[str, Any]:
+        new = variables["name"] not in self.runs
+        told = {
+            "name": variables.get("displayName"),
+            "project": variables.get("project"),
+            "group": variables.get("groupName"),
+            "job_type": variables.get("jobType"),
+            "sweep": variables.get("sweep"),
+            "tags": variables.get("tags"),
+        }
+        run = self.run(variables["name"], **{key: value for key, value in told.items() if value is not None})
+        run.begun += variables.get("host") is not None  # sent when a client opens a run, not when it adds to one
+        if variables.get("config"):
+            sent = json.loads(variables["config"])
+            run.config |= {key: value["value"] for key, value in sent.items() if isinstance(value, dict)}
+        if variables.get("summaryMetrics"):
+            run.summary |= json.loads(variables["summaryMetrics"])
+        return {"upsertBucket": {"bucket": bucket_of(run), "inserted": new}}
+
+    def on_RunResumeStatus(self, variables: dict[str, Any]) -> dict[str, Any]:
+        run = self.runs.get(variables["name"])
+        bucket = bucket_of(run) if run is not None and run.begun else None
+        return {"model": {**project_of(variables["project"]), "bucket": bucket}}
+
+    def on_CreateRunFiles(self, variables: dict[str, Any]) -> dict[str, Any]:
+        run = variables["run"]
+        files = [{"name": name, "uploadUrl": f"{self.url}/upload/{run}/{name}"} for name in variables["files"]]
+        return {"createRunFiles": {"runID": run, "uploadHeaders": [], "files": files}}
+
+    def on_UpsertView2(self, variables: dict[str, Any]) -> dict[str, Any]:
+        self.views.append(variables)
+        return {"upsertView": {"view": {"id": "view", "name": variables["name"]}, "inserted": True}}
+
+    # -- the other requests -------------------------------------------------------------------------------------------
+
+    def stream(self, run_id: str, body: dict[str, Any]) -> None:
+        """Lines of a run's files, each file going on at an offset."""
+        with self.lock:
+            run = self.run(run_id)
+            for name, chunk in (body.get("files") or {}).items():
+                run.lines[name] = chunk["offset"] + len(chunk["content"])
+                if name == "wandb-history.jsonl":
+                    run.history[chunk["offset"] :] = map(json.loads, chunk["content"])
+                elif name == "wandb-summary.json":
+                    for line in chunk["content"]:
+                        run.summary |= json.loads(line)
+            if body.get("complete"):
+                run.exit_code = body.get("exitcode")
+
+    def upload(self, run_id: str, name: str, content: bytes) -> None:
+        with self.lock:
+            self.run(run_id).files[name] = content
+
+    def run(self, run_id: str, **told: Any) -> Run:
+        run = self.runs.setdefault(run_id, Run(run_id))
+        for key, value in told.items():
+            setattr(run, key, value)
+        return run
+
+
+def project_of(name: str) -> dict[str, Any]:
+    return {"id": name, "name": name, "entity": {"id": ENTITY, "name": ENTITY}}
+
+
+def bucket_of(run: Run) -> dict[str, Any]:
+    """A run as the client reads it back, also to go on with it."""
+    return {
+        "id": run.id,
+        "name": run.id,
+        "displayName": run.name,
+        "description": None,
+        "config": json.dumps({key: {"value": value} for key, value in run.config.items()}),
+        "sweepName": run.sweep,
+        "project": project_of(run.project),
+        "tags": run.tags,
+        "summaryMetrics": json.dumps(run.summary),
+        "historyLineCount": len(run.history),
+        "eventsLineCount": run.lines.get("wandb-events.jsonl", 0),
+        "logLineCount": run.lines.get("output.log", 0),
+        "historyTail": json.dumps([json.dumps(row) for row in run.history[-1:]]),
+        "eventsTail": "[]",
+        "wandbConfig": json.dumps({"t": 1}),
+    }
+
+
+class Handler(BaseHTTPRequestHandler):
+    """HTTP in front of a `Server`."""
+
+    app: Server
+    protocol_version = "HTTP/1.1"
+
+    def handle(self) -> None:
+        if self.app.silent:
+            self.app.released.wait()
+            return
+        with suppress(ConnectionError):  # a client that ends may leave without a word
+            super().handle()
+
+    def body(self) -> bytes:
+        content = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        return gzip.decompress(content) if self.headers.get("Content-Encoding") == "gzip" else content
+
+    def reply(self, data: dict[str, Any], status: int = 200) -> None:
+        content = json.dumps(data).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def do_HEAD(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def do_POST(self) -> None:
+        content = self.body()
+        if self.app.deaf:
+            self.app.released.wait()
+        elif self.app.refuses:
+            self.reply({"errors": [{"message": "unauthorized"}]}, 401)
+        elif self.path == "/graphql":
+            self.reply({"data": self.app.answer(json.loads(content))})
+        elif found := re.fullmatch(r"/files/[^/]+/[^/]+/([^/]+)/file_stream", self.path):
+            self.app.stream(found[1], json.loads(content))
+            self.reply({})
+        else:
+            self.reply({}, 404)  # the client's own telemetry
+
+    def do_PUT(self) -> None:
+        _, _, run, name = self.path.split("/", 3)
+        self.app.upload(run, name, self.body())
+        self.reply({})
+
+    def log_message(self, *words: object) -> None:
+        """Nothing: a test says what went wrong."""
+
+
+def closed_port() -> int:
+    """A port of the loopback where nobody listens."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
