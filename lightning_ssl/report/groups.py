@@ -1,0 +1,265 @@
+"""Which runs are one experiment: a loss with its parameters, times whatever else was swept; seeds apart.
+
+    grouping = Grouping.of(runs)
+    for group in grouping.groups:  # best first, within each data set
+        group.label        # "AlphaCL Direct p=6 τ=0.5"
+        group.settings     # {"data.batch_size": 256}: what was swept besides the loss
+        group.results      # {seed: final accuracy in percent}
+
+A parameter is *swept* when one and the same loss ran with several values of it. One that differs only between losses
+is part of a loss's recipe (SimSiam brings its own projector): it makes no groups, but the page names it, since the
+comparison is then of recipes and not of losses alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+
+from lightning_ssl.report.read import Run, Scalar
+
+# Where, when and how a run was watched, not what was trained. A prefix with a dot covers everything below it.
+INCIDENTAL = (
+    "seed_everything", "model.seed", "data.seed", "data.root", "data.workers", "data.download", "data.validate",
+    "name", "runs", "resume", "logger", "group", "tags", "config", "debug", "ckpt_path", "model.tile", "model.compile",
+    "model.channels_last", "rank", "rank.", "alpha", "alpha.",
+    "checkpoint", "checkpoint.", "checkpoints", "checkpoints.", "wandb", "wandb.", "verbose", "project", "entity",
+    "trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy", "trainer.strategy.",
+    "trainer.logger", "trainer.logger.", "trainer.default_root_dir",
+    "trainer.log_every_n_steps", "trainer.profiler", "trainer.profiler.", "trainer.enable_", "trainer.benchmark",
+    "trainer.deterministic", "trainer.inference_mode", "trainer.detect_anomaly", "trainer.barebones",
+    "trainer.num_sanity_val_steps", "trainer.callbacks.WeightNoise.seed",
+    "trainer.check_val_every_n_epoch", "trainer.val_check_interval", "trainer.plugins", "trainer.fast_dev_run",
+)  # fmt: skip
+NOISE = "trainer.callbacks.WeightNoise"  # noise in every update is part of what is descended
+# Arguments of every method; what else a model has belongs to its loss.
+NETWORK = ("backbone", "stem", "image_size", "mean", "std", "augment", "projector", "predictor", "optimization")
+SYMBOLS = {"tau": "τ", "gamma": "γ", "eps": "ε", "beta": "β"}
+# Values that go without saying; other parameters of a loss are always named.
+USUAL: dict[str, Scalar] = {
+    "anchors": "both", "beta": 0, "backprop_alpha": False, "normalize": True, "eps": 1, "kind": "infonce", "r0": 0,
+}  # fmt: skip
+SETTING_NAMES = {
+    "data.batch_size": "batch size",
+    "trainer.max_epochs": "epochs",
+    "trainer.max_steps": "steps",
+    "model.optimization.lr": "learning rate",
+    "model.optimization.name": "optimizer",
+}
+
+
+@dataclass
+class Group:
+    """Runs that differ in nothing but their seed."""
+
+    label: str
+    data: str
+    loss: tuple[tuple[str, Scalar], ...]
+    settings: dict[str, Scalar]
+    runs: list[Run] = field(default_factory=list)
+    results: dict[Scalar, float] = field(default_factory=dict)  # seed → final accuracy, %
+    infonce: bool = False
+
+    @property
+    def title(self) -> str:
+        """The label with what was swept beside the loss."""
+        words = [f"{setting_name(key)} {shown(value)}" for key, value in self.settings.items()]
+        return " · ".join([self.label, *words])
+
+    @property
+    def mean(self) -> float | None:
+        """Of the final accuracies, a seed counting once."""
+        return math.fsum(self.results.values()) / len(self.results) if self.results else None
+
+    def statuses(self) -> dict[str, int]:
+        """How many runs ended, or did not, in which way."""
+        counts: dict[str, int] = {}
+        for run in self.runs:
+            counts[run.status] = counts.get(run.status, 0) + 1
+        return counts
+
+
+@dataclass
+class Grouping:
+    """Every run in its group, and what tells groups apart."""
+
+    groups: list[Group]
+    swept: list[str]
+    recipe: dict[str, list[Scalar]]
+    """Parameters that differ between losses without having been swept, with their values."""
+    metric: str
+    homeless: list[Run]
+    """Runs without a readable configuration."""
+    notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, runs: Sequence[Run], metric: str | None = None) -> Grouping:
+        """Group the runs and take their final values of `metric` (see `final_metric` when it is not given)."""
+        told = [run for run in runs if "model" in run.settings]
+        homeless = [run for run in runs if "model" not in run.settings]
+        losses: dict[tuple[tuple[str, Scalar], ...], list[Run]] = defaultdict(list)
+        for run in told:
+            losses[loss_of(run)].append(run)
+        swept = sorted({key for same in losses.values() for key in differing(map(settings_of, same))} - {"data.name"})
+        settings = [settings_of(run) for run in told]
+        varied = differing(settings)
+        recipe = {key: values for key, values in varied.items() if key not in swept and key != "data.name"}
+        metric = metric or final_metric(told)
+        groups: dict[tuple[object, ...], Group] = {}
+        for run in told:
+            chosen = {key: run.settings.get(key) for key in swept}
+            data = str(run.settings.get("data.name", run.settings.get("data", "?")))
+            key = (loss_of(run), data, tuple(map(repr, chosen.values())))
+            group = groups.setdefault(
+                key, Group(label_of(run), data, loss_of(run), chosen, infonce=is_infonce(run.settings))
+            )
+            group.runs.append(run)
+        grouping = cls(list(groups.values()), swept, recipe, metric, homeless)
+        for group in grouping.groups:
+            grouping.take_results(group)
+        # Best first; groups without a result come after those with one, and never vanish.
+        grouping.groups.sort(key=lambda g: (g.data, g.mean is None, -(g.mean or 0), g.title))
+        return grouping
+
+    def take_results(self, group: Group) -> None:
+        """Final accuracies by seed; a repeated seed is one observation, the mean of its runs."""
+        by_seed: dict[Scalar, list[float]] = defaultdict(list)
+        for run in group.runs:
+            value = accuracy(run, self.metric)
+            if value is not None:
+                # Without a seed there is nothing to pair by: each run stands for itself.
+                by_seed[run.folder.as_posix() if run.seed is None else run.seed].append(value)
+        group.results = {seed: math.fsum(values) / len(values) for seed, values in sorted(by_seed.items(), key=repr)}
+        repeated = sum(len(values) > 1 for values in by_seed.values())
+        if repeated:
+            self.notes.append(
+                f"{group.title}: {repeated} seed{'s' * (repeated > 1)} ran more than once; "
+                "runs of one seed are averaged and count as one."
+            )
+
+    @property
+    def data_sets(self) -> list[str]:
+        """The data sets, in the order of the groups; accuracies are compared within one only."""
+        return list(dict.fromkeys(group.data for group in self.groups))
+
+
+def accuracy(run: Run, metric: str) -> float | None:
+    """The final accuracy in percent: the last value of a run that finished, None of any other."""
+    value = run.last(metric) if run.finished else None
+    if value is None or not math.isfinite(value):
+        return None
+    if not 0 <= value <= 1:
+        problem = f"{metric}={value:g}: an accuracy is a share between 0 and 1, so it is not counted"
+        if problem not in run.problems:
+            run.problems.append(problem)
+        return None
+    return 100 * value
+
+
+def final_metric(runs: Iterable[Run]) -> str:
+    """The linear evaluation that every finished run has, the papers' first; otherwise the online probe."""
+    finished = [run for run in runs if run.finished]
+    common = set.intersection(*(set(run.linear()) for run in finished)) if finished else set()
+    return min(common, key=lambda name: ("paper" not in name, name), default="online/top1")
+
+
+def loss_of(run: Run) -> tuple[tuple[str, Scalar], ...]:
+    """The method and the parameters of its loss, as one hashable thing."""
+    mine = ((key, plain_number(value)) for key, value in run.settings.items() if of_loss(key))
+    return tuple(sorted(mine, key=lambda pair: pair[0]))
+
+
+def settings_of(run: Run) -> dict[str, Scalar]:
+    """What else could change the result: data, network, optimizer, length of training."""
+    return {key: plain_number(value) for key, value in run.settings.items() if not incidental(key) and not of_loss(key)}
+
+
+@cache
+def incidental(key: str) -> bool:
+    return any(key == name or (name.endswith((".", "_")) and key.startswith(name)) for name in INCIDENTAL)
+
+
+@cache
+def of_loss(key: str) -> bool:
+    """Whether a key says what is descended: the method and its arguments but the network's, and noise."""
+    if incidental(key):
+        return False
+    network = key.startswith("model.") and key.split(".")[1] in NETWORK
+    return (key == "model" or key.startswith("model.") or key.startswith(NOISE)) and not network
+
+
+def differing(settings: Iterable[dict[str, Scalar]]) -> dict[str, list[Scalar]]:
+    """Keys that do not have the same value everywhere, with their values."""
+    rows = list(settings)
+    keys = sorted({key for row in rows for key in row})
+    varied = {}
+    for key in keys:
+        values = {repr(row.get(key)): row.get(key) for row in rows}
+        if len(values) > 1:
+            varied[key] = sorted(values.values(), key=natural)
+    return varied
+
+
+def label_of(run: Run) -> str:
+    """A readable name of the loss: the method, what gives its weights, and its parameters.
+
+    >>> label_of(Run(Path(), "", settings={"model": "AlphaCL", "model.importance": "Direct", "model.importance.p": 6}))
+    'AlphaCL Direct p=6'
+    """
+    words, parameters = [str(run.settings["model"])], []
+    if words == ["SimCLR"]:
+        words.append("InfoNCE")
+    for key, value in loss_of(run):
+        name = "noise" if key == f"{NOISE}.std" else key.rpartition(".")[2]
+        if key == "model":
+            continue
+        if name in ("importance", "family"):
+            if value not in ("FromFamily", None):
+                words.append(str(value))
+        elif value is not None and not (name in USUAL and value == USUAL[name]):
+            symbol = SYMBOLS.get(name, name)
+            parameters.append(symbol if value is True else f"{symbol}={shown(value)}")
+    return " ".join(words + sorted(parameters, key=str.casefold))
+
+
+def is_infonce(settings: dict[str, Scalar]) -> bool:
+    """Whether this is the plain InfoNCE of the papers' first rows, by either of its names."""
+    if settings.get("model.beta") not in (None, 0) or settings.get("model.backprop_alpha"):
+        return False
+    if settings.get("model") == "SimCLR":
+        return settings.get("model.eps", 1) == 1
+    family = settings.get("model.importance.family")
+    return family == "InfoNCE" and settings.get("model.importance.family.eps", 1) == 1
+
+
+def setting_name(key: str) -> str:
+    """A swept parameter in words where there are some, otherwise its flag without what every flag shares."""
+    return SETTING_NAMES.get(key, key.removeprefix("model.").removeprefix("data.").removeprefix("trainer."))
+
+
+def shown(value: Scalar) -> str:
+    """A value as a reader expects it: no trailing zeros, words for what is not a number."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def plain_number(value: Scalar) -> Scalar:
+    """4.0 and 4 are one value; NaN, which equals nothing, becomes a word."""
+    if isinstance(value, float) and not isinstance(value, bool):
+        if math.isnan(value):
+            return "nan"
+        return int(value) if value.is_integer() and abs(value) < 2**53 else value
+    return value
+
+
+def natural(value: Scalar) -> tuple[int, float, str]:
+    """Numbers by size, then words by alphabet."""
+    if isinstance(value, int | float):
+        return (0, float(value), "")
+    return (1, 0.0, str(value))

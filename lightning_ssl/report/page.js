@@ -1,0 +1,297 @@
+"use strict";
+// Sorts and filters the tables, and draws the figures with Plotly from the JSON in #data (see packing.py).
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const groups = data.groups;
+  const SHOWN = 8; // lines drawn unless the reader chooses
+  const LEGEND = 24; // names offered as buttons; every group has a box in the table
+  const one = (selector, root = document) => root.querySelector(selector);
+  const all = (selector, root = document) => Array.from(root.querySelectorAll(selector));
+
+  // Plotly takes text for markup; a name from a run folder is shown as it stands.
+  const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  const short = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
+
+  // -- what is remembered between reloads of a page that is being watched ---------------------------------------------
+  const store = {
+    get(key) { try { return JSON.parse(sessionStorage.getItem(location.pathname + key)); } catch { return null; } },
+    set(key, value) { try { sessionStorage.setItem(location.pathname + key, JSON.stringify(value)); } catch { /* private */ } },
+  };
+  const chosen = store.get("chosen") || {}; // title → shown or not, where the reader said so
+  const passes = groups.map(() => true); // the filters
+
+  // -- packed lines ---------------------------------------------------------------------------------------------------
+  function unpack([low, high, code]) {
+    const bytes = Uint8Array.from(atob(code), (c) => c.charCodeAt(0));
+    const steps = new Uint16Array(bytes.buffer);
+    const width = (high - low || 1) / 65534;
+    return Array.from(steps, (s) => (s === 65535 ? null : low + s * width));
+  }
+  const line = ([epochs, mean, spread]) => ({ x: data.epochs[epochs], y: unpack(mean), spread: spread ? unpack(spread) : null });
+
+  // -- which groups are drawn -----------------------------------------------------------------------------------------
+  function visible() {
+    const free = {};
+    return groups.map((group, k) => {
+      if (!passes[k]) return false;
+      if (group.title in chosen) return chosen[group.title];
+      free[group.data] = free[group.data] || 0;
+      if (group.baseline && free[group.data] < 3 * SHOWN) return true;
+      return free[group.data]++ < SHOWN;
+    });
+  }
+
+  // -- look -----------------------------------------------------------------------------------------------------------
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  // The buttons are named one by one: the usual ones include an upload.
+  const config = { responsive: true, displaylogo: false, toImageButtonOptions: { format: "svg" },
+    modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]] };
+  function layout(more) {
+    const ink = colour("--ink"), grid = colour("--grid");
+    const axis = { gridcolor: grid, zeroline: false, linecolor: colour("--line"), automargin: true };
+    return {
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false,
+      font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: ink },
+      margin: { l: 50, r: 12, t: 30, b: 42 }, hovermode: "closest",
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft"), activecolor: colour("--accent") },
+      hoverlabel: { bgcolor: colour("--card"), bordercolor: colour("--line"), font: { color: ink }, namelength: -1 },
+      ...more, xaxis: { ...axis, ...more.xaxis }, yaxis: { ...axis, ...more.yaxis },
+    };
+  }
+  function translucent(hex, alpha) {
+    const n = parseInt(hex.slice(1), 16);
+    return `rgba(${n >> 16},${(n >> 8) & 255},${n & 255},${alpha})`;
+  }
+
+  // -- figures --------------------------------------------------------------------------------------------------------
+  function drawFinal(show) {
+    const place = document.getElementById("plot-final");
+    const drawn = groups.filter((g, k) => show[k] && g.mean !== null);
+    const label = drawn.map((g) => plain(short(g.title, 46)));
+    const row = drawn.map((_, k) => k);
+    const dots = { x: [], y: [], text: [], colour: [] };
+    drawn.forEach((g, k) => g.seeds.forEach(([seed, value]) => {
+      dots.x.push(value); dots.y.push(k + (g.seeds.length > 1 ? 0.16 : 0)); dots.colour.push(g.colour);
+      dots.text.push(plain(`${g.title}, seed ${seed}`));
+    }));
+    const bars = drawn.map((g, k) => ({ x: [g.low, g.high], y: [k, k], mode: "lines", hoverinfo: "skip",
+      line: { width: 9, color: translucent(g.colour, 0.32) } })).filter((t) => t.x[0] !== null);
+    const half = drawn.map((g) => g.low === null ? "one seed" : `± ${(g.high - g.mean).toFixed(2)} (95 %)`);
+    const traces = [...bars,
+      { x: dots.x, y: dots.y, text: dots.text, mode: "markers", hovertemplate: "%{text}: %{x:.2f} %<extra></extra>",
+        marker: { size: 6, color: dots.colour, opacity: 0.75 } },
+      { x: drawn.map((g) => g.mean), y: row, text: drawn.map((g) => plain(g.title)), customdata: half, mode: "markers",
+        hovertemplate: "%{text}<br><b>%{x:.2f} %</b> %{customdata}<extra></extra>",
+        marker: { size: 11, symbol: "diamond", color: drawn.map((g) => g.colour), line: { width: 1.5, color: colour("--card") } } }];
+    const narrow = place.clientWidth < 560;
+    const yaxis = { tickvals: row, ticktext: narrow ? row.map((k) => k + 1) : label, range: [drawn.length - 0.4, -0.6], showgrid: false };
+    place.style.minHeight = place.style.height = `${Math.max(9, 5 + 2 * drawn.length)}rem`;
+    Plotly.react(place, traces, layout({ xaxis: { title: { text: `final ${plain(data.metric)} (%)` } }, yaxis,
+      annotations: narrow ? drawn.map((g, k) => ({ x: 0, xref: "paper", xanchor: "left", y: k - 0.36, text: label[k],
+        showarrow: false, font: { size: 10, color: colour("--soft") } })) : [] }), config);
+  }
+
+  function drawPanel(figure, show) {
+    const key = figure.dataset.panel, metric = one(".metric", figure).value;
+    const each = one(".single", figure)?.checked, log = one(".log", figure)?.checked;
+    const place = document.getElementById(`plot-${key}`);
+    const traces = [], front = [];
+    groups.forEach((g, k) => {
+      if (!show[k] || !g.curves[metric]) return;
+      const { x, y, spread } = line(g.curves[metric]);
+      if (each && g.single[metric]) {
+        g.single[metric].forEach(([name, packed]) => {
+          const run = line(packed);
+          traces.push({ x: run.x, y: run.y, mode: "lines", name: plain(name), line: { color: translucent(g.colour, 0.45), width: 1 },
+            hovertemplate: "%{fullData.name}<br>%{x}: %{y:.4~g}<extra></extra>" });
+        });
+      } else if (spread) {
+        const up = y.map((v, n) => v + spread[n]), down = y.map((v, n) => v - spread[n]);
+        traces.push({ x: x.concat(x.slice().reverse()), y: up.concat(down.reverse()), fill: "toself", mode: "lines",
+          line: { width: 0 }, fillcolor: translucent(g.colour, 0.16), hoverinfo: "skip" });
+      }
+      const around = spread ? y.map((_, n) => ` ± ${Number(spread[n].toPrecision(3))}`) : y.map(() => "");
+      front.push({ x, y, customdata: around, name: plain(g.title), mode: x.length > 1 ? "lines" : "markers",
+        line: { color: g.colour, dash: g.stroke, width: 2.2 }, marker: { color: g.colour, size: 9 },
+        hovertemplate: "<b>%{fullData.name}</b><br>epoch %{x}: %{y:.4~g}%{customdata}<extra></extra>" });
+    });
+    const type = log ? "log" : "linear";
+    // Bands first, so that lines lie above all of them.
+    Plotly.react(place, [...traces, ...front], layout({ xaxis: { title: { text: "epochs trained" } },
+      yaxis: { title: { text: plain(data.names[metric]) }, type } }), config);
+  }
+
+  let parameterData = Object.keys(data.parameters)[0];
+  let reached = false; // WebGL is slow to start without a graphics card, so it waits for a reader who scrolls there
+  function drawParameters() {
+    if (!reached) return;
+    const place = document.getElementById("plot-parameters");
+    const found = data.parameters[parameterData];
+    if (!found || found.axes.length < 2) {
+      place.textContent = "Nothing was swept among the finished runs, so there is nothing to compare by.";
+      place.style.minHeight = "4rem";
+      return;
+    }
+    const last = found.axes.length - 1;
+    const dimensions = found.axes.map((axis, k) => k === last
+      ? { label: "accuracy (%)", values: found.accuracy }
+      : { label: plain(short(axis.title, 28)), values: found.values[k], range: [0, 1], tickvals: axis.ticks,
+          ticktext: axis.texts.map((t) => plain(short(t, 26))) });
+    const trace = { type: "parcoords", dimensions, labelfont: { size: 12 }, tickfont: { size: 10 },
+      rangefont: { size: 10, color: "rgba(0,0,0,0)" }, unselected: { line: { opacity: 0.06 } },
+      line: { color: found.accuracy, colorscale: ["--low", "--mid", "--high"].map((name, k) => [k / 2, colour(name)]), showscale: true, colorbar: { thickness: 10, title: { text: "%" } } } };
+    place.style.minHeight = "26rem";
+    place.style.minWidth = `${Math.max(30, 11 * found.axes.length)}rem`;
+    Plotly.react(place, [trace], layout({ margin: { l: 180, r: 30, t: 60, b: 24 } }), { ...config, modeBarButtons: [["toImage"]] });
+  }
+
+  function drawLegend(show) {
+    const place = document.getElementById("legend");
+    const offered = groups.map((g, k) => [g, k]).filter(([, k]) => passes[k]).filter(([g, k], n) => n < LEGEND || show[k]);
+    const focus = document.activeElement?.dataset?.legend;
+    place.replaceChildren(...offered.map(([g, k]) => {
+      const button = document.createElement("button"), stroke = document.createElement("i");
+      button.type = "button";
+      button.dataset.legend = k;
+      button.setAttribute("aria-pressed", show[k]);
+      stroke.className = g.stroke;
+      stroke.style.setProperty("--c", g.colour);
+      button.append(stroke, g.title);
+      button.addEventListener("click", () => choose(k, !show[k]));
+      return button;
+    }));
+    if (focus !== undefined) one(`[data-legend="${focus}"]`, place)?.focus();
+  }
+
+  function choose(k, shown) {
+    chosen[groups[k].title] = shown;
+    store.set("chosen", chosen);
+    draw();
+  }
+
+  let waiting = 0;
+  function draw() {
+    const show = visible();
+    all("#comparison input[data-group]").forEach((box) => { box.checked = show[box.dataset.group]; });
+    drawLegend(show);
+    cancelAnimationFrame(waiting);
+    waiting = requestAnimationFrame(() => {
+      drawFinal(show);
+      all("[data-panel]").forEach((figure) => drawPanel(figure, show));
+    });
+  }
+
+  // -- tables ---------------------------------------------------------------------------------------------------------
+  // A row of details follows the row it belongs to, through every sort and filter.
+  const lines = (body) => all("tr:not(.detail)", body).map((row) => [row, row.nextElementSibling?.matches(".detail") ? row.nextElementSibling : null]);
+
+  function sortTable(table, column, direction) {
+    const body = table.tBodies[0];
+    const value = (row) => {
+      const raw = row.cells[column].dataset.sort;
+      return raw === undefined || raw === "" ? null : isNaN(raw) ? raw.toLowerCase() : Number(raw);
+    };
+    const sorted = lines(body).map((pair) => [pair, value(pair[0])]).sort(([, a], [, b]) => {
+      if (a === null || b === null) return (a === null) - (b === null); // what is missing comes last, either way
+      if (typeof a !== typeof b) return typeof a === "number" ? -1 : 1;
+      return direction * (typeof a === "number" ? a - b : a.localeCompare(b));
+    });
+    body.append(...sorted.flatMap(([pair]) => pair.filter(Boolean)));
+    all("thead th", table).forEach((th, k) => {
+      if (k === column) th.setAttribute("aria-sort", direction > 0 ? "ascending" : "descending");
+      else th.removeAttribute("aria-sort");
+    });
+    store.set("sort-" + table.id, [column, direction]);
+  }
+
+  function filterTable(table, words, selects, output, noun) {
+    const wanted = words.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let count = 0, total = 0;
+    lines(table.tBodies[0]).forEach(([row, detail]) => {
+      const text = row.textContent.toLowerCase();
+      const keep = wanted.every((w) => text.includes(w)) && selects.every((s) => !s.value || row.dataset[s.dataset.filter] === s.value);
+      row.hidden = !keep;
+      if (detail) detail.hidden = !keep || one("button.open", row).getAttribute("aria-expanded") !== "true";
+      if (row.dataset.group !== undefined) passes[row.dataset.group] = keep;
+      total++; count += keep;
+    });
+    output.textContent = count === total ? `${total} ${noun}` : `${count} of ${total} ${noun}`;
+  }
+
+  function setUp(id, filter, matches, noun, after) {
+    const table = document.getElementById(id), words = document.getElementById(filter), output = document.getElementById(matches);
+    const selects = all("select[data-filter]", words.closest(".controls"));
+    all("thead button", table).forEach((button) => button.addEventListener("click", () => {
+      const th = button.closest("th"), now = th.getAttribute("aria-sort");
+      const first = th.classList.contains("text") || button.textContent.trim() === "p" ? 1 : -1; // best first, small p first
+      sortTable(table, Number(button.dataset.column), now === null ? first : now === "ascending" ? -1 : 1);
+    }));
+    const apply = () => {
+      filterTable(table, words, selects, output, noun);
+      store.set("filter-" + id, [words.value, ...selects.map((s) => s.value)]);
+      after();
+    };
+    [words, ...selects].forEach((control) => control.addEventListener("input", apply));
+    const [told, ...values] = store.get("filter-" + id) || [""];
+    words.value = told;
+    selects.forEach((s, k) => { s.value = values[k] ?? ""; if (s.selectedIndex < 0) s.value = ""; });
+    const sorting = store.get("sort-" + id);
+    if (sorting && sorting[0] < table.tHead.rows[0].cells.length) sortTable(table, ...sorting);
+    filterTable(table, words, selects, output, noun);
+  }
+
+  document.getElementById("comparison").addEventListener("change", (event) => {
+    const box = event.target.closest("input[data-group]");
+    if (box) choose(Number(box.dataset.group), box.checked);
+  });
+  document.getElementById("runs").addEventListener("click", (event) => {
+    const button = event.target.closest("button.open");
+    if (!button) return;
+    const open = button.getAttribute("aria-expanded") !== "true";
+    button.setAttribute("aria-expanded", open);
+    button.closest("tr").nextElementSibling.hidden = !open;
+  });
+  all("[data-panel] .controls").forEach((controls) => controls.addEventListener("input", () => drawPanel(controls.closest("figure"), visible())));
+
+  // -- theme ----------------------------------------------------------------------------------------------------------
+  const themes = ["auto", "light", "dark"], button = document.getElementById("theme");
+  let theme = store.get("theme") || "auto";
+  function paint() {
+    if (theme === "auto") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = theme;
+    button.textContent = `theme: ${theme}`;
+  }
+  button.addEventListener("click", () => {
+    theme = themes[(themes.indexOf(theme) + 1) % themes.length];
+    store.set("theme", theme);
+    paint(); draw(); drawParameters();
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { draw(); drawParameters(); });
+
+  // -- begin ----------------------------------------------------------------------------------------------------------
+  paint();
+  const sets = Object.keys(data.parameters);
+  if (sets.length > 1) {
+    const choice = document.createElement("select");
+    choice.append(...sets.map((name) => new Option(name, name)));
+    choice.addEventListener("input", () => { parameterData = choice.value; drawParameters(); });
+    const label = document.createElement("label");
+    label.append("data set ", choice);
+    document.getElementById("parameter-controls").append(label);
+  }
+  setUp("comparison", "filter", "matches", "groups", draw);
+  setUp("runs", "run-filter", "run-matches", "runs", () => {});
+  draw();
+  const near = new IntersectionObserver((entries) => {
+    if (!entries.some((entry) => entry.isIntersecting)) return;
+    near.disconnect();
+    reached = true;
+    drawParameters();
+  }, { rootMargin: "100px" });
+  near.observe(document.getElementById("plot-parameters"));
+  if (data.refresh) {
+    setInterval(() => { // not while somebody types or reads an opened run
+      if (!document.activeElement?.matches("input, select") && !one('[aria-expanded="true"]')) location.reload();
+    }, 1000 * data.refresh);
+  }
+})();

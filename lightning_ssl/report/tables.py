@@ -1,0 +1,163 @@
+"""The comparison as text: summary.csv and runs.csv, a Markdown and a LaTeX table; every cell made harmless first.
+
+Names, labels and errors come from run folders. A cell of a spreadsheet must not become a formula, a pipe must not open
+a column, a backslash must not start a command.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+
+from lightning_ssl.report.groups import Grouping, setting_name, shown
+from lightning_ssl.report.published import published
+from lightning_ssl.report.read import Run
+from lightning_ssl.report.statistics import Row
+
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+Cell = str | float | int | None
+
+
+def summary_csv(grouping: Grouping, rows: Sequence[Row]) -> str:
+    """One line per group, full precision."""
+    header = ["data", "rank", "loss", *grouping.swept, "metric", "seeds", "mean", "std", "low95", "high95"]
+    header += ["baseline", "difference", "difference_low95", "difference_high95", "test", "pairs", "p", "p_holm"]
+    header += ["published", "published_std", "published_in", "finished", "running", "interrupted", "failed", "broken"]
+    lines: list[list[Cell]] = []
+    for row in rows:
+        group, s, c, paper = row.group, row.spread, row.comparison, published(row.group)
+        line: list[Cell] = [group.data, row.rank, group.label, *(shown(group.settings[key]) for key in grouping.swept)]
+        line += [grouping.metric, s.n if s else 0]
+        line += [s.mean, s.std, s.low, s.high] if s else [None] * 4
+        line += [row.baseline.title if row.baseline else None]
+        line += [c.difference, c.low, c.high, c.test, c.pairs, c.p, c.p_holm] if c else [None] * 7
+        line += [paper.mean, paper.std, paper.source] if paper else [None] * 3
+        count = group.statuses()
+        line += [count.get(status, 0) for status in ("finished", "running", "interrupted", "failed", "broken")]
+        lines.append(line)
+    return to_csv(header, lines)
+
+
+def runs_csv(grouping: Grouping, runs: Sequence[Run]) -> str:
+    """One line per run, those that failed or broke included."""
+    label = {run.folder: group.label for group in grouping.groups for run in group.runs}
+    header = ["run", "loss", "seed", *grouping.swept, "status", grouping.metric, "best " + grouping.metric]
+    header += ["epoch", "step", "seconds", "images_per_second", "started", "version", "command", "error", "problems"]
+    lines: list[list[Cell]] = []
+    for run in runs:
+        line: list[Cell] = [run.name, label.get(run.folder), None if run.seed is None else str(run.seed)]
+        line += [shown(run.settings.get(key)) for key in grouping.swept]
+        line += [run.status, run.last(grouping.metric), run.best(grouping.metric)]
+        line += [run.number(key) for key in ("epoch", "step", "duration", "images_per_second")]
+        line += [str(run.summary.get("started") or ""), str(run.summary.get("version") or ""), command_of(run)]
+        line += [run.error, "; ".join(run.problems)]
+        lines.append(line)
+    return to_csv(header, lines)
+
+
+def to_csv(header: Sequence[str], lines: Sequence[Sequence[Cell]]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([csv_cell(cell) for cell in header])
+    writer.writerows([csv_cell(cell) for cell in line] for line in lines)
+    return text.getvalue()
+
+
+def csv_cell(cell: Cell) -> str:
+    """A number by its digits; a text that a spreadsheet would run gets an apostrophe in front."""
+    if cell is None:
+        return ""
+    if not isinstance(cell, str):
+        return repr(cell)
+    text = CONTROL.sub(" ", cell)
+    return "'" + text if text.lstrip()[:1] in tuple("=+-@|%") or cell[:1] in ("\t", "\r") else text
+
+
+def cells(grouping: Grouping, row: Row) -> list[str]:
+    """A row of the printed tables; a dash where a figure does not exist."""
+    s, c, paper = row.spread, row.comparison, published(row.group)
+    accuracy = "–" if s is None else f"{s.mean:.2f}" + ("" if s.std is None else f" ± {s.std:.2f}")
+    interval = "–" if s is None or s.low is None else f"[{s.low:.2f}, {s.high:.2f}]"
+    difference = "baseline" if row.baseline is row.group else "–" if c is None else f"{c.difference:+.2f}"
+    p = "–" if c is None or c.p_holm is None else p_digits(c.p_holm)
+    printed = "–" if paper is None else f"{paper.mean:.2f} ± {paper.std:.2f}"
+    data = [row.group.data] if len(grouping.data_sets) > 1 else []
+    swept = [shown(row.group.settings[key]) for key in grouping.swept]
+    return [*data, row.group.label, *swept, str(s.n if s else 0), accuracy, interval, difference, p, printed]
+
+
+def head(grouping: Grouping) -> list[str]:
+    data = ["data"] if len(grouping.data_sets) > 1 else []
+    swept = [setting_name(key) for key in grouping.swept]
+    return [*data, "loss", *swept, "seeds", "accuracy (%)", "95 % interval", "Δ", "p (Holm)", "published"]
+
+
+def p_digits(p: float) -> str:
+    return "< 0.001" if p < 0.001 else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
+
+
+def markdown(grouping: Grouping, rows: Sequence[Row], notes: Sequence[str]) -> str:
+    """A table that GitHub and most editors draw; the best of each data set in bold."""
+    titles = head(grouping)
+    words = 1 + len(grouping.swept) + (len(grouping.data_sets) > 1)
+    lines = ["| " + " | ".join(map(md_cell, titles)) + " |"]
+    lines.append("|" + "|".join(["---"] * words + ["---:"] * (len(titles) - words)) + "|")
+    for row in rows:
+        texts = [md_cell(cell) for cell in cells(grouping, row)]
+        if row.rank == 1:
+            texts = [f"**{text}**" for text in texts]
+        lines.append("| " + " | ".join(texts) + " |")
+    return "\n".join([*lines, "", *(md_cell(note) + "  " for note in notes)]) + "\n"
+
+
+def md_cell(text: str) -> str:
+    """Text whose marks are shown and not obeyed."""
+    return re.sub(r"([\\`*_{}\[\]<>|~#!&])", r"\\\1", CONTROL.sub(" ", text))
+
+
+LATEX = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
+    "|": r"\textbar{}", '"': r"\textquotedbl{}", "±": r"$\pm$", "−": "$-$", "–": "--", "Δ": r"$\Delta$",
+    "·": r"\textperiodcentered{}", "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "ε": r"$\epsilon$",
+    "τ": r"$\tau$", "≥": r"$\ge$", "≤": r"$\le$",
+}  # fmt: skip
+
+
+def latex(grouping: Grouping, rows: Sequence[Row], notes: Sequence[str]) -> str:
+    """A booktabs table, for \\input; the best of each data set in bold, a rule between data sets."""
+    titles = head(grouping)
+    words = 1 + len(grouping.swept) + (len(grouping.data_sets) > 1)
+    lines = [f"% {latex_cell(note)}" for note in notes]
+    lines += [r"% \usepackage{booktabs}, and \usepackage[T1]{fontenc} for the marks in names"]
+    lines += [rf"\begin{{tabular}}{{{'l' * words}{'r' * (len(titles) - words)}}}", r"\toprule"]
+    lines += [" & ".join(map(latex_cell, titles)) + r" \\", r"\midrule"]
+    data = rows[0].group.data if rows else ""
+    for row in rows:
+        if row.group.data != data:
+            data = row.group.data
+            lines.append(r"\midrule")
+        texts = [latex_cell(cell) for cell in cells(grouping, row)]
+        if row.rank == 1:
+            texts = [rf"\textbf{{{text}}}" for text in texts]
+        # A cell that opens with a bracket would be the optional argument of the row before it.
+        lines.append(" & ".join("{}" + text if text.startswith("[") else text for text in texts) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def latex_cell(text: str) -> str:
+    """Text without commands; what the usual fonts lack becomes a question mark."""
+    out = "".join(LATEX.get(mark, mark) for mark in CONTROL.sub(" ", text))
+    return "".join(mark if ord(mark) < 0x250 else "?" for mark in out)
+
+
+def command_of(run: Run) -> str:
+    """The command line as one would type it."""
+    import shlex
+
+    command = run.summary.get("command")
+    if isinstance(command, list):
+        return shlex.join(map(str, command))
+    return str(command or "")

@@ -1,0 +1,124 @@
+"""Run folders as `lightning-ssl fit` leaves them, filled with made-up curves: what the report's tests read.
+
+write_run(folder, loss="direct", seed=3, accuracy=0.71, epochs=20)
+"""
+
+import csv
+import json
+import math
+import random
+from pathlib import Path
+
+import yaml
+
+METHODS = "lightning_ssl.methods."
+IMPORTANCE = "lightning_ssl.importance."
+FAMILY = "lightning_ssl.families."
+
+
+def alpha_cl(name, beta=0.0, backprop_alpha=False, **parameters):
+    importance = {"class_path": IMPORTANCE + name, "init_args": parameters}
+    arguments = {"importance": importance, "anchors": "both", "beta": beta, "backprop_alpha": backprop_alpha}
+    return {"class_path": METHODS + "AlphaCL", "init_args": arguments}
+
+
+def from_family(name, **parameters):
+    return alpha_cl("FromFamily", family={"class_path": FAMILY + name, "init_args": parameters})
+
+
+LOSSES = {
+    "infonce": {"class_path": METHODS + "SimCLR", "init_args": {"tau": 0.5, "eps": 1.0, "anchors": "both"}},
+    "quadratic": from_family("Quadratic"),
+    "entropy": alpha_cl("Entropy", tau=0.5),
+    "backprop_alpha": alpha_cl("Entropy", tau=0.5, backprop_alpha=True),
+    "inverse": alpha_cl("Inverse", tau=0.5, gamma=2.0),
+    "square": alpha_cl("Square", tau=5.0),
+    "direct": alpha_cl("Direct", tau=0.5, p=4.0, normalize=True),
+    "direct_p6": alpha_cl("Direct", tau=0.5, p=6.0, normalize=True),
+    "direct_unnormalized": alpha_cl("Direct", tau=0.5, p=4.0, normalize=False),
+    "simsiam": {"class_path": METHODS + "SimSiam", "init_args": {"predictor": None}},
+    "byol": {"class_path": METHODS + "BYOL", "init_args": {"momentum": 0.996, "predictor": None}},
+}
+COLUMNS = (
+    "train/loss_step", "train/loss_epoch", "lr", "images_per_second", "online/top1", "online/top5", "online/loss",
+    "knn/top1", "rank/rankme", "rank/effective", "rank/std", "rank/alignment", "rank/uniformity", "alpha/entropy",
+    "alpha/effective_negatives", "alpha/zeros", "alpha/top1",
+)  # fmt: skip
+
+
+def config_of(loss="direct", seed=0, epochs=10, data="shapes", batch_size=256, backbone="resnet_tiny", lr=0.01):
+    model = json.loads(json.dumps(LOSSES[loss]))
+    model["init_args"] |= {
+        "backbone": backbone, "stem": None, "image_size": 32, "mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25],
+        "augment": "paper_cifar", "projector": {"hidden": 512, "out": 128, "layers": 2},
+        "optimization": {"name": "adam", "lr": lr, "momentum": 0.9, "weight_decay": 0.0, "schedule": "constant"},
+        "seed": seed, "channels_last": False, "compile": False,
+    }  # fmt: skip
+    return {
+        "seed_everything": seed,
+        "trainer": {"max_epochs": epochs, "accelerator": "cpu", "devices": 1, "precision": None, "logger": None},
+        "model": model,
+        "data": {"name": data, "root": "data", "batch_size": batch_size, "seed": seed, "options": None},
+        "probe": {"lr": 0.001}, "knn": {"k": 20}, "rank": {}, "alpha": {}, "group": None, "tags": [],
+    }  # fmt: skip
+
+
+def write_run(
+    folder, loss="direct", seed=0, accuracy=0.7, epochs=10, status="finished", error=None, linear=None, change=None,
+    points=None, full=False, **settings,
+):  # fmt: skip
+    """One run folder that ends at exactly `accuracy`; `full` fills every cell, `change` edits the config."""
+    folder = Path(folder)
+    folder.mkdir(parents=True)
+    config = config_of(loss, seed, epochs, **settings)
+    if change:
+        change(config)
+    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    draw = random.Random(f"{loss}{seed}{folder.name}")
+    points = epochs if points is None else points
+    last = {}
+    with (folder / "metrics.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(["epoch", "step", *COLUMNS])
+        for epoch in range(points):
+            values = curve_point(loss, (epoch + 1) / points, epoch == points - 1, accuracy, draw)
+            if not full:
+                writer.writerow([epoch, 20 * epoch + 10, repr(values[0]), *[""] * (len(COLUMNS) - 1)])
+                values[0] = None
+            writer.writerow([epoch, 20 * epoch + 20, *("" if v is None else repr(v) for v in values)])
+            last = {name: value for name, value in zip(COLUMNS, values, strict=True) if value is not None}
+    summary = {
+        "name": folder.name, "status": status, "error": error, "label": loss,
+        "command": ["lightning-ssl", "fit", "--config", f"configs/method/{loss}.yaml", "--seed_everything", str(seed)],
+        "started": f"2026-01-01T00:{seed % 60:02d}:00+00:00", "duration": 20.0 + seed, "images_per_second": 4000.0,
+        "epoch": points, "step": 20 * points, "seed": seed, "group": None, "tags": [], "version": "0.1.0",
+        "last": last, "best": last, "linear": linear or {},
+    }  # fmt: skip
+    (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
+    (folder / "checkpoints").mkdir()
+    return folder
+
+
+def curve_point(loss, t, last, accuracy, draw):
+    wobble = 0 if last else 0.01 * draw.gauss(0, 1)
+    top1 = min(1.0, max(0.0, accuracy * (1 - math.exp(-4 * t)) / (1 - math.exp(-4)) + wobble))
+    if last:
+        top1 = accuracy
+    collapse = 3.0 if loss == "simsiam" else 0.2
+    negatives = {"quadratic": 510, "square": 60, "inverse": 480}.get(loss, 220) * (1 - 0.4 * t) + draw.gauss(0, 4)
+    return [
+        -1.2 * t + draw.gauss(0, 0.02), -1.2 * t + draw.gauss(0, 0.01), 0.01, 4000 + draw.gauss(0, 50), top1,
+        min(1.0, top1 + 0.25), 2.3 * (1 - top1), max(0.0, top1 - 0.03), 60 * math.exp(-collapse * t) + draw.gauss(0, 1),
+        40 * math.exp(-collapse * t), 0.09 * math.exp(-collapse * t), 0.4 * (1 - t), -2.5 * t,
+        0.9 - 0.2 * t, negatives, 0.3 * t if loss == "square" else 0.0, 0.01 + 0.03 * t,
+    ]  # fmt: skip
+
+
+def write_sweep(folder, losses=("infonce", "direct", "quadratic", "square"), seeds=5, spread=0.004, **settings):
+    """Several losses with the same seeds; later ones are a point worse each, InfoNCE in the middle."""
+    draw = random.Random(0)
+    for k, loss in enumerate(losses):
+        for seed in range(seeds):
+            accuracy = 0.72 - 0.012 * k + 0.003 * math.sin(seed) + spread * draw.gauss(0, 1)
+            write_run(Path(folder) / f"{loss}-{seed}", loss, seed, accuracy, **settings)
+    return Path(folder)

@@ -1,0 +1,356 @@
+"""The report as its user meets it: files beside the page, honest words, and text from run folders that stays text."""
+
+import base64
+import csv
+import html.parser
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from run_folders import write_run, write_sweep
+
+from lightning_ssl import cli, report
+from lightning_ssl.report import tables
+from lightning_ssl.report.packing import pack
+from lightning_ssl.report.page import data_script
+
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>|&\"'</title>"
+LATEX_EVIL = r"\input{/etc/passwd} 100% of $x_1^2$ & #1 {a} ~"
+
+
+class Page(html.parser.HTMLParser):
+    """What a browser would see: elements, scripts and text."""
+
+    def __init__(self, file):
+        super().__init__(convert_charrefs=True)
+        self.elements, self.scripts, self.text, self.inside = [], [], [], []
+        self.feed(Path(file).read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        if tag in ("script", "style"):
+            self.inside.append(tag)
+            self.scripts.append("")
+
+    def handle_endtag(self, tag):
+        if self.inside and tag == self.inside[-1]:
+            self.inside.pop()
+
+    def handle_data(self, data):
+        if self.inside:
+            self.scripts[-1] += data
+        else:
+            self.text.append(data)
+
+    @property
+    def words(self):
+        return " ".join(" ".join(self.text).split())
+
+    @property
+    def data(self):
+        return json.loads(next(script for script in self.scripts if script.startswith('{"metric"')))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """Three losses over four seeds, and one run of each other kind."""
+    folder = write_sweep(tmp_path_factory.mktemp("runs"), ("direct", "infonce", "square"), seeds=4, epochs=6)
+    write_run(folder / "dead", "direct", 9, 0.2, status="failed", error="train/loss=nan at step 12", epochs=6, points=2)
+    write_run(folder / "going", "square", 9, 0.3, status="running", epochs=6, points=3)
+    (write_run(folder / "half", "square", 8, epochs=6) / "metrics.csv").unlink()
+    return report.build([folder])
+
+
+@pytest.fixture(scope="module")
+def page(built):
+    return Page(built.page)
+
+
+def test_every_promised_file_is_there_and_opens(built):
+    names = {file.name for file in built.files}
+    figures = ("final", "accuracy", "loss", "alpha", "rank", "parameters")
+    assert names >= {"report.html", "summary.csv", "runs.csv", "table.md", "table.tex"}
+    assert names >= {f"{stem}.{kind}" for stem in figures for kind in ("png", "svg")}
+    for file in built.files:
+        content = file.read_bytes()
+        assert len(content) > 300
+        assert file.suffix != ".png" or content.startswith(b"\x89PNG")
+        assert file.suffix != ".svg" or b"</svg>" in content
+
+
+def test_the_page_needs_nothing_but_itself(page, built):
+    for _, attributes in page.elements:
+        assert not attributes.get("src")
+        assert not str(attributes.get("href", "")).startswith(("http", "//"))
+    policy = next(a["content"] for tag, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy.startswith("default-src 'none'")
+    assert policy.count("sha256-") == 2
+    assert built.page.stat().st_size < 6e6
+
+
+def test_the_best_loss_stands_first_and_the_verdict_names_it(page, built):
+    assert built.rows[0].group.label == "AlphaCL Direct p=4 τ=0.5"
+    assert "AlphaCL Direct p=4 τ=0.5 wins" in page.words
+    order = [page.words.index(row.group.label, page.words.index("accuracy %")) for row in built.rows]
+    assert order == sorted(order)
+
+
+def test_failed_running_and_broken_runs_are_all_shown(page):
+    for words in ("train/loss=nan at step 12", "metrics.csv is missing", "1 failed", "1 running", "1 broken"):
+        assert words in page.words
+    for name in ("dead", "going", "half", "direct-0"):
+        assert name in page.text
+
+
+def test_every_run_has_its_configuration_and_its_command(page):
+    assert "lightning-ssl fit --config configs/method/direct.yaml --seed_everything 3" in page.words
+    assert page.words.count("class_path: lightning_ssl.methods.AlphaCL") == 11
+
+
+def test_lines_survive_their_packing(page, built):
+    group = next(g for g in page.data["groups"] if g["title"].startswith("AlphaCL Direct"))
+    epochs, (low, high, code), spread = group["curves"]["online/top1"]
+    steps = np.frombuffer(base64.b64decode(code), "<u2")
+    runs = [run for run in built.runs if run.finished and "direct" in run.name]
+    mean = 100 * np.mean([run.curve("online/top1")[1] for run in runs], 0)
+    np.testing.assert_allclose(low + steps / 65534 * (high - low), mean, atol=1e-3)
+    assert page.data["epochs"][epochs] == [1, 2, 3, 4, 5, 6]
+    assert spread != 0
+
+
+def test_what_is_not_a_number_is_packed_as_such():
+    low, high, code = pack(np.array([1.0, np.nan, 3.0, np.inf]))
+    assert (low, high) == (1.0, 3.0)
+    assert np.frombuffer(base64.b64decode(code), "<u2").tolist() == [0, 65535, 65534, 65535]
+
+
+def test_summary_csv_holds_the_table_in_full_precision(built):
+    file = next(f for f in built.files if f.name == "summary.csv")
+    lines = list(csv.DictReader(file.open(encoding="utf-8")))
+    assert [line["loss"] for line in lines] == [row.group.label for row in built.rows]
+    assert float(lines[0]["mean"]) == built.rows[0].spread.mean
+    assert float(lines[0]["p_holm"]) == built.rows[0].comparison.p_holm
+    assert lines[0]["failed"] == "1"
+    runs = list(csv.DictReader(next(f for f in built.files if f.name == "runs.csv").open(encoding="utf-8")))
+    assert len(runs) == 15
+    assert {run["status"] for run in runs} == {"finished", "failed", "running", "broken"}
+
+
+def test_markdown_and_latex_tables_have_a_row_per_loss(built):
+    markdown = next(f for f in built.files if f.name == "table.md").read_text(encoding="utf-8")
+    table = [line for line in markdown.splitlines() if line.startswith("|")]
+    assert len(table) == 2 + len(built.rows)
+    assert len({line.count("|") for line in table}) == 1
+    latex = next(f for f in built.files if f.name == "table.tex").read_text(encoding="utf-8")
+    for word in (r"\toprule", r"\midrule", r"\bottomrule", r"\textbf{AlphaCL Direct p=4 $\tau$=0.5}", r"$\pm$"):
+        assert word in latex
+    assert latex.count(r" \\") == 1 + len(built.rows)
+
+
+def test_one_seed_is_said_to_prove_nothing(tmp_path):
+    built = report.build([write_sweep(tmp_path, ("direct", "infonce"), seeds=1, epochs=2)], figures=False)
+    words = Page(built.page).words
+    assert "One seed has no interval and no test" in words
+    assert "not a proof" in built.line
+
+
+def test_a_folder_of_nothing_but_failures_still_makes_a_page(tmp_path):
+    write_run(tmp_path / "a", status="failed", error="no disk", epochs=2, points=0)
+    (tmp_path / "b" / "checkpoints").mkdir(parents=True)
+    built = report.build([tmp_path])
+    assert built.line == "No result yet: no run on shapes has finished (1 failed)"
+    assert "no disk" in Page(built.page).words
+    shutil.rmtree(tmp_path / "a")
+    built = report.build([tmp_path])
+    assert built.line == "no run could be read"
+    assert "config.yaml is missing" in Page(built.page).words
+
+
+def test_published_figures_stand_beside_ours_where_the_setting_is_theirs(tmp_path):
+    setting = {"data": "cifar10", "backbone": "resnet18", "batch_size": 128, "epochs": 100}
+    built = report.build([write_sweep(tmp_path, ("direct", "infonce"), seeds=2, points=3, **setting)], figures=False)
+    words = Page(built.page).words
+    assert "85.11 ± 0.19" in words
+    assert "α-CL paper, Table 1 = α-CL paper, Table 2" in words
+
+
+def test_recipes_that_differ_are_named_under_the_table(tmp_path):
+    write_run(tmp_path / "a", "direct", lr=0.01, epochs=2)
+    write_run(tmp_path / "b", "simsiam", lr=0.03, epochs=2)
+    assert "model.optimization.lr differs between losses" in Page(report.build([tmp_path], figures=False).page).words
+
+
+# -- text from run folders stays text ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def evil(tmp_path_factory):
+    """Names, parameters, commands and errors that would like to be more than text."""
+    folder = tmp_path_factory.mktemp("evil")
+
+    def change(config):
+        config["model"]["init_args"]["importance"]["class_path"] = "mine." + EVIL.replace(".", "")
+        config["data"]["batch_size"] = LATEX_EVIL
+        config["data"]["name"] = EVIL
+        config["note"] = {EVIL: EVIL}
+
+    for seed in range(2):
+        safe_name = EVIL.replace("/", "∕")
+        run = write_run(folder / f"{safe_name}{seed}", "direct", seed, epochs=2, change=change)
+        summary = json.loads((run / "summary.json").read_text())
+        summary |= {"command": ["=cmd|' /C calc'!A0", EVIL], "error": EVIL, "started": EVIL, "tags": [EVIL]}
+        (run / "summary.json").write_text(json.dumps(summary).replace("</title>", "</title>\\ud800"))
+    write_run(folder / "=HYPERLINK(1)", "infonce", 0, epochs=2, change=lambda c: c["data"].update(name=EVIL))
+    write_run(folder / "other", "direct", 0, epochs=2, change=lambda c: c["data"].update(name=EVIL, batch_size=1))
+    return report.build([folder], title=EVIL)
+
+
+def test_a_script_in_a_name_is_shown_and_not_run(evil):
+    page = Page(evil.page)
+    assert not any(tag == "img" for tag, _ in page.elements)
+    assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
+    assert [tag for tag, _ in page.elements].count("script") == 3
+    assert [tag for tag, _ in page.elements].count("title") == 1
+    assert "<script>alert(1)</script>" in page.words
+    assert any(EVIL in group["data"] for group in page.data["groups"])
+
+
+def test_data_cannot_end_its_script():
+    encoded = data_script({"a": "</script><!--<script>&\u2028"})
+    assert not set("<>&\u2028") & set(encoded)
+    assert json.loads(encoded) == {"a": "</script><!--<script>&\u2028"}
+
+
+def test_a_spreadsheet_finds_no_formula(evil):
+    for name in ("summary.csv", "runs.csv"):
+        file = next(f for f in evil.files if f.name == name)
+        for line in csv.reader(file.open(encoding="utf-8")):
+            for cell in line:
+                assert not cell.startswith(("=", "+", "@", "\t")) or re.fullmatch(r"[+-]?[\d.e+-]+", cell)
+                assert not cell.startswith("-") or float(cell) < 0
+
+
+@pytest.mark.parametrize("cell", ["=1+1", "+1", "-1+2", "@SUM(A1)", "\t=1", "  =1", "%0A", "|calc"])
+def test_a_formula_is_told_from_a_number(cell):
+    assert tables.csv_cell(cell).startswith("'")
+    assert tables.csv_cell(-1.5) == "-1.5"
+
+
+def test_markdown_keeps_its_columns(evil):
+    text = next(f for f in evil.files if f.name == "table.md").read_text(encoding="utf-8")
+    table = [re.sub(r"\\.", "", line) for line in text.splitlines() if line.startswith("|")]
+    assert len({line.count("|") for line in table}) == 1
+    assert not any("<" in line for line in table)
+
+
+def test_latex_is_left_with_no_command_of_theirs(evil):
+    text = next(f for f in evil.files if f.name == "table.tex").read_text(encoding="utf-8")
+    assert r"\input" not in text
+    ours = {"toprule", "midrule", "bottomrule", "begin", "end", "textbf", "usepackage", "tau", "pm", "Delta", "alpha"}
+    marks = {"textbackslash", "textless", "textgreater", "textbar", "textquotedbl", "textasciitilde", "textasciicircum"}
+    assert set(re.findall(r"\\([A-Za-z]+)", text)) <= ours | marks | {"textperiodcentered"}
+
+
+# -- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_ends_with_the_page_and_the_winner(tmp_path, capsys):
+    write_sweep(tmp_path / "runs", ("direct", "infonce"), seeds=3, spread=0.0005, epochs=2)
+    assert report.main([str(tmp_path / "runs"), "--out", str(tmp_path / "out" / "page.html")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == str(tmp_path / "out" / "page.html")
+    assert lines[1].startswith("AlphaCL Direct p=4 τ=0.5 wins: ")
+    assert len(lines) == 2
+    assert (tmp_path / "out" / "page" / "table.tex").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere"], "folder='nowhere': folder must be a folder that holds runs"),
+        (["."], "no run below it"),
+        (["runs", "--out", "page.txt"], "out='page.txt': out must be the name of an .html file"),
+        (["runs", "--metric", "online/top9"], "metric='online/top9': metric must be one that these runs logged"),
+        (["runs", "--baseline", "BYOL"], "baseline='BYOL': baseline must be one of AlphaCL Direct"),
+        (["runs", "--every", "0"], "every=0.0: every must be above 0 seconds"),
+        ([], "the following arguments are required: DIR"),
+    ],
+)
+def test_bad_input_is_one_clear_line(tmp_path, monkeypatch, words, message):
+    if "runs" in words:
+        write_run(tmp_path / "runs" / "a", epochs=1)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=re.escape(message)) as error:
+        report.main(words)
+    assert "\n" not in str(error.value)
+
+
+def test_another_metric_and_another_baseline_can_be_asked_for(tmp_path):
+    write_sweep(tmp_path, ("direct", "entropy"), seeds=2, epochs=2)
+    built = report.build([tmp_path], metric="knn/top1", baseline="AlphaCL Entropy τ=0.5", figures=False)
+    assert built.rows[0].comparison is not None
+    assert built.rows[0].spread.mean == pytest.approx(built.runs[0].last("knn/top1") * 100, abs=2)
+
+
+def test_help_answers_at_once_and_by_example():
+    code = "import sys; from lightning_ssl import report; report.main(['--help']); sys.exit('torch' in sys.modules)"
+    start = time.perf_counter()
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert "lightning-ssl report runs/quickstart --watch" in result.stdout
+    assert time.perf_counter() - start < 5  # a second on an idle machine
+
+
+def test_watching_rebuilds_and_ends_with_a_page_that_stays(tmp_path):
+    folder, page = tmp_path / "runs", tmp_path / "page.html"
+    folder.mkdir()
+    code = "import sys; from lightning_ssl.report import main; sys.exit(main(sys.argv[1:]))"
+    words = [str(folder), "--watch", "--every", "0.2", "--out", str(page)]
+    watcher = subprocess.Popen([sys.executable, "-u", "-c", code, *words], stdout=subprocess.PIPE, encoding="utf-8")
+    try:
+        assert "waiting for the first run" in watcher.stdout.readline()
+        write_run(tmp_path / "made" / "a", "direct", epochs=2)
+        shutil.move(tmp_path / "made" / "a", folder / "a")
+        assert "1 of 1 finished" in watcher.stdout.readline()
+        assert Page(page).data["refresh"] == 5
+        write_run(tmp_path / "made" / "b", "infonce", epochs=2, accuracy=0.8)
+        shutil.move(tmp_path / "made" / "b", folder / "b")
+        assert "2 of 2 finished; SimCLR InfoNCE τ=0.5 leads" in watcher.stdout.readline()
+        watcher.send_signal(signal.SIGINT)
+        rest, _ = watcher.communicate(timeout=60)
+    finally:
+        watcher.kill()
+    assert rest.splitlines()[0] == str(page)
+    assert watcher.returncode == 0
+    assert Page(page).data["refresh"] is None
+    assert (tmp_path / "page" / "final.svg").exists()
+
+
+@pytest.mark.skipif("report" not in cli.COMMANDS, reason="`report` is not among the commands yet")
+def test_the_command_line_knows_the_report(tmp_path, capsys):
+    assert cli.main(["report", str(tmp_path)]) == 2
+    assert "no run below it" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_thousand_runs_of_five_hundred_points(tmp_path):
+    first = write_run(tmp_path / "first", "direct", 0, 0.7, epochs=500, full=True)
+    text = (first / "metrics.csv").read_text()
+    losses = ("direct", "infonce", "square", "entropy", "inverse", "quadratic", "direct_p6", "direct_unnormalized")
+    for k in range(1000):
+        lr = 0.001 * (1 + k // 40)
+        run = write_run(tmp_path / "runs" / f"{k}", losses[k % 8], k // 8 % 5, 0.5 + 0.0002 * k, 500, points=1, lr=lr)
+        (run / "metrics.csv").write_text(text)
+    start = time.process_time()  # one thread; the clock of a busy machine says nothing about the code
+    built = report.build([tmp_path / "runs"], tmp_path / "page.html")
+    seconds = time.process_time() - start
+    assert len(built.grouping.groups) == 200
+    assert seconds < 30
+    assert built.page.stat().st_size < 25e6

@@ -1,0 +1,251 @@
+"""The page in a real browser: it draws, sorts and filters by mouse and by keyboard, and runs no script but its own.
+
+Needs Debian's `chromium` and `chromium-driver` and the Python package selenium; skipped where one is missing.
+"""
+
+import base64
+import importlib.util
+import shutil
+import time
+
+import pytest
+from run_folders import write_run, write_sweep
+
+from lightning_ssl import report
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+missing = [
+    words
+    for words, found in (
+        ("chromium (apt-get install chromium)", CHROMIUM),
+        ("chromedriver (apt-get install chromium-driver)", DRIVER),
+        ("selenium (pip install selenium)", importlib.util.find_spec("selenium")),
+    )
+    if not found
+]
+pytestmark = pytest.mark.skipif(bool(missing), reason="no browser to open the page in: missing " + ", ".join(missing))
+
+EVIL = "<script>window.ran=1</script><img src=x onerror=window.ran=2><b>bold</b>"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from selenium import webdriver
+
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    # A software rasterizer for WebGL, which parallel coordinates draw with; no sandbox, as containers run as root.
+    for flag in (
+        "--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,900",
+        "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
+    ):  # fmt: skip
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver.set_script_timeout(60)
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """Four losses, two batch sizes, two seeds; a failed run; a name that is a script."""
+    folder = tmp_path_factory.mktemp("runs")
+    for batch in (128, 256):
+        write_sweep(folder / f"{batch}", ("direct", "infonce", "square", "entropy"), 2, epochs=5, batch_size=batch)
+    write_run(folder / "dead", "direct", 9, 0.2, epochs=5, points=2, status="failed", error="nan at step 7")
+    name = EVIL.replace("/", "∕")
+
+    def rename(config):
+        config["model"]["init_args"]["importance"]["class_path"] = "mine." + EVIL.replace(".", "")
+
+    write_run(folder / name, "direct", 0, 0.9, epochs=5, batch_size=128, change=rename)
+    return report.build([folder], figures=False, title=EVIL).page.resolve().as_uri()
+
+
+@pytest.fixture(scope="module")
+def opened(browser, address):
+    """The page as a light desktop window."""
+    emulate(browser)
+    browser.get(address)
+    wait(browser, "return document.querySelectorAll('#plot-rank .scatterlayer .trace').length > 0")
+    return browser
+
+
+@pytest.fixture
+def page(opened):
+    """The page with its filters cleared; a test that switches a line off switches it on again."""
+    opened.execute_script(
+        "document.querySelectorAll('input[type=search], select[data-filter]').forEach(c => {"
+        "if (c.value) { c.value = ''; c.dispatchEvent(new Event('input')); } })"
+    )
+    wait(
+        opened,
+        "return document.getElementById('plot-rank').data.filter(t => t.name).length"
+        " === document.querySelectorAll('#legend [aria-pressed=true]').length",
+    )
+    return opened
+
+
+def emulate(browser, width=1280, dark=False):
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    # Who asks for less motion jumps to an anchor at once, and so a click finds its target standing still.
+    wishes = {"prefers-color-scheme": "dark" if dark else "light", "prefers-reduced-motion": "reduce"}
+    features = [{"name": name, "value": value} for name, value in wishes.items()]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+
+
+def wait(browser, condition, seconds=90):
+    end = time.monotonic() + seconds
+    while not browser.execute_script(condition):
+        assert time.monotonic() < end, condition
+        time.sleep(0.1)
+
+
+def column(browser, k, table="comparison"):
+    """What a visible column says, from top to bottom."""
+    script = (
+        "return [...document.querySelectorAll(`#${arguments[0]} tbody tr:not(.detail)`)]"
+        ".filter(r => !r.hidden).map(r => r.cells[arguments[1]].innerText.trim())"
+    )
+    return browser.execute_script(script, table, k)
+
+
+def headings(browser, table="comparison"):
+    return browser.find_elements("css selector", f"#{table} thead button")
+
+
+def lines(browser, panel):
+    """Names of the lines drawn in a panel, as Plotly has them."""
+    script = "return document.getElementById(arguments[0]).data.filter(t => t.name).map(t => t.name)"
+    return browser.execute_script(script, f"plot-{panel}")
+
+
+def test_every_figure_is_drawn_and_nothing_complains(page):
+    for key in ("final", "accuracy", "loss", "alpha", "rank"):
+        assert page.execute_script(f"return document.querySelectorAll('#plot-{key} svg.main-svg').length") > 0
+    page.execute_script("document.getElementById('plot-parameters').scrollIntoView()")
+    wait(page, "return document.querySelectorAll('#plot-parameters .parcoords .y-axis').length >= 3")
+    assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_the_page_asks_the_network_for_nothing(page):
+    requests = [entry["message"] for entry in page.get_log("performance") if "requestWillBeSent" in entry["message"]]
+    assert requests
+    assert all('"url":"file:' in r or '"url":"data:' in r or '"url":"blob:' in r for r in requests)
+
+
+def test_no_script_of_a_run_is_run_in_tables_or_in_figures(page):
+    page.execute_script(
+        "const place = document.getElementById('plot-accuracy');"
+        "Plotly.Fx.hover(place, [{curveNumber: place.data.findIndex(t => t.name?.includes('bold')), pointNumber: 2}])"
+    )
+    wait(page, "return document.querySelector('#plot-accuracy .hoverlayer').textContent.includes('<b>bold')")
+    assert page.execute_script("return window.ran") is None
+    assert page.execute_script("return document.images.length") == 0
+    assert EVIL in page.execute_script("return document.querySelector('h1').innerText")
+    legend = page.execute_script("return [...document.querySelectorAll('#legend button')].map(b => b.innerText)")
+    assert any("<b>bold<" in name for name in legend)
+    # Plotly would set <b> in bold; escaped, it draws the letters.
+    drawn = page.execute_script("return document.querySelector('#plot-final').textContent")
+    assert "<script>" in drawn
+
+
+def test_a_click_sorts_and_another_turns_it_round(page):
+    accuracy = headings(page)[2]
+    accuracy.click()
+    down = column(page, 2)
+    assert page.execute_script("return document.querySelector('#comparison [aria-sort]').innerText").startswith(
+        "accuracy"
+    )
+    accuracy.click()
+    up = column(page, 2)
+    assert down == sorted(down, key=lambda text: float(text.split()[0]), reverse=True)
+    assert up == down[::-1]
+
+
+def test_sorting_and_choosing_work_by_keyboard(page):
+    from selenium.webdriver.common.keys import Keys
+
+    headings(page)[0].send_keys(Keys.ENTER)
+    names = [name.split("\n")[-1] for name in column(page, 0)]
+    assert names == sorted(names, key=str.casefold)
+    box = page.find_element("css selector", "#comparison tbody input")
+    title = box.get_attribute("aria-label").removeprefix("show in the figures: ")
+    box.send_keys(Keys.SPACE)
+    wait(page, "return document.querySelectorAll('#legend [aria-pressed=false]').length > 0")
+    off = page.find_element("css selector", "#legend [aria-pressed=false]").get_attribute("textContent")
+    assert off == title
+    box.send_keys(Keys.SPACE)
+    wait(page, "return document.querySelectorAll('#legend [aria-pressed=false]').length === 0")
+
+
+def test_missing_values_sort_last_either_way(page):
+    final = next(k for k, th in enumerate(headings(page, "runs")) if th.text.startswith("final"))
+    for _ in range(2):
+        headings(page, "runs")[final].click()
+        assert column(page, final, "runs")[-1] == "–"
+
+
+def test_a_filter_narrows_the_table_and_the_figures_together(page):
+    page.find_element("id", "filter").send_keys("square")
+    wait(page, "return document.getElementById('matches').textContent.startsWith('2 of')")
+    wait(page, "return document.getElementById('plot-loss').data.filter(t => t.name).length === 2")
+    assert all(name.startswith("AlphaCL Square") for name in lines(page, "loss"))
+    batch = page.find_element("css selector", "select[data-filter=s0]")
+    batch.send_keys("256")
+    wait(page, "return document.getElementById('matches').textContent.startsWith('1 of')")
+    assert column(page, 1) == ["256"]
+
+
+def test_runs_can_be_found_by_status_and_opened(page):
+    page.find_element("css selector", "select[data-filter=status]").send_keys("failed")
+    wait(page, "return document.getElementById('run-matches').textContent.startsWith('1 of')")
+    assert [name.removesuffix(" !") for name in column(page, 0, "runs")] == ["dead"]
+    row = page.find_element("xpath", "//table[@id='runs']//tr[not(@hidden)]//button[@class='open']")
+    page.execute_script("arguments[0].scrollIntoView({block: 'center'})", row)
+    row.click()
+    detail = page.find_element("css selector", "#runs tr.detail:not([hidden])").text
+    assert "nan at step 7" in detail
+    assert "lightning-ssl fit" in detail
+    assert "class_path: lightning_ssl.methods.AlphaCL" in detail
+
+
+def test_a_name_in_the_legend_switches_its_line(page):
+    before = lines(page, "accuracy")
+    button = page.find_element("css selector", "#legend button")
+    button.click()
+    wait(page, f"return document.getElementById('plot-accuracy').data.filter(t => t.name).length === {len(before) - 1}")
+    assert set(lines(page, "rank")) < set(before)
+    page.execute_script("document.querySelector('#legend button').click()")
+    wait(page, f"return document.getElementById('plot-accuracy').data.filter(t => t.name).length === {len(before)}")
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
+def test_it_looks_right_in_light_dark_and_on_a_phone(browser, address, tmp_path, width, dark):
+    emulate(browser, width, dark)
+    browser.get(address)
+    wait(browser, "return document.querySelectorAll('#plot-rank .scatterlayer .trace').length > 0")
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= width
+    ink, paper = browser.execute_script(
+        "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]"
+        ".map(c => c.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + Number(b), 0) / 3)"
+    )
+    assert (ink > paper) == dark
+    assert abs(ink - paper) > 150
+    # The figures' ink follows the page's.
+    tick = browser.execute_script("return getComputedStyle(document.querySelector('#plot-rank .xtick text')).fill")
+    assert tick == browser.execute_script("return getComputedStyle(document.body).color")
+    picture = base64.b64decode(browser.get_screenshot_as_base64())
+    (tmp_path / "page.png").write_bytes(picture)
+    assert len(picture) > 20_000
+
+
+def test_a_chosen_theme_outlives_a_reload(page, address):
+    button = page.find_element("id", "theme")
+    button.click()
+    button.click()
+    page.get(address)
+    assert page.execute_script("return document.documentElement.dataset.theme") == "dark"

@@ -1,0 +1,204 @@
+"""Intervals, tests and the words drawn from them, against scipy and slow definitions; published figures by setting."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from run_folders import write_run, write_sweep
+from scipy import stats
+
+from lightning_ssl import papers
+from lightning_ssl.report.groups import Grouping
+from lightning_ssl.report.published import published
+from lightning_ssl.report.read import Reader
+from lightning_ssl.report.statistics import Comparison, Spread, compare, holm, rows, verdict
+
+samples = st.lists(st.floats(0, 100), min_size=2, max_size=8).filter(lambda x: np.std(x) > 1e-3)
+
+
+@given(samples)
+def test_the_interval_is_students(x):
+    spread = Spread.of(x)
+    low, high = stats.t.interval(0.95, len(x) - 1, np.mean(x), stats.sem(x))
+    assert (spread.mean, spread.std) == (pytest.approx(np.mean(x)), pytest.approx(np.std(x, ddof=1)))
+    assert (spread.low, spread.high) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_one_seed_has_no_interval_and_no_test():
+    assert Spread.of([70.0]) == Spread(1, 70.0, None, None, None)
+    comparison = compare({0: 70.0}, {0: 69.0})
+    assert comparison.difference == 1.0
+    assert comparison.p is None
+    assert "no test" in comparison.test
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=2, max_size=8))
+def test_matching_seeds_are_compared_pair_by_pair(pairs):
+    a, b = np.array(pairs).T
+    if np.std(a - b) < 1e-3:
+        return
+    ours = compare(dict(enumerate(a)), dict(enumerate(b)))
+    theirs = stats.ttest_rel(a, b)
+    assert ours.test == "paired t"
+    assert ours.p == pytest.approx(theirs.pvalue, rel=1e-6, abs=1e-12)
+    interval = theirs.confidence_interval(0.95)
+    assert (ours.low, ours.high) == (pytest.approx(interval.low, abs=1e-6), pytest.approx(interval.high, abs=1e-6))
+
+
+@given(samples, samples)
+def test_seeds_that_do_not_match_are_compared_by_welch(a, b):
+    ours = compare(dict(enumerate(a)), {100 + k: v for k, v in enumerate(b)})
+    theirs = stats.ttest_ind(a, b, equal_var=False)
+    assert ours.test == "Welch t"
+    assert ours.p == pytest.approx(theirs.pvalue, rel=1e-6, abs=1e-12)
+
+
+def test_only_the_seeds_that_match_are_paired():
+    ours = compare({0: 70.0, 1: 71.0, 7: 99.0}, {0: 69.0, 1: 69.5, 8: 0.0})
+    assert ours.pairs == 2
+    assert ours.difference == pytest.approx(1.25)
+
+
+def test_equal_runs_are_no_difference_and_a_constant_one_cannot_be_judged():
+    assert compare({0: 70.0, 1: 71.0}, {0: 70.0, 1: 71.0}).p == 1.0
+    assert compare({0: 71.0, 1: 72.0}, {0: 70.0, 1: 71.0}).p is None
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_is_its_definition(ps):
+    comparisons = [Comparison(0.0, p=p) for p in ps]
+    assert holm([*comparisons, None, Comparison(0.0)]) == len(ps)
+    order = np.argsort(ps, kind="stable")
+    for k, index in enumerate(order):
+        expected = min(1.0, max((len(ps) - j) * ps[order[j]] for j in range(k + 1)))
+        assert comparisons[index].p_holm == pytest.approx(expected)
+
+
+# -- the verdict ------------------------------------------------------------------------------------------------------
+
+
+def grouping_of(folder):
+    return Grouping.of(Reader().runs([folder]))
+
+
+def told(folder):
+    return verdict(grouping_of(folder), "shapes")
+
+
+def test_a_clear_lead_over_many_seeds_wins(tmp_path):
+    said = told(write_sweep(tmp_path, ("direct", "infonce", "square"), seeds=5, spread=0.0005, epochs=2))
+    assert said.clear
+    assert said.headline == "AlphaCL Direct p=4 τ=0.5 wins"
+    assert "paired t over 5 seeds" in said.reason
+    assert "after Holm for 2 comparisons" in said.reason
+
+
+def test_a_lead_within_chance_is_no_winner(tmp_path):
+    for seed, (a, b) in enumerate([(0.71, 0.69), (0.69, 0.71), (0.705, 0.70)]):
+        write_run(tmp_path / f"a{seed}", "direct", seed, a, epochs=2)
+        write_run(tmp_path / f"b{seed}", "infonce", seed, b, epochs=2)
+    said = told(tmp_path)
+    assert not said.clear
+    assert said.headline == "No clear winner"
+    assert "within chance" in said.reason
+
+
+def test_one_seed_each_leads_and_proves_nothing(tmp_path):
+    said = told(write_sweep(tmp_path, ("direct", "infonce"), seeds=1, epochs=2))
+    assert not said.clear
+    assert "leads" in said.headline
+    assert "one seed" in said.reason
+
+
+def test_nothing_finished_is_said(tmp_path):
+    write_run(tmp_path / "a", status="failed", error="nan", epochs=2)
+    said = told(tmp_path)
+    assert said.winner is None
+    assert "1 failed" in said.reason
+
+
+def test_data_sets_are_never_ranked_against_each_other(tmp_path):
+    write_run(tmp_path / "a", "direct", accuracy=0.9, data="shapes", epochs=2)
+    write_run(tmp_path / "b", "infonce", accuracy=0.8, data="shapes", epochs=2)
+    write_run(tmp_path / "c", "infonce", accuracy=0.4, data="cifar100", epochs=2)
+    grouping = grouping_of(tmp_path)
+    table = rows(grouping)
+    assert [(row.group.data, row.rank) for row in table] == [("cifar100", 1), ("shapes", 1), ("shapes", 2)]
+    assert table[1].baseline.data == "shapes"
+
+
+def test_the_baseline_is_infonce_of_the_same_setting_and_the_best_where_several_ran(tmp_path):
+    for k, batch in enumerate((128, 256)):
+        write_run(tmp_path / f"d{k}", "direct", batch_size=batch, epochs=2)
+        for tau, accuracy in ((0.5, 0.6), (0.2, 0.65)):
+            write_run(
+                tmp_path / f"i{k}{tau}", "infonce", accuracy=accuracy, batch_size=batch, epochs=2,
+                change=lambda c, tau=tau: c["model"]["init_args"].update(tau=tau),
+            )  # fmt: skip
+    for row in rows(grouping_of(tmp_path)):
+        assert row.baseline.settings == row.group.settings
+        assert row.baseline.label == "SimCLR InfoNCE τ=0.2"
+
+
+# -- published figures ------------------------------------------------------------------------------------------------
+
+
+def published_of(folder, loss, change=None, **settings):
+    setting = {"data": "cifar10", "backbone": "resnet18", "batch_size": 128, "epochs": 500, "lr": 0.01} | settings
+    write_run(folder, loss, points=1, change=change, **setting)
+    return published(grouping_of(folder).groups[0])
+
+
+@pytest.mark.parametrize("loss", papers.load("alpha_cl")["table1"]["cifar10"])
+def test_every_row_of_table_1_is_found_by_its_setting(tmp_path, loss):
+    found = published_of(tmp_path / "a", loss)
+    assert [found.mean, found.std] == papers.load("alpha_cl")["table1"]["cifar10"][loss][2]
+    assert "α-CL paper, Table 1" in found.source
+
+
+@pytest.mark.parametrize(
+    "other", [{"epochs": 200}, {"backbone": "resnet34"}, {"data": "shapes"}, {"lr": 0.02}, {"batch_size": 512}]
+)
+def test_another_setting_has_no_published_figure(tmp_path, other):
+    assert published_of(tmp_path / "a", "direct", **other) is None
+
+
+@pytest.mark.parametrize(("loss", "key", "value"), [("direct", "p", 5.0), ("direct", "tau", 0.4), ("square", "tau", 4)])
+def test_another_parameter_of_the_loss_has_no_published_figure(tmp_path, loss, key, value):
+    def change(config):
+        config["model"]["init_args"]["importance"]["init_args"][key] = value
+
+    assert published_of(tmp_path / "a", loss, change) is None
+
+
+def test_the_other_tables_are_found_too(tmp_path):
+    large = {"backbone": "resnet50", "lr": 0.001}
+    table3 = published_of(tmp_path / "a", "direct_unnormalized", batch_size=256, epochs=100, **large)
+    assert (table3.mean, "Table 3" in table3.source) == (87.74, True)
+    table2 = published_of(tmp_path / "b", "direct", data="cifar100", epochs=100, **large)
+    assert (table2.mean, "Table 2" in table2.source) == (62.93, True)
+    table4 = published_of(tmp_path / "c", "direct_p6", data="stl10")
+    assert (table4.mean, "Table 4" in table4.source) == (84.08, True)
+    both = published_of(tmp_path / "d", "direct", data="stl10")
+    assert both.mean == 84.05
+    assert "84.06 ± 0.24 in α-CL paper, Table 4" in both.source
+
+
+def test_beta_and_noise_are_those_of_the_dual_networks_paper(tmp_path):
+    infonce = {"class_path": "lightning_ssl.families.InfoNCE", "init_args": {"tau": 0.5, "eps": 1.0}}
+
+    def beta(config):
+        importance = {"class_path": "lightning_ssl.importance.FromFamily", "init_args": {"family": infonce}}
+        config["model"]["init_args"] |= {"importance": importance, "beta": -0.5}
+
+    def noise(config):
+        exact = {"tau": 0.5, "kind": "infonce", "r0": 0.0}
+        config["model"]["init_args"]["importance"] = {
+            "class_path": "lightning_ssl.importance.Exact",
+            "init_args": exact,
+        }
+        noise = {"class_path": "lightning_ssl.callbacks.WeightNoise", "init_args": {"std": 0.01, "seed": 0}}
+        config["trainer"]["callbacks"] = [noise]
+
+    assert published_of(tmp_path / "a", "direct", beta, epochs=100).mean == 85.17
+    assert published_of(tmp_path / "b", "direct", noise, epochs=300).mean == 88.23
