@@ -1,0 +1,24 @@
+# The suite with the tested, pinned set of packages.
+#
+#   docker build -t lightning-ssl .
+#   docker run --rm -v "$PWD/runs:/work/runs" -v "$PWD/data:/work/data" lightning-ssl fit --config configs/quickstart.yaml
+#
+# On GPUs add `--gpus all --ipc=host`; requirements.txt takes torch's build for CUDA where the index has one.
+FROM python:3.11-slim
+
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends git npm \
+    && rm -rf /var/lib/apt/lists/*
+
+WORKDIR /work
+COPY requirements.txt pyproject.toml README.md LICENSE ./
+RUN pip install --no-cache-dir -r requirements.txt
+
+COPY lightning_ssl lightning_ssl
+COPY configs configs
+COPY sweeps sweeps
+COPY benchmarks benchmarks
+RUN pip install --no-cache-dir --no-deps -e .
+
+ENTRYPOINT ["lightning-ssl"]
+CMD ["--help"]
