@@ -346,6 +346,8 @@ def quiet() -> Iterator[None]:
             ".*lr_scheduler.step.*",
             ".*isinstance.treespec, LeafSpec.*",
             ".*litlogger.*",
+            ".*all_gather_into_tensor.*",
+            ".*It is recommended to use .*sync_dist.*",  # our values are those of all ranks already
         ):
             warnings.filterwarnings("ignore", message)
         try:

@@ -3,7 +3,6 @@
 from torch import nn
 
 from lightning_ssl.methods import SimCLR
-from lightning_ssl.methods.method import Views
 
 
 class SmoothSimCLR(SimCLR):
@@ -17,8 +16,5 @@ class SmoothSimCLR(SimCLR):
                     setattr(module, name, nn.Identity())
         self.double()
 
-    def views(self, images, batch_idx=0):
-        return Views(*(x if x is None else x.double() for x in super().views(images, batch_idx)))
-
-    def validation_step(self, batch, batch_idx):
-        return {"features": self(self.augment.unaugmented(batch[0]).double()), "labels": batch[1]}
+    def forward(self, x):
+        return super().forward(x.double())

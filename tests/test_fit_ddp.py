@@ -21,8 +21,7 @@ WORDS = [
     "--trainer.max_epochs=2",
     "--trainer.accelerator=cpu",
     "--trainer.enable_progress_bar=false",
-    "--probe=null", "--knn=null", "--rank=null", "--alpha=null",
-]  # fmt: skip
+]
 
 
 def one_rank(argv, rank, ranks, port):
@@ -66,6 +65,10 @@ def test_two_ranks_take_the_steps_of_one_process_with_the_whole_batch(tmp_path):
     one, two = weights(tmp_path, "one"), weights(tmp_path, "two")
     for name in one:
         torch.testing.assert_close(two[name], one[name], rtol=1e-9, atol=1e-11)
+    # the callbacks saw the images of both ranks
+    last = [Run(tmp_path / name).summary()["last"] for name in ("one", "two")]
+    for name in ("online/top1", "online/loss", "knn/top1", "rank/rankme"):
+        assert last[1][name] == pytest.approx(last[0][name], rel=1e-5)
     one, two = (torch.tensor(Run(tmp_path / name).metrics.series("train/loss_epoch")) for name in ("one", "two"))
     torch.testing.assert_close(two, one, rtol=1e-9, atol=0)
 
