@@ -28,8 +28,9 @@ $(BOLTS)/installed: requirements-bolts.txt pyproject.toml
 	$(BOLTS)/bin/python -m pip --disable-pip-version-check install --progress-bar off --no-deps -e .
 	touch $@
 
-demo: $(VENV)/installed  ## the main job: compare the pair importances on synthetic points
-	$(BIN)/lightning-ssl lab importances
+demo: $(VENV)/installed  ## the main job: a sweep over nine losses, and the page that compares them
+	$(BIN)/lightning-ssl sweep sweeps/quickstart.yaml --workers 2
+	$(BIN)/lightning-ssl report runs/quickstart
 
 test: $(VENV)/installed  ## every fast test
 	$(BIN)/python -m pytest

@@ -20,10 +20,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lightning_ssl import data, runs
-from lightning_ssl.validation import require
+from lightning_ssl.validation import Parser, require
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,13 +78,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"  {line}")
     print(f"written to {out}; next: lightning-ssl evaluate {out}")
     return 0
-
-
-class Parser(argparse.ArgumentParser):
-    """Refuses in one line, without the usage before it."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{self.prog}: {message} (see {self.prog} --help)")
 
 
 def parser() -> Parser:

@@ -16,9 +16,9 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from lightning_ssl.validation import require
+from lightning_ssl.validation import Parser, require
 
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
@@ -34,13 +34,6 @@ STEP = "trainer/global_step"  # Lightning's name
 # What every run has; W&B leaves a run without one of its axes out of the plot.
 PARAMETERS = ("batch_size", "lr", "epochs")
 LOGARITHMIC = ("tau", "batch_size", "lr")
-
-
-class Parser(argparse.ArgumentParser):
-    """Refuses as the rest of the command line does: in one line, without the usage before it."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{self.prog}: {message} (see {self.prog} --help)")
 
 
 def parser() -> Parser:

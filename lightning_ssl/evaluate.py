@@ -21,11 +21,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lightning_ssl import data, runs
 from lightning_ssl.runs import Run
-from lightning_ssl.validation import require
+from lightning_ssl.validation import Parser, require
 
 if TYPE_CHECKING:
     import torch
@@ -73,13 +73,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     print_table(trained, record)
     keep(trained, record)
     return 0
-
-
-class Parser(argparse.ArgumentParser):
-    """Refuses in one line, without the usage before it."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{self.prog}: {message} (see {self.prog} --help)")
 
 
 def parser() -> Parser:

@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_ssl import runs
-from lightning_ssl.evaluate import Parser, Trained, restore
-from lightning_ssl.validation import require
+from lightning_ssl.evaluate import Trained, restore
+from lightning_ssl.validation import Parser, require
 
 if TYPE_CHECKING:
     from torch import Tensor

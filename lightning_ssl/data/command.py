@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
 from lightning_ssl import data
+from lightning_ssl.validation import Parser
 
 EXAMPLES = """examples:
   lightning-ssl data list                             what there is, and what is on this machine
@@ -29,13 +29,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         list_sets(Path(arguments.root))
     return 0
-
-
-class Parser(argparse.ArgumentParser):
-    """Refuses as the rest of the command line does: in one line, without the usage before it."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{self.prog}: {message} (see lightning-ssl data --help)")
 
 
 def parser() -> Parser:

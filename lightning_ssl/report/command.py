@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from lightning_ssl.validation import require
+from lightning_ssl.validation import Parser, require
 
 if TYPE_CHECKING:
     from lightning_ssl.report.groups import Grouping
@@ -201,13 +201,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(built.page)
     print(built.line)
     return 0
-
-
-class Parser(argparse.ArgumentParser):
-    """Refuses as the rest of the command line does: in one line, without the usage before it."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{self.prog}: {message} (see lightning-ssl report --help)")
 
 
 def parser() -> Parser:

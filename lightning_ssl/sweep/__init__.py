@@ -20,9 +20,8 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
 
-from lightning_ssl.validation import require
+from lightning_ssl.validation import Parser, require
 
 EXAMPLES = """examples:
   lightning-ssl sweep sweeps/quickstart.yaml --workers 2     nine losses side by side, a few minutes
@@ -33,13 +32,6 @@ EXAMPLES = """examples:
 
 The same command continues a sweep that was stopped, killed or cut off: finished trials are kept, others are resumed.
 What stands after `--` is added to every command. `wandb sweep` and `wandb agent` run the same file on a cluster."""
-
-
-class Parser(argparse.ArgumentParser):
-    """Refuses as the rest of the command line does: in one line, without the usage before it."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{self.prog}: {message} (see {self.prog} --help)")
 
 
 def parser() -> Parser:
