@@ -32,7 +32,8 @@ Mean distance to torchvision on CIFAR-10 at strength ½ (.4/.4/.4/.1), where the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -338,6 +339,17 @@ PRESETS: dict[str, Preset] = {
 }
 
 
+@contextmanager
+def single_precision() -> Iterator[None]:
+    """Lightning's `precision="64-true"` changes what torch makes numbers of; views are float32 all the same."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 class TwoViews(nn.Module):
     """Two random views of each image of a batch, and the image itself where `clean` asks for it.
 
@@ -372,6 +384,7 @@ class TwoViews(nn.Module):
     def extra_repr(self) -> str:
         return f"size={self.size}, normalize={self.normalize}, clean={self.clean}, views={self.views}"
 
+    @single_precision()
     def forward(
         self, images: Tensor, generator: torch.Generator | None = None, rank: int = 0, ranks: int = 1
     ) -> tuple[Tensor, ...]:
@@ -392,6 +405,7 @@ class TwoViews(nn.Module):
         drawn = sample(self.views, ranks * count, height, width, generator)
         return Parameters(*(field[:, rank * count : (rank + 1) * count] for field in drawn))
 
+    @single_precision()
     def unaugmented(self, images: Tensor) -> Tensor:
         """The images themselves, resized whole where they are not of `size`, and normalized like a view."""
         check_images(images)

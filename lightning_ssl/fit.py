@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import math
 import os
 import sys
 import time
@@ -46,7 +47,8 @@ from lightning_ssl.runs import Run
 CALLBACKS = {"probe": OnlineProbe, "knn": OnlineKNN, "rank": RankMonitor, "alpha": ImportanceMonitor}
 # What does not decide a run's result: where it lies, and who is told of it.
 ABOUT = ("config", "runs", "name", "resume", "logger", "group", "tags")
-LENGTH = ("trainer.max_epochs", "trainer.max_time", "trainer.enable_progress_bar")  # may change when a run goes on
+# What may change when a run goes on.
+LENGTH = ("trainer.max_epochs", "trainer.max_steps", "trainer.max_time", "trainer.enable_progress_bar")
 CHOSEN = "LIGHTNING_SSL_RUN"  # from the first process to those that it starts: the folder, and where to go on
 
 
@@ -132,19 +134,17 @@ class Fit(LightningCLI):
         self.complete()
 
     def complete(self) -> None:
-        """Write into the configuration what follows from it: the data's facts, the stem, the seeds."""
+        """Write into the configuration what follows from it: the data's facts and the stem."""
         config, model, about = self.config, self.config.model.init_args, self.config.data
         seed = config.seed_everything
         if isinstance(seed, bool):
             raise ValueError(f"seed_everything={seed!r}: expected a number; a run must be repeatable")
         facts = data.facts(about.name, about.root, **(about.options or {}))
-        for key, value in (("image_size", facts.image_size), ("mean", facts.mean), ("std", facts.std), ("seed", seed)):
+        for key in ("image_size", "mean", "std"):
             if key in model and model[key] is None:
-                model[key] = value
+                model[key] = getattr(facts, key)
         if "stem" in model and model.stem is None and not model.backbone.startswith("timm:"):
             model.stem = stem_for(model.image_size)
-        if about.seed is None:
-            about.seed = seed
         if config.trainer.accelerator == "cpu":
             config.trainer.sync_batchnorm = False
         if config.logger is None:
@@ -164,8 +164,12 @@ class Fit(LightningCLI):
     def build_objects(self) -> None:
         """The data module, the model and the callbacks; what they refuse is said before there is a run folder."""
         pl.seed_everything(self.config.seed_everything, verbose=False)
+        seeded = self.config.clone()  # in the files seeds stay as they were asked for: they follow from one
+        for part in (seeded.data, seeded.model.init_args):
+            if "seed" in part and part.seed is None:
+                part.seed = self.config.seed_everything
         try:
-            self.config_init = self.parser.instantiate(self.config)
+            self.config_init = self.parser.instantiate(seeded)
         except Exception as error:
             raise refusal(error) from error
         self.datamodule, self.model = self.config_init.data, self.config_init.model
@@ -192,7 +196,7 @@ class Fit(LightningCLI):
             raise ValueError(f"name={name!r}: expected the name of a folder, not a path; --runs is where it lies")
         run = Run(folder / name)
         if resume == "never":
-            if run.summary():
+            if run.summary() and is_first():  # where ranks are started apart, the first may have begun it already
                 raise ValueError(f"name={name!r}: {run.path} exists; choose another --name, or --resume auto")
             return run, None
         checkpoint = run.newest_checkpoint()
@@ -237,9 +241,10 @@ class Fit(LightningCLI):
         return None
 
     def goes_further(self, run: Run) -> bool:
-        """Whether more epochs are asked for than a finished run was asked for."""
-        before, now = run.config()["trainer"]["max_epochs"], self.config.trainer.max_epochs
-        return before is not None and (now == -1 or now > before)
+        """Whether more epochs or steps are asked for than a finished run was asked for, and fewer of neither."""
+        before, now = run.config()["trainer"], self.config.trainer
+        changed = [key for key in ("max_epochs", "max_steps") if now[key] != before[key]]
+        return bool(changed) and all(limit(now[key]) > limit(before[key]) for key in changed)
 
     # -- training -----------------------------------------------------------------------------------------------------
 
@@ -269,7 +274,8 @@ class Fit(LightningCLI):
 
     def begin(self, run: Run, checkpoint: Path | None, config: dict[str, Any], argv: list[str]) -> None:
         before = run.summary() if checkpoint is not None else {}
-        run.write_config(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+        if checkpoint is not None:
+            run.leave_behind(checkpoint)
         run.update_summary(
             name=run.path.name,
             status="running",
@@ -285,6 +291,7 @@ class Fit(LightningCLI):
             best=before.get("best", {}),
             linear={},  # of other weights
         )
+        run.write_config(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
         where = "" if checkpoint is None else f", going on at {checkpoint.name}"
         say(f"{runs.label_of(config)} on {config['data']['name']} in {run.path}{where}")
 
@@ -305,6 +312,8 @@ class Fit(LightningCLI):
         asked["logger"] = loggers
         given = asked["callbacks"] or []
         asked["callbacks"] = [*measuring, *(given if isinstance(given, list) else [given]), recorder, checkpoints]
+        # Under SLURM Lightning takes up a checkpoint of a requeued job that lies here, whosever it is.
+        asked["default_root_dir"] = asked["default_root_dir"] or str(run.path)
         asked["plugins"] = [*as_list(asked["plugins"]), WholeFiles()]
         return pl.Trainer(**asked)
 
@@ -374,6 +383,10 @@ def say(line: str) -> None:
 
 def as_list(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def limit(value: int | None) -> float:
+    return math.inf if value is None or value == -1 else value
 
 
 def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:

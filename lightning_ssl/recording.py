@@ -22,7 +22,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from torch import Tensor
 
 from lightning_ssl import runs
-from lightning_ssl.callbacks.features import log_at_once
+from lightning_ssl.callbacks.features import log_at_once, until_validation
 from lightning_ssl.runs import Run
 from lightning_ssl.validation import require
 
@@ -118,6 +118,7 @@ class Recorder(pl.Callback):
         self.mark = time.perf_counter()
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
+        mine = float(loss.detach())  # times the scale of `precision="16-mixed"`
         finite = torch.isfinite(loss.detach())
         if trainer.world_size > 1:  # a loss of local pairs may fail on one rank; the others must stop with it
             finite = trainer.strategy.reduce(finite.float(), reduce_op="sum") == trainer.world_size
@@ -128,10 +129,10 @@ class Recorder(pl.Callback):
             path = self.run.checkpoints / "last_finite.ckpt"
             trainer.save_checkpoint(path)
             raise NotFinite(
-                f"train/loss={float(loss.detach())!r} at step {trainer.global_step}: {before}; "
+                f"train/loss={'finite here, not on another rank,' if math.isfinite(mine) else repr(mine)} "
+                f"at step {trainer.global_step}: {before}; "
                 f"the weights before this step are in {path}"
             )
-        self.last_finite = trainer.global_step, float(loss.detach()) * trainer.accumulate_grad_batches
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -142,13 +143,14 @@ class Recorder(pl.Callback):
         self.training_here += spent
         self.images += self.images_per_step
         self.images_here += self.images_per_step
-        if self.last_finite is not None:
-            self.loss += self.last_finite[1]
-            self.losses += 1
+        loss = float(outputs["loss"])
+        self.last_finite = trainer.global_step - 1, loss
+        self.loss += loss
+        self.losses += 1
         pl_module.log("images_per_second", self.speed, prog_bar=True, logger=False)
-        if (batch_idx + 1) % getattr(trainer, "log_every_n_steps", 50) == 0 and self.last_finite is not None:
+        if (batch_idx + 1) % getattr(trainer, "log_every_n_steps", 50) == 0:
             cost = {"lr": learning_rate(trainer), "images_per_second": self.speed}
-            log_at_once(trainer, {"train/loss": self.last_finite[1], **cost})
+            log_at_once(trainer, {"train/loss": loss, **cost})
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         mean = self.loss / max(1, self.losses)
@@ -161,7 +163,10 @@ class Recorder(pl.Callback):
         self.summarize(trainer)
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.summarize(trainer, status="finished")
+        timers = [each for each in getattr(trainer, "callbacks", []) if isinstance(each, pl.callbacks.Timer)]
+        left = [timer.time_remaining() for timer in timers]
+        out_of_time = any(seconds is not None and seconds <= 0 for seconds in left)  # `max_time`: there is more to do
+        self.summarize(trainer, status="interrupted" if out_of_time else "finished")
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         stopped = isinstance(exception, KeyboardInterrupt) or type(exception).__name__ == "SIGTERMException"
@@ -224,7 +229,7 @@ class Checkpoints(Checkpoint):
         require(every_n_steps is None or every_n_steps >= 1, "every_n_steps", every_n_steps, "at least 1")
         require(keep >= 2, "keep", keep, "at least 2, so that a damaged one has one before it")
         self.every_n_epochs, self.every_n_steps, self.keep = every_n_epochs, every_n_steps, keep
-        self.saved_at, self.is_due = -1, False
+        self.saved_at, self.is_due, self.step = -1, False, 0
         self.run: Run | None = None
         self.config: dict[str, Any] = {}
 
@@ -241,13 +246,21 @@ class Checkpoints(Checkpoint):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if not self.every_n_steps or trainer.global_step % self.every_n_steps:
+        # A batch whose gradients are only accumulated takes no step.
+        if not self.every_n_steps or trainer.global_step == self.step or trainer.global_step % self.every_n_steps:
             return
-        # From a checkpoint of an epoch's last step Lightning resumes with the next epoch, and the end of this one would
-        # be missing from the metrics: it is saved there.
-        if trainer.is_last_batch:
-            self.is_due = True
-        else:
+        # From a checkpoint of an epoch's last step Lightning resumes with the next epoch, and from one before a
+        # validation after it: what they log would be missing, so that they come first.
+        self.is_due = True
+        left, _ = until_validation(trainer, batch_idx)
+        if not trainer.is_last_batch and not (trainer.enable_validation and left == 0):
+            self.save(trainer)
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
+        self.step = trainer.global_step
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.is_due and trainer.state.fn == "fit" and not trainer.is_last_batch:
             self.save(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -85,6 +85,15 @@ class Run:
         """The checkpoints to resume from, newest first."""
         return sorted(self.checkpoints.glob("step-*.ckpt"), reverse=True)
 
+    def leave_behind(self, checkpoint: Path) -> None:
+        """Put aside the checkpoints newer than one that training goes on from: they belong to another course of it."""
+        for newer in self.step_checkpoints():
+            if newer.name > checkpoint.name and checkpoint.name.startswith("step-"):
+                newer.replace(newer.with_name(f"abandoned-{newer.name}"))
+        for requeued in self.path.glob("hpc_ckpt_*.ckpt"):  # Lightning's, under SLURM; it would take them first
+            if requeued.stat().st_mtime < checkpoint.stat().st_mtime:
+                requeued.unlink()
+
     def newest_checkpoint(self) -> Path | None:
         """The newest checkpoint that is whole; a damaged one is passed over with a warning."""
         for path in self.step_checkpoints():

@@ -53,10 +53,19 @@ def test_every_data_file_goes_with_every_method_file(data, method, stand_in):
     small = ["--model.backbone=resnet_tiny", "--data.batch_size=4", f"--data.root={stand_in}", *SMALLER.get(data, [])]
     command = fit.Fit([*files(data, f"method/{method}"), *small])
     command.build_objects()
-    trainer = pl.Trainer(max_steps=1, accelerator="cpu", barebones=True)
+    trainer = pl.Trainer(
+        max_steps=1, accelerator="cpu", limit_val_batches=0, callbacks=command.config_init.trainer.callbacks,
+        logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+    )  # fmt: skip
     trainer.fit(command.model, command.datamodule)
     assert trainer.global_step == 1
     assert all(torch.isfinite(p).all() for p in command.model.parameters())
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_a_data_file_leaves_the_heads_to_the_method(data):
+    said = yaml.safe_load((ROOT / f"configs/data/{data}.yaml").read_text())["model"]["init_args"]
+    assert not {"projector", "predictor", "importance", "tau"} & said.keys()
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -119,7 +119,7 @@ def test_a_run_folder_is_complete(whole):
 def test_the_configuration_has_what_followed_from_it_and_repeats_the_run(whole, tmp_path):
     config = whole.config()
     model = config["model"]["init_args"]
-    assert (model["stem"], model["image_size"], model["seed"], config["data"]["seed"]) == ("cifar", 32, 0, 0)
+    assert (model["stem"], model["image_size"], config["seed_everything"]) == ("cifar", 32, 0)
     again = ["--config", str(whole.path / "config.yaml"), f"--runs={tmp_path}", "--name=again"]
     assert fit.main(again) == 0
     assert_same(outcome(Run(tmp_path / "again")), outcome(whole))
@@ -170,11 +170,63 @@ def test_killed_twice_and_within_an_epoch_it_still_ends_the_same(whole, tmp_path
     assert_same(outcome(Run(tmp_path / "run")), outcome(whole))
 
 
-def test_byol_resumes_its_target_and_its_momentum(tmp_path):
-    assert fit.main(words(tmp_path, model=BYOL, name="whole")) == 0
-    assert in_a_fork(fit_until_killed, words(tmp_path, model=BYOL), 8) == -signal.SIGKILL
-    assert fit.main(words(tmp_path, model=BYOL)) == 0
+@pytest.mark.parametrize(
+    ("flags", "steps"),
+    [
+        (["--model=BYOL", "--model.projector.hidden=32", "--model.predictor.hidden=32"], 5),
+        (["--trainer.accumulate_grad_batches=2"], 10),  # the steps are those of batches
+        (["--trainer.val_check_interval=2"], 5),
+        (["--trainer.callbacks+=WeightNoise", "--trainer.limit_train_batches=5"], 7),
+    ],
+    ids=["byol", "accumulated", "validated often", "noisy"],
+)
+def test_a_run_killed_within_an_epoch_ends_the_same(flags, steps, tmp_path):
+    flags = [*flags, "--checkpoint.every_n_steps=2", "--trainer.max_epochs=2"]
+    assert fit.main(words(tmp_path, *flags, name="whole")) == 0
+    assert in_a_fork(fit_until_killed, words(tmp_path, *flags), steps) == -signal.SIGKILL
+    assert Run(tmp_path / "run").step_checkpoints()
+    assert fit.main(words(tmp_path, *flags)) == 0
     assert_same(outcome(Run(tmp_path / "run")), outcome(Run(tmp_path / "whole")))
+
+
+def test_going_on_from_an_older_checkpoint_leaves_the_newer_ones_behind(tmp_path):
+    assert fit.main(words(tmp_path, "--trainer.max_epochs=2")) == 0
+    run = Run(tmp_path / "run")
+    older = run.step_checkpoints()[-1]
+    assert fit.main([*SIMCLR, f"--runs={tmp_path}", f"--resume={older}", "--model.tau=0.2"]) == 0
+    assert run.config()["model"]["init_args"]["tau"] == 0.2
+    saved = runs.read_checkpoint(run.newest_checkpoint())
+    assert saved["lightning_ssl"]["config"]["model"]["init_args"]["tau"] == 0.2
+    assert (run.checkpoints / "abandoned-step-00000012.ckpt").exists()
+
+
+def test_a_run_out_of_time_is_not_finished_and_goes_on(tmp_path):
+    endless = ["--trainer.max_epochs=10000", "--trainer.max_time=00:00:00:02"]
+    assert fit.main(words(tmp_path, *endless)) == 0
+    run = Run(tmp_path / "run")
+    assert run.summary()["status"] == "interrupted"
+    step = run.summary()["step"]
+    assert fit.main(words(tmp_path, f"--trainer.max_epochs={step // 6 + 2}")) == 0
+    assert run.summary()["status"] == "finished"
+    assert run.summary()["step"] > step
+
+
+def test_more_steps_may_be_asked_for(tmp_path):
+    assert fit.main(words(tmp_path, "--trainer.max_steps=4")) == 0
+    assert Run(tmp_path / "run").summary()["status"] == "finished"
+    assert fit.main(words(tmp_path, "--trainer.max_steps=8")) == 0
+    assert Run(tmp_path / "run").summary()["step"] == 8
+
+
+def test_another_seed_repeats_a_configuration_with_other_batches(whole, tmp_path):
+    again = ["--config", str(whole.path / "config.yaml"), f"--runs={tmp_path}", "--name=x", "--seed_everything=3"]
+    command = fit.Fit(again)
+    command.build_objects()
+    assert (command.model.seed, command.datamodule.seed) == (3, 3)
+
+
+def test_double_precision_trains(tmp_path):
+    assert fit.main(words(tmp_path, "--trainer.precision=64-true", "--trainer.max_epochs=1", model=BYOL)) == 0
 
 
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole, tmp_path):
@@ -208,10 +260,10 @@ def test_a_finished_run_is_not_run_again(tmp_path, capsys):
 
 
 def test_a_finished_run_can_be_given_more_epochs(whole, tmp_path):
-    constant = words(tmp_path, "--trainer.max_epochs=1")
-    assert fit.main(constant) == 0
+    assert fit.main(words(tmp_path, "--trainer.max_epochs=2")) == 0
     assert fit.main(words(tmp_path)) == 0
-    assert Run(tmp_path / "run").summary()["step"] == 18
+    weights = (runs.read_checkpoint(run.path)["state_dict"] for run in (Run(tmp_path / "run"), whole))
+    assert_same(*weights)  # the learning rate is constant: nothing but the end has changed
 
 
 def test_two_processes_do_not_train_in_one_folder(tmp_path):
@@ -230,12 +282,13 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
 @pytest.mark.parametrize(
     ("argv", "line"),
     [
-        (["--model=AlphaCL", "--model.foo=3"], "model.foo='3': AlphaCL has no foo"),
+        (["--model=AlphaCL", "--model.foo=3"], "model.foo=3: AlphaCL has no foo, but importance, anchors"),
         (["--model=Alpha"], "model=Alpha: expected one of"),
         (["--model=AlphaCL", "--model.importance=Foo"], "model.importance=Foo: expected one of Direct, Entropy"),
-        (["--model=AlphaCL", "--model.importance=Direct", "--model.importance.p=x"], "p=x: expected a float"),
-        (["--model=SimCLR", "--trainer.max_epochs=abc"], "trainer.max_epochs=abc: expected a int"),
+        (["--model=AlphaCL", "--model.importance=Direct", "--model.importance.p=x"], "p=x: expected float"),
+        (["--model=SimCLR", "--trainer.max_epochs=abc"], "trainer.max_epochs=abc: expected int"),
         (["--model=SimCLR", "--model.optimization.name=rmsprop"], "expected one of adam, sgd, lars"),
+        (["--model=SimCLR", "--trainer.precision=foo"], "trainer.precision=foo: expected one of"),
         (["--modell=SimCLR"], "unrecognized arguments: --modell"),
         ([], "required: model"),
         (["--config=nope.yaml"], "File does not exist"),
@@ -253,6 +306,31 @@ def test_bad_input_is_one_line(argv, line, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["fit", *argv]) == 2
     err = [text for text in capfd.readouterr().err.splitlines() if text]
+    assert len(err) == 1
+    assert line in err[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("foo: 3", "foo: the configuration has no foo"),
+        ("data: {batchsize: 3}", "data.batchsize: data has no batchsize, but name, root, batch_size"),
+        ("model: {class_path: SimCLR, init_args: {tau: abc}}", "model.tau=abc: expected float"),
+        (
+            "model: {class_path: SimCLR, init_args: {optimization: {lrr: 1}}}",
+            "model.optimization.lrr=1: optimization has no lrr, but name, lr",
+        ),
+        (
+            "model: {class_path: AlphaCL, init_args: {importance: {class_path: Direct, init_args: {pp: 3}}}}",
+            "model.importance.pp=3: Direct has no pp, but tau, p, normalize",
+        ),
+        ("model: [1", "did not find expected"),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_line(text, line, tmp_path, capfd):
+    (tmp_path / "bad.yaml").write_text(text)
+    assert cli.main(["fit", "--model=SimCLR", f"--config={tmp_path}/bad.yaml"]) == 2
+    err = [each for each in capfd.readouterr().err.splitlines() if each]
     assert len(err) == 1
     assert line in err[0]
 

@@ -157,3 +157,25 @@ def test_the_optimizer_is_the_one_asked_for(settings, kind):
 def test_bad_settings_are_refused_by_name_and_value(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("trainer", "peak"), [({"max_epochs": -1, "max_steps": 12}, 4), ({"max_epochs": 50, "max_steps": 12}, 4)]
+)
+def test_warm_up_counts_epochs_of_the_data_whatever_ends_the_training(trainer, peak):
+    rates = []
+
+    class Rates(pl.Callback):
+        def on_train_batch_start(self, trainer, *_):
+            rates.append(trainer.optimizers[0].param_groups[0]["lr"])
+
+    settings = Optimization(lr=1e-3, schedule="warmup_cosine", warmup_epochs=1)
+    fit(SimCLR(**SMALL, optimization=settings), data(), callbacks=[Rates()], **trainer)  # 4 steps an epoch
+    assert rates.index(max(rates)) == peak
+    assert max(rates) == pytest.approx(1e-3)
+
+
+def test_a_schedule_without_an_end_is_refused():
+    settings = Optimization(schedule="warmup_cosine")
+    with pytest.raises(ValueError, match="max_epochs=-1"):
+        fit(SimCLR(**SMALL, optimization=settings), data(), max_epochs=-1, max_steps=-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -99,6 +100,19 @@ def is_due(trainer: pl.Trainer, every_n_epochs: int) -> bool:
     return last or epoch % every_n_epochs == 0 or trainer.state.fn != "fit"
 
 
+def until_validation(trainer: pl.Trainer, batch_idx: int) -> tuple[float, float]:
+    """Batches that come between this one and the next validation, or the end of the epoch where there is none; and how
+    many there are from one to the next. Infinitely many where this epoch has none."""
+    done, period = batch_idx + 1, trainer.num_training_batches
+    if trainer.enable_validation:
+        epochs, period = trainer.check_val_every_n_epoch, trainer.val_check_batch or period
+        if epochs is None:  # validation counts batches without regard to epochs
+            done = trainer.fit_loop.epoch_loop.total_batch_idx + 1
+        elif (trainer.current_epoch + 1) % epochs:
+            return math.inf, period
+    return -done % period, period
+
+
 def log_at_once(trainer: pl.Trainer, metrics: dict[str, float], module: pl.LightningModule | None = None) -> None:
     """To every logger, now: Lightning writes what a training step or epoch logs after the checkpoints of its end.
 
@@ -107,4 +121,5 @@ def log_at_once(trainer: pl.Trainer, metrics: dict[str, float], module: pl.Light
     if module is not None:
         module.log_dict(metrics, logger=False, batch_size=1)
     for logger in trainer.loggers:
-        logger.log_metrics({**metrics, "epoch": trainer.current_epoch}, step=trainer.global_step)
+        # Lightning counts the steps before the one it logs.
+        logger.log_metrics({**metrics, "epoch": trainer.current_epoch}, step=max(0, trainer.global_step - 1))

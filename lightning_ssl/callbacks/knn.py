@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_ssl.callbacks.features import features_of, gather_rows, is_due, sum_over_ranks
-from lightning_ssl.data.sources import generator_of
 from lightning_ssl.validation import require, require_positive
 
 Distance = Literal["cosine", "euclidean"]
@@ -101,16 +100,12 @@ class OnlineKNN(pl.Callback):
 
     def references(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> tuple[Tensor, Tensor]:
         """Features and labels of the references of all ranks, at least in float32: (R, F), (R,)."""
-        loader = trainer.datamodule.reference_dataloader()  # type: ignore[attr-defined]
-        count = len(loader.rows)
-        # Drawn, not taken in turn: a data set may be sorted by class, or its classes may take turns.
-        chosen = torch.zeros(count, dtype=torch.bool)
-        chosen[torch.randperm(count, generator=generator_of(0))[: self.max_reference]] = True
+        loader = trainer.datamodule.reference_dataloader(self.max_reference)  # type: ignore[attr-defined]
         width = pl_module.backbone.num_features  # type: ignore[union-attr]
         features = [torch.zeros(0, width, device=pl_module.device)]  # type: ignore[arg-type]
         known = [torch.zeros(0, dtype=torch.int64, device=pl_module.device)]
-        for images, labels, ids in loader:
-            kept = chosen[ids] & (labels >= 0)
+        for images, labels, _ in loader:
+            kept = labels >= 0
             if kept.any():
                 features.append(features_of(trainer, pl_module, images[kept].to(pl_module.device)))
                 known.append(labels[kept].to(pl_module.device))

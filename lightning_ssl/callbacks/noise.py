@@ -24,12 +24,12 @@ class WeightNoise(pl.Callback):
 
     std    η above
     seed   ξ is a function of (seed, step): a resumed run adds the same, every rank adds the same, and no global
-           generator is drawn from
+           generator is drawn from; None takes the method's
     """
 
-    def __init__(self, std: float = 0.01, seed: int = 0) -> None:
+    def __init__(self, std: float = 0.01, seed: int | None = None) -> None:
         require(0 <= std < math.inf, "std", std, "a finite number, at least 0")
-        require(seed >= 0, "seed", seed, "0 or above")
+        require(seed is None or seed >= 0, "seed", seed, "0 or above")
         self.std, self.seed = std, seed
         self.step = 0
         self.rates: list[float] = []
@@ -48,7 +48,8 @@ class WeightNoise(pl.Callback):
         # A batch whose gradients are only accumulated takes no step.
         if trainer.global_step == self.step or not self.std:
             return
-        seed = generator_of(self.seed, trainer.global_step).initial_seed()
+        own = self.seed if self.seed is not None else int(getattr(pl_module, "seed", 0))
+        seed = generator_of(own, trainer.global_step).initial_seed()
         generator = torch.Generator(pl_module.device).manual_seed(seed)
         for lr, group in zip(self.rates, trainer.optimizers[0].param_groups, strict=True):
             for p in group["params"]:

@@ -16,7 +16,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics.classification import MulticlassAccuracy
 
-from lightning_ssl.callbacks.features import gather_rows, labelled_features, log_at_once, sum_over_ranks
+from lightning_ssl.callbacks.features import (
+    gather_rows,
+    labelled_features,
+    log_at_once,
+    sum_over_ranks,
+    until_validation,
+)
 from lightning_ssl.validation import require, require_positive
 
 
@@ -187,14 +193,7 @@ class OnlineProbe(pl.Callback):
         """Whether to learn from this batch: a validation is near."""
         if trainer.global_step % self.every_n_steps:
             return False
-        done, period = batch_idx + 1, trainer.num_training_batches
-        if trainer.enable_validation:
-            epochs, period = trainer.check_val_every_n_epoch, trainer.val_check_batch or period
-            if epochs is None:  # validation counts batches without regard to epochs
-                done = trainer.fit_loop.epoch_loop.total_batch_idx + 1
-            elif (trainer.current_epoch + 1) % epochs:
-                return False
-        left = -done % period  # batches until the validation
+        left, period = until_validation(trainer, batch_idx)
         return left < self.share * period
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

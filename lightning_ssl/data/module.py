@@ -88,9 +88,14 @@ class Shuffled:
 class InOrder:
     """Evaluation: every image once, on one rank, and equally many batches, none of them empty, on every rank."""
 
-    def __init__(self, length: int, batch_size: int, rank: int = 0, ranks: int = 1) -> None:
+    def __init__(self, length: int, batch_size: int, rank: int = 0, ranks: int = 1, most: int | None = None) -> None:
+        ids = torch.arange(length)
+        if most is not None and most < length:
+            # Drawn, not taken in turn: a data set may be sorted by class, or its classes may take turns.
+            ids = torch.randperm(length, generator=generator_of(0))[: max(most, ranks)].sort().values
+            length = len(ids)
         require(length >= ranks, "ranks", ranks, f"at most the number of images, {length}")
-        self.ids = torch.arange(length).tensor_split(ranks)[rank]
+        self.ids = ids.tensor_split(ranks)[rank]
         self.batches = max(1, -(-(length // ranks) // max(1, batch_size // ranks)))
 
     def __len__(self) -> int:
@@ -287,13 +292,13 @@ class DataModule(pl.LightningDataModule):
     def test_dataloader(self) -> Loader:
         return self.in_order("test")
 
-    def reference_dataloader(self) -> Loader:
-        """The labelled training images, each on one rank: what neighbours and probes compare with."""
-        return self.in_order("train")
+    def reference_dataloader(self, most: int | None = None) -> Loader:
+        """The labelled training images, or `most` of them, each on one rank: what neighbours are compared with."""
+        return self.in_order("train", most)
 
-    def in_order(self, split: str) -> Loader:
+    def in_order(self, split: str, most: int | None = None) -> Loader:
         rows = self.rows(split)
-        return Loader(rows, InOrder(len(rows), self.batch_size, *self.ranks), self.workers_per_rank)
+        return Loader(rows, InOrder(len(rows), self.batch_size, *self.ranks, most=most), self.workers_per_rank)
 
     @property
     def workers_per_rank(self) -> int:

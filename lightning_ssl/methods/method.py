@@ -5,6 +5,7 @@ A method is a loss on embeddings and nothing else; probes, neighbours and monito
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -140,6 +141,7 @@ class Method(pl.LightningModule):
 
     def forward(self, x: Tensor) -> Tensor:
         """The representation of normalized images: (B, 3, S, S) → (B, F)."""
+        x = x.to(self.dtype)  # that of `--trainer.precision 64-true` and the like
         if self.channels_last:
             x = x.contiguous(memory_format=torch.channels_last)
         features: Tensor = self.backbone(x)
@@ -149,7 +151,7 @@ class Method(pl.LightningModule):
         """Augmented views of this rank's uint8 images, drawn for the whole batch and taken in part."""
         rank, ranks = self.global_rank, self.trainer.world_size if self._trainer is not None else 1
         generator = generator_of(self.seed, self.current_epoch, batch_idx)
-        return Views(*self.augment(images, generator, rank, ranks))
+        return Views(*(x.to(self.dtype) for x in self.augment(images, generator, rank, ranks)))
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
 
@@ -171,10 +173,23 @@ class Method(pl.LightningModule):
         # Weights alone are decayed and adapted: LARS on a bias, whose norm starts at 0, would hardly move it.
         groups = parameter_groups(self.trained(), settings.weight_decay, exclude_bias_and_norm=settings.name != "adam")
         optimizer = settings.optimizer(groups)
-        total = int(self.trainer.estimated_stepping_batches)
-        epochs = max(1, self.trainer.max_epochs or 1)
-        factor = settings.factor(max(1, total // epochs), max(1, total))
+        known = settings.schedule != "constant"  # which needs neither
+        factor = settings.factor(self.steps_per_epoch() if known else 1, self.total_steps() if known else 1)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}}
+
+    def total_steps(self) -> int:
+        """Optimizer steps of the whole training; a schedule must know its end."""
+        total = self.trainer.estimated_stepping_batches
+        require(total != math.inf, "max_epochs", self.trainer.max_epochs, "a number where a schedule needs its end")
+        return max(1, int(total))
+
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps of an epoch, whatever ends the training."""
+        trainer = self.trainer
+        if trainer.num_training_batches in (0, math.inf):  # not asked for yet
+            load = getattr(trainer.fit_loop, "setup_data", None)  # of 2.x; 1.9 has it elsewhere
+            (load or getattr(trainer, "reset_train_dataloader"))()  # noqa: B009
+        return max(1, math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches))
 
 
 make_backbone = backbone  # `backbone` is the name of the configured one in `Method.__init__`

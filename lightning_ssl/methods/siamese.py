@@ -70,7 +70,6 @@ class BYOL(Method):
         self.target = nn.ModuleDict(
             {"backbone": copy.deepcopy(self.backbone), "projector": copy.deepcopy(self.projector)}
         ).requires_grad_(False)
-        self.moved_at = 0  # the step after which the target moved last
 
     def loss_of(self, views: Views) -> Tensor:
         predictions = [self.predictor(self.projector(self(x))) for x in views[:2]]
@@ -79,14 +78,10 @@ class BYOL(Method):
         agreement = cosine(predictions[0], targets[1]) + cosine(predictions[1], targets[0])
         return 4 - 2 * agreement
 
-    def on_train_start(self) -> None:
-        self.moved_at = self.global_step
-
-    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if self.global_step != self.moved_at:  # a batch whose gradients are only accumulated takes no step
-            self.moved_at = self.global_step
-            total = int(self.trainer.estimated_stepping_batches)
-            self.move_target(momentum_schedule(self.global_step, total, self.momentum))
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        """A step of the online net, and at once the target's: no checkpoint comes between them."""
+        super().optimizer_step(*args, **kwargs)
+        self.move_target(momentum_schedule(self.global_step + 1, self.total_steps(), self.momentum))
 
     @torch.no_grad()
     def move_target(self, momentum: float) -> None:
