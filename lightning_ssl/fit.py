@@ -57,11 +57,11 @@ def main(argv: list[str]) -> int:
     sys.path.insert(0, os.getcwd())  # a class of the user's own, by its path
     with quiet():
         command = Fit(argv)
+    command.build_objects()  # first, so that what is refused leaves no folder
     run, checkpoint = command.choose()
     if run.summary().get("status") == "finished" and checkpoint is not None and not command.goes_further(run):
         say(f"{run.path} is finished already; --resume never begins another run")
         return 0
-    command.build_objects()
     with run.held() if is_first() else nullcontext(), handed_down(run, checkpoint):
         return command.train(run, checkpoint, argv)
 
@@ -191,7 +191,7 @@ class Fit(LightningCLI):
             found = self.unfinished(folder) if resume == "auto" else None
             if found is not None:
                 return found, found.newest_checkpoint()
-            return Run(folder / f"{self.made_up_name()}-{time.strftime('%Y%m%d-%H%M%S')}"), None
+            return new_folder(folder / f"{self.made_up_name()}-{time.strftime('%Y%m%d-%H%M%S')}"), None
         if Path(name).name != name or name in ("", ".", ".."):
             raise ValueError(f"name={name!r}: expected the name of a folder, not a path; --runs is where it lies")
         run = Run(folder / name)
@@ -364,6 +364,20 @@ def quiet() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
+
+
+def new_folder(path: Path) -> Run:
+    """A folder that nobody has: agents that start together may differ in what a name does not say."""
+    agent = os.environ.get("WANDB_RUN_ID")
+    path = path.with_name(f"{path.name}-{agent}") if agent else path
+    number, chosen = 1, path
+    while True:
+        try:
+            chosen.mkdir(parents=True)
+            return Run(chosen)
+        except FileExistsError:
+            number += 1
+            chosen = path.with_name(f"{path.name}-{number}")
 
 
 def started_apart() -> bool:

@@ -18,9 +18,9 @@ from __future__ import annotations
 import inspect
 import math
 import os
-import pydoc
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import wandb
@@ -154,10 +154,10 @@ def described(config: dict[str, Any]) -> dict[str, Any]:
     """A configuration for W&B: words to filter by, then all of it."""
     model, data, trainer = config["model"], config["data"], config["trainer"]
     args = model.get("init_args", {})
-    label = runs.label_of(config)
+    short = runs.label_of(config).split()
     found: dict[str, Any] = {
-        "method": label.split()[0],
-        "loss": label.split()[-1],
+        "method": short[0],
+        "loss": short[-1],
         "dataset": data["name"],
         "batch_size": data["batch_size"],
         "backbone": args.get("backbone"),
@@ -172,20 +172,16 @@ def described(config: dict[str, Any]) -> dict[str, Any]:
     part: Any = model
     while isinstance(part, dict) and "class_path" in part:
         args = part.get("init_args") or {}
-        usual = defaults_of(part["class_path"])
         for name, value in args.items():
             if name not in network and isinstance(value, bool | int | float | str):
                 found.setdefault(name, value)
-                if name not in usual or usual[name] != value:
-                    label += f" {name}={value:g}" if isinstance(value, float) else f" {name}={value}"
         part = args.get("importance") or args.get("family")
-    return {"label": label, **found, "settings": config}
+    return {"label": loss_label(config), **found, "settings": config}
 
 
-def defaults_of(class_path: str) -> dict[str, Any]:
-    """Its arguments as they are when nobody says anything."""
-    try:
-        parameters: Mapping[str, inspect.Parameter] = inspect.signature(pydoc.locate(class_path)).parameters  # type: ignore[arg-type]
-    except (TypeError, ValueError):  # not every callable tells
-        return {}
-    return {name: parameter.default for name, parameter in parameters.items()}
+def loss_label(config: dict[str, Any]) -> str:
+    """The loss as the report names it, so that both compare the same things."""
+    from lightning_ssl.report.groups import label_of
+    from lightning_ssl.report.read import Run, flatten
+
+    return label_of(Run(Path(), "", settings=flatten(config)))

@@ -10,6 +10,7 @@ and never answers, and at the end of a run waits for ever.
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import pydantic
@@ -72,4 +73,5 @@ def told(error: Exception) -> str:
         return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
     line = str(error).strip().partition("\n")[0] or type(error).__name__
     key = os.environ.get("WANDB_API_KEY")
-    return line.replace(key, "…") if key else line
+    line = line.replace(key, "…") if key else line
+    return re.sub(r"[0-9a-fA-F]{40,}", "…", line)  # one that was found elsewhere

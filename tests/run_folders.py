@@ -50,7 +50,8 @@ def config_of(loss="direct", seed=0, epochs=10, data="shapes", batch_size=256, b
     model = json.loads(json.dumps(LOSSES[loss]))
     model["init_args"] |= {
         "backbone": backbone, "stem": None, "image_size": 32, "mean": [0.5, 0.5, 0.5], "std": [0.25, 0.25, 0.25],
-        "augment": "paper_cifar", "projector": {"hidden": 512, "out": 128, "layers": 2},
+        "augment": "paper_stl10" if data == "stl10" else "paper_cifar",
+        "projector": {"hidden": 512, "out": 128, "layers": 2},
         "optimization": {"name": "adam", "lr": lr, "momentum": 0.9, "weight_decay": 0.0, "schedule": "constant"},
         "seed": seed, "channels_last": False, "compile": False,
     }  # fmt: skip

@@ -333,7 +333,6 @@ def test_watching_rebuilds_and_ends_with_a_page_that_stays(tmp_path):
     assert (tmp_path / "page" / "final.svg").exists()
 
 
-@pytest.mark.skipif("report" not in cli.COMMANDS, reason="`report` is not among the commands yet")
 def test_the_command_line_knows_the_report(tmp_path, capsys):
     assert cli.main(["report", str(tmp_path)]) == 2
     assert "no run below it" in capsys.readouterr().err

@@ -93,6 +93,17 @@ def test_a_clear_lead_over_many_seeds_wins(tmp_path):
     assert "after Holm for 2 comparisons" in said.reason
 
 
+def test_a_loss_that_is_behind_on_the_common_seeds_does_not_win(tmp_path):
+    for seed, accuracy in enumerate([0.800, 0.801, 0.799, 0.95, 0.95]):
+        write_run(tmp_path / f"a{seed}", "direct", seed, accuracy, epochs=2)
+    for seed, accuracy in enumerate([0.810, 0.8112, 0.8091]):  # its other seeds failed
+        write_run(tmp_path / f"b{seed}", "infonce", seed, accuracy, epochs=2)
+    said = told(tmp_path)
+    assert not said.clear
+    assert said.headline == "No clear winner"
+    assert "on the seeds that both have SimCLR InfoNCE τ=0.5 is ahead by 1.01" in said.reason
+
+
 def test_a_lead_within_chance_is_no_winner(tmp_path):
     for seed, (a, b) in enumerate([(0.71, 0.69), (0.69, 0.71), (0.705, 0.70)]):
         write_run(tmp_path / f"a{seed}", "direct", seed, a, epochs=2)

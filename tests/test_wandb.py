@@ -107,7 +107,7 @@ def test_a_run_of_fit_arrives_with_its_configuration_summary_and_no_key(tmp_path
     assert (told.name, told.group, told.job_type, told.tags) == ("one", "table", "fit", ["a", "b"])
     assert told.exit_code == 0
     assert {key: told.config[key] for key in ("method", "loss", "label", "p", "batch_size", "seed")} == {
-        "method": "AlphaCL", "loss": "Direct", "label": "AlphaCL Direct p=6", "p": 6, "batch_size": 32, "seed": 0,
+        "method": "AlphaCL", "loss": "Direct", "label": "AlphaCL Direct p=6 τ=0.5", "p": 6, "batch_size": 32, "seed": 0,
     }  # fmt: skip
     assert told.config["version"] == summary["version"]
     assert told.config["settings"] == json.loads(json.dumps(run.config()))
@@ -187,7 +187,7 @@ def test_fit_mirrors_without_being_asked_under_a_sweep_agent(world):
     assert fit.Fit([*SMALL, "--logger=none"]).config.logger == "none"
 
 
-def test_the_words_of_a_run_tell_what_is_unusual_about_its_loss():
+def test_the_words_of_a_run_name_its_loss_as_the_report_does():
     def words(method, importance=None, **arguments):
         model = {"class_path": f"lightning_ssl.methods.{method}", "init_args": arguments}
         if importance:
@@ -196,10 +196,17 @@ def test_the_words_of_a_run_tell_what_is_unusual_about_its_loss():
         return mirror.described({**CONFIG, "model": model})
 
     family = {"class_path": "lightning_ssl.families.Triplet", "init_args": {"margin": 0.25}}
-    assert words("SimCLR", tau=0.5)["label"] == "SimCLR"
-    assert words("SimCLR", tau=0.5, backbone="resnet_tiny")["label"] == "SimCLR"  # the network is no part of the loss
-    assert words("SimCLR", tau=0.1)["label"] == "SimCLR tau=0.1"
-    assert words("AlphaCL", ("Direct", {"p": 4.0, "normalize": False}))["label"] == "AlphaCL Direct normalize=False"
+    assert words("SimCLR", tau=0.5)["label"] == "SimCLR InfoNCE τ=0.5"
+    assert words("SimCLR", tau=0.1, backbone="resnet_tiny")["label"] == "SimCLR InfoNCE τ=0.1"  # no network in it
+    plain, other = (words("AlphaCL", ("Direct", {"p": 4.0, "normalize": n}))["label"] for n in (True, False))
+    assert plain == "AlphaCL Direct p=4"
+    assert other.startswith("AlphaCL Direct")
+    assert other != plain
+    noise = {"callbacks": [{"class_path": "lightning_ssl.callbacks.WeightNoise", "init_args": {"std": 0.01}}]}
+    exact = {"class_path": "lightning_ssl.importance.Exact", "init_args": {"tau": 0.5}}
+    config = {**CONFIG, "model": {"class_path": "AlphaCL", "init_args": {"importance": exact}}}
+    noisy = {**config, "trainer": {**CONFIG["trainer"], **noise}}
+    assert mirror.described(config)["label"] != mirror.described(noisy)["label"]
     assert words("AlphaCL", ("Direct", {}), backprop_alpha=True)["backprop_alpha"] is True
     triplet = words("AlphaCL", ("FromFamily", {"family": family}))
     assert (triplet["loss"], triplet["margin"], triplet["method"]) == ("Triplet", 0.25, "AlphaCL")
@@ -209,7 +216,7 @@ def test_the_words_of_a_run_tell_what_is_unusual_about_its_loss():
 
 def test_a_class_of_ones_own_is_described_without_being_found():
     model = {"class_path": "nowhere.Mine", "init_args": {"tau": 0.1}}
-    assert mirror.described({**CONFIG, "model": model})["label"] == "Mine tau=0.1"
+    assert mirror.described({**CONFIG, "model": model})["label"] == "Mine τ=0.1"
 
 
 # -- nobody to talk to -------------------------------------------------------------------------------------------------

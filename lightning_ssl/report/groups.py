@@ -100,18 +100,24 @@ class Grouping:
         """Group the runs and take their final values of `metric` (see `final_metric` when it is not given)."""
         told = [run for run in runs if "model" in run.settings]
         homeless = [run for run in runs if "model" not in run.settings]
-        losses: dict[tuple[tuple[str, Scalar], ...], list[Run]] = defaultdict(list)
+        # Within a data set: what follows from it, such as the pixels' mean, was not swept.
+        losses: dict[tuple[object, str], list[Run]] = defaultdict(list)
+        sets: dict[str, list[Run]] = defaultdict(list)
         for run in told:
-            losses[loss_of(run)].append(run)
+            losses[loss_of(run), data_of(run)].append(run)
+            sets[data_of(run)].append(run)
         swept = sorted({key for same in losses.values() for key in differing(map(settings_of, same))} - {"data.name"})
-        settings = [settings_of(run) for run in told]
-        varied = differing(settings)
-        recipe = {key: values for key, values in varied.items() if key not in swept and key != "data.name"}
+        recipe: dict[str, list[Scalar]] = {}
+        for same in sets.values():
+            for name, values in differing(map(settings_of, same)).items():
+                if name not in swept and name != "data.name":
+                    known = recipe.setdefault(name, [])
+                    known += [value for value in values if value not in known]
         metric = metric or final_metric(told)
         groups: dict[tuple[object, ...], Group] = {}
         for run in told:
             chosen = {key: run.settings.get(key) for key in swept}
-            data = str(run.settings.get("data.name", run.settings.get("data", "?")))
+            data = data_of(run)
             key = (loss_of(run), data, tuple(map(repr, chosen.values())))
             group = groups.setdefault(
                 key, Group(label_of(run), data, loss_of(run), chosen, infonce=is_infonce(run.settings))
@@ -201,6 +207,10 @@ def differing(settings: Iterable[dict[str, Scalar]]) -> dict[str, list[Scalar]]:
         if len(values) > 1:
             varied[key] = sorted(values.values(), key=natural)
     return varied
+
+
+def data_of(run: Run) -> str:
+    return str(run.settings.get("data.name", run.settings.get("data", "?")))
 
 
 def label_of(run: Run) -> str:

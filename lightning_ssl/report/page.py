@@ -188,7 +188,7 @@ def comparison(grouping: Grouping, rows: Sequence[Row]) -> str:
         Column("accuracy %", hint="mean ± standard deviation of the final values over seeds"),
         Column("95 % interval", hint="of the mean, Student's t over seeds"),
         Column("seeds", hint="seeds with a final result"),
-        Column("Δ baseline", hint="difference to InfoNCE of the same setting, with its 95 % interval"),
+        Column("Δ baseline", hint="difference to the baseline of the same setting, with its 95 % interval"),
         Column("p", hint="two-sided; corrected after Holm for all comparisons of this data set"),
         Column("published", hint="of the papers, where the setting is theirs"),
         Column("runs", "text"),
@@ -263,16 +263,20 @@ def comparison_cells(row: Row) -> list[Cell]:
 
 def explanation(grouping: Grouping, rows: Sequence[Row]) -> str:
     """What the figures of the table mean, as far as they occur in it."""
-    probe = "the online probe" if grouping.metric.startswith("online/") else "the linear evaluation"
+    probe = {"online": "the online probe", "linear": "the linear evaluation", "knn": "the nearest neighbours"}.get(
+        grouping.metric.partition("/")[0], "the metric"
+    )
+    others = {row.baseline.title for row in rows if row.baseline is not None and not row.baseline.infonce}
+    baseline = "the baseline" if others else "InfoNCE"
     words = [
         f"Accuracy is the <em>last</em> value of {probe} (<code>{text(grouping.metric)}</code>) of runs that finished, "
         "never the best on the way; ± is the standard deviation over seeds, the interval Student's t."
     ]
     if any(row.comparison is not None for row in rows):
         words.append(
-            "Δ is the difference to InfoNCE of the same setting (the best one, where several ran), seed by seed where "
-            "at least two seeds match (paired t-test), otherwise by Welch's test; p is two-sided and corrected after "
-            f"Holm for all comparisons of a data set. Green or red: p &lt; {LEVEL:g}."
+            f"Δ is the difference to {baseline} of the same setting (the best one, where several ran), seed by seed "
+            "where at least two seeds match (paired t-test), otherwise by Welch's test; p is two-sided and corrected "
+            f"after Holm for all comparisons of a data set. Green or red: p &lt; {LEVEL:g}."
         )
     elif not any(row.group.infonce for row in rows):
         words.append("No InfoNCE is among these runs to take differences to; <code>--baseline</code> names another.")

@@ -83,7 +83,15 @@ class Setting:
             "model.optimization.name": "adam",
             "model.optimization.weight_decay": 0,
         }
-        return all(settings.get(key) == value for key, value in expected.items())
+        whole: dict[str, tuple[Scalar, ...]] = {  # neither cut short nor changed; what is not said is as usual
+            "trainer.max_steps": (None, -1),
+            "trainer.limit_train_batches": (None,),
+            "trainer.accumulate_grad_batches": (None, 1),
+            "model.augment": (None, "paper_stl10" if self.data == "stl10" else "paper_cifar"),
+            "data.split": (None, "pretrain"),
+        }
+        said = all(settings.get(key) == value for key, value in expected.items())
+        return said and all(settings.get(key) in allowed for key, allowed in whole.items())
 
 
 def published(group: Group) -> Published | None:

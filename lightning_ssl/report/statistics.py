@@ -202,6 +202,13 @@ def verdict(grouping: Grouping, data: str) -> Verdict:
     assert hardest.p_holm is not None
     test = f"{hardest.test}{f' over {hardest.pairs} seeds' * (hardest.pairs > 0)}, {p_text(hardest.p_holm)}"
     test += f" after Holm for {tested} comparisons" if tested > 1 else ""
+    # Its mean is over all its seeds, a comparison over those that both have: one with fewer may be ahead there.
+    behind = [(other, c) for other, c in zip(able[1:], comparisons, strict=True) if c is None or c.difference <= 0]
+    if behind:
+        rival, there = behind[0]
+        by = "" if there is None else f" by {abs(there.difference):.2f}"
+        why = f"{first.title} leads with {lead}, but on the seeds that both have {rival.title} is ahead{by}"
+        return Verdict(data, first, False, "No clear winner", why)
     if hardest.p_holm < LEVEL:
         return Verdict(
             data,

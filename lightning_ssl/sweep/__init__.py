@@ -2,7 +2,7 @@
 
     plan.py      what the file asks for: its trials by W&B's own search, its commands by W&B's own macros
     state.py     what has happened: one SQLite file beside the run folders
-    trial.py     the process of one trial
+    trial.py     the process of one trial; apart.py (the session of their parent)
     outcome.py   what a trial left in its run folder
     engine.py    the loop that starts, watches, prunes and resumes trials
     screen.py    what one sees meanwhile

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
+from lightning_ssl.runs import Run
 from lightning_ssl.sweep import outcome, trial
 from lightning_ssl.sweep.plan import Parameters, Plan, fits
 from lightning_ssl.sweep.screen import Screen
@@ -71,7 +72,12 @@ class Engine:
                 self.state.set_note("identity", self.plan.identity())
                 self.take_over()
                 with Screen(self.plan, self.folder, self.workers) as self.screen:
-                    self.loop()
+                    try:
+                        self.loop()
+                    except BaseException:  # whatever it is, no trial is left to itself
+                        self.interrupts += 1
+                        self.end_all()
+                        raise
                 return self.screen.conclude(self.state.trials(), interrupted=self.interrupts > 0)
         finally:
             lock.release()
@@ -174,13 +180,19 @@ class Engine:
         self.histories[row.id] = outcome.history(folder, self.plan.metric)
         said = outcome.summary(folder).get("status")
         status = verdict(exit, said, given_up=row.stop, interrupted=self.interrupts > 0, seen=seen)
+        error = outcome.error_line(folder, exit or 0) if status == "failed" else None
+        # A process that was killed could not say so itself, and would be taken for one at work.
+        if said == "running" and status == "failed":
+            Run(folder).update_summary(status="failed", error=error)
+        elif said in ("running", "interrupted") and status == "stopped":
+            Run(folder).update_summary(status="interrupted", error="stopped: behind the other trials of its sweep")
         self.state.set(
             row.id,
             status=status,
             exit=exit,
             pid=None,
             value=outcome.value(folder, self.plan.metric, self.histories[row.id]),
-            error=outcome.error_line(folder, exit or 0) if status == "failed" else None,
+            error=error,
             seconds=row.seconds + (max(0.0, time.time() - row.started) if seen and row.started else 0.0),
         )
 
@@ -210,9 +222,9 @@ class Engine:
         """Ctrl-C: the running trials may save their state; a second one ends them at once."""
         if not self.running:
             return
-        self.screen.says("stopping: the running trials save their state (once more to end them at once)")
         for entry in self.running.values():
             trial.send(entry.process.pid, signal.SIGTERM)
+        self.screen.says("stopping: the running trials save their state (once more to end them at once)")
         deadline = time.monotonic() + trial.GRACE
         while self.running:
             wait([entry.process.sentinel for entry in self.running.values()], timeout=POLL)

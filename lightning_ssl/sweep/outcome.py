@@ -56,7 +56,9 @@ def error_line(folder: Path, exit: int) -> str:
         tail = ""
     lines = [line.strip() for line in tail.splitlines() if line.strip()]
     how = f"exit code {exit}" if exit >= 0 else f"ended by signal {-exit}"
-    return f"{lines[-1]} ({how})" if lines and exit < 0 else lines[-1] if lines else how
+    if exit < 0:  # it said nothing of that itself
+        return f"{how}; its last line: {lines[-1]}" if lines else how
+    return lines[-1] if lines else how
 
 
 def number(text: Any) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import random
 import re
 import sys
@@ -310,6 +311,10 @@ def fits(words: Sequence[str]) -> list[str] | None:
 
 def grid(file: Path, config: dict[str, Any]) -> Iterator[Parameters]:
     """Every cell, in W&B's order."""
+    # Asked beforehand: the engine makes every cell before it hands out the first.
+    cells = math.prod(len(each.get("values", [0])) for each in config["parameters"].values())
+    if cells > LARGEST_GRID:
+        raise ValueError(f"{file}: the grid has {cells:,} cells, more than {LARGEST_GRID:,}; use method: random")
     try:
         runs = sweeps.next_runs(config, [], n=LARGEST_GRID + 1)
     except ValueError as error:

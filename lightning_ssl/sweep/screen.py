@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
 
@@ -36,10 +38,20 @@ class Screen:
 
     def __exit__(self, *_: object) -> None:
         if self.live is not None:
-            self.live.stop()
+            with self.unbroken():
+                self.live.stop()
+
+    @contextmanager
+    def unbroken(self) -> Iterator[None]:
+        """A terminal that is gone, or a pipe that nobody reads any more, does not end a sweep: it goes on unseen."""
+        try:
+            yield
+        except (OSError, SystemExit):  # rich exits at a broken pipe
+            self.live, self.console = None, Console(file=io.StringIO())
 
     def says(self, line: str) -> None:
-        self.console.print(line, markup=False)
+        with self.unbroken():
+            self.console.print(line, markup=False)
 
     def starts(self, row: Trial) -> None:
         if self.live is None:
@@ -59,7 +71,8 @@ class Screen:
             table.add_row(*cells(row, self.running_value(row), time.time() - (row.started or time.time())))
         for row in ranked(self.plan, rows)[:SHOWN]:
             table.add_row(*cells(row, row.value, row.seconds), style="dim")
-        self.live.update(Group(Text(headline(self.plan, rows, self.workers)), table), refresh=True)
+        with self.unbroken():
+            self.live.update(Group(Text(headline(self.plan, rows, self.workers)), table), refresh=True)
 
     def running_value(self, row: Trial) -> float | None:
         folder = self.folder / row.id
@@ -76,7 +89,8 @@ class Screen:
             table = new_table(self.plan)
             for row in best[:SHOWN]:
                 table.add_row(*cells(row, row.value, row.seconds))
-            self.console.print(table)
+            with self.unbroken():
+                self.console.print(table)
             self.says(f"best: {best[0].id}  {self.plan.metric}={best[0].value:.6g}  ({self.folder / best[0].id})")
         elif self.plan.metric and any(row.status == "finished" for row in rows):
             seen = sorted({name for row in rows for name in outcome.metrics(self.folder / row.id)})

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from lightning_ssl.sweep.state import State
 
-PRELOAD = ["lightning_ssl", "lightning_ssl.cli", "lightning_ssl.sweep.trial"]
+PRELOAD = ["lightning_ssl.sweep.apart", "lightning_ssl", "lightning_ssl.cli", "lightning_ssl.sweep.trial"]
 PRELOAD_FIT = [*PRELOAD, "lightning_ssl.fit"]
 
 TOO_LATE = 3  # the exit code of a process whose trial another engine has taken over
