@@ -147,7 +147,8 @@ class Recorder(pl.Callback):
         self.last_finite = trainer.global_step - 1, loss
         self.loss += loss
         self.losses += 1
-        pl_module.log("images_per_second", self.speed, prog_bar=True, logger=False)
+        if trainer.progress_bar_callback is not None:
+            pl_module.log("images_per_second", self.speed, prog_bar=True, logger=False)
         if (batch_idx + 1) % getattr(trainer, "log_every_n_steps", 50) == 0:
             cost = {"lr": learning_rate(trainer), "images_per_second": self.speed}
             log_at_once(trainer, {"train/loss": loss, **cost})

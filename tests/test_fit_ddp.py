@@ -1,5 +1,6 @@
 """`fit` on several ranks: the steps of one process with the whole batch, one run folder, whoever starts the ranks."""
 
+import json
 import multiprocessing
 import os
 import socket
@@ -82,3 +83,21 @@ def test_lightning_starts_the_ranks_itself_and_there_is_one_run_folder(tmp_path)
     found = runs.find(tmp_path)
     assert [run.summary()["status"] for run in found] == ["finished"]
     assert found[0].summary()["step"] == 8
+
+
+@pytest.mark.slow
+def test_a_trial_of_a_sweep_may_have_several_ranks(tmp_path):
+    flags = {"data.options": '{"train_images": 64, "test_images": 32}', "data.batch_size": 16, "trainer.max_epochs": 1}
+    flags |= {"model": "BYOL", "model.backbone": "resnet_tiny"}
+    flags |= {"trainer.accelerator": "cpu", "trainer.devices": 2, "trainer.strategy": "ddp"}
+    sweep = {
+        "name": "ddp", "method": "grid", "metric": {"name": "online/top1", "goal": "maximize"},
+        "command": ["${env}", "lightning-ssl", "fit", "${args}"],
+        "parameters": {key: {"value": value} for key, value in flags.items()} | {"seed_everything": {"values": [0, 1]}},
+    }  # fmt: skip
+    (tmp_path / "ddp.json").write_text(json.dumps(sweep))  # JSON is YAML
+    program = Path(sys.executable).with_name("lightning-ssl")
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([program, "sweep", "ddp.json"], check=True, env=environment, cwd=tmp_path)
+    found = runs.find(tmp_path / "runs")
+    assert [run.summary()["status"] for run in found] == ["finished", "finished"]

@@ -1,0 +1,27 @@
+"""The first run that anybody makes: what it must reach, and how soon."""
+
+import statistics
+from pathlib import Path
+
+import pytest
+
+from lightning_ssl import fit
+from lightning_ssl.runs import Run
+
+ROOT = Path(__file__).parent.parent
+
+
+def top1(folder, seed, *configs):
+    words = [f"--config={ROOT}/configs/{name}.yaml" for name in ("quickstart", *configs)]
+    name = f"{'-'.join(configs).replace('/', '-') or 'infonce'}-{seed}"
+    quiet = ["--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false"]
+    assert fit.main([*words, *quiet, f"--seed_everything={seed}", f"--runs={folder}", f"--name={name}"]) == 0
+    return Run(folder / name).summary()["last"]["online/top1"]
+
+
+@pytest.mark.slow
+def test_infonce_reaches_sixty_percent_and_direct_is_not_below_it_by_more_than_three_points(tmp_path):
+    infonce = [top1(tmp_path, seed) for seed in range(3)]
+    direct = [top1(tmp_path, seed, "method/direct") for seed in range(3)]
+    assert min(infonce) >= 0.6
+    assert statistics.mean(direct) >= statistics.mean(infonce) - 0.03

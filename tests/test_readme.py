@@ -1,0 +1,26 @@
+"""What the pages point to is there."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])
+def test_every_relative_link_resolves(page):
+    for target in re.findall(r"\]\((?!http)([^)#]+)", (ROOT / page).read_text()):
+        assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_every_file_that_the_readme_lists_is_there():
+    tree = (ROOT / "README.md").read_text().partition("## Which file does what")[2]
+    for name in re.findall(r"^      (\S+)  ", tree, flags=re.MULTILINE):
+        assert (ROOT / "lightning_ssl" / name).exists(), name
+
+
+def test_every_configuration_that_a_page_names_is_there():
+    for page in (ROOT / "README.md", ROOT / "docs/training.md"):
+        for name in re.findall(r"(?:configs|sweeps)/[\w/]+\.yaml", page.read_text()):
+            assert (ROOT / name).exists(), name
