@@ -236,6 +236,28 @@ def test_a_second_engine_is_refused_and_ctrl_c_stops_cleanly_and_the_same_comman
     assert set(counted(folder / "completed").values()) == {1}
 
 
+def test_an_engine_that_nobody_listens_to_any_more_still_ends_its_trials(write, tmp_path):
+    file, folder = write(parameters={**LONG, "steps": {"value": 600}}), tmp_path / "runs" / "one"
+    engine = subprocess.Popen(words(file, "--workers", "2"), stdout=subprocess.PIPE, start_new_session=True)
+    until(lambda: counted(folder / "began").total() == 2)
+    engine.stdout.close()  # `… | tee log`, and tee died of the same Ctrl-C
+    os.killpg(engine.pid, signal.SIGINT)
+    assert engine.wait(timeout=45) == 130
+    assert {row.status for row in rows(folder).values()} == {"interrupted"}
+
+
+def test_looking_on_asks_for_no_end(run, write):
+    result = run(write(method="random", parameters={"quality": {"min": 0.0, "max": 1.0}}), "--status")
+    assert (result.returncode, result.stdout) == (0, "one: 0 of 0 finished · 0 running\n")
+
+
+def test_a_grid_that_is_too_large_is_refused_before_it_is_made(run, write):
+    many = {f"p{k}": {"values": list(range(20))} for k in range(6)}
+    result = run(write(parameters=many))
+    assert result.returncode == 2
+    assert "the grid has 64,000,000 cells" in result.stderr
+
+
 def test_a_changed_file_is_refused_and_a_longer_count_is_not(run, write, tmp_path):
     before = {"quality": {"min": 0.0, "max": 1.0}}
     assert run(write(method="random", parameters=before), "--count", "1").returncode == 0

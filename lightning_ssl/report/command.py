@@ -154,7 +154,8 @@ def watch(arguments: argparse.Namespace, options: dict[str, Any]) -> Built | Non
     seen, built, said = None, None, ""
     try:
         while True:
-            found = [path for folder in arguments.folders for path in run_folders(Path(folder))]
+            there = [Path(folder) for folder in arguments.folders if Path(folder).is_dir()]  # a sweep may make it yet
+            found = [path for folder in there for path in run_folders(folder)]
             state = [(path, *(stamp_of(path / file) for file in FILES)) for path in found]
             words = said if state == seen else "waiting for the first run …"
             if found and state != seen:

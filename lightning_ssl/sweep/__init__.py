@@ -76,7 +76,8 @@ def main(argv: Sequence[str]) -> int:
     from lightning_ssl.sweep import plan, screen
     from lightning_ssl.sweep.engine import Engine, preview
 
-    asked = plan.read(Path(arguments.file), arguments.name, arguments.seed, arguments.count, extra)
+    count = arguments.count or (screen.ENDLESS if arguments.status else None)  # to look on asks for no end
+    asked = plan.read(Path(arguments.file), arguments.name, arguments.seed, count, extra)
     folder = Path(arguments.runs) / asked.name
     if arguments.dry_run:
         screen.print_trials(preview(asked, folder))

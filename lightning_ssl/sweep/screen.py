@@ -6,6 +6,7 @@ import io
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -19,6 +20,9 @@ from lightning_ssl.sweep.plan import Plan
 from lightning_ssl.sweep.state import OPEN, State, Trial
 
 SHOWN = 10  # of the finished trials, the best
+
+
+ENDLESS = 10**9  # trials: of a search that nobody gave an end
 
 
 class Screen:
@@ -171,6 +175,8 @@ def print_status(plan: Plan, folder: Path) -> None:
     if (folder / "sweep.db").exists():
         with State(folder / "sweep.db") as state:
             rows = state.trials()
+    if plan.limit == ENDLESS:
+        plan = replace(plan, limit=len(rows))
     print(headline(plan, rows, 1))
     for row in rows:
         print(f"  {row.id}  {sentence(plan, row) if row.status not in OPEN else row.status}")
