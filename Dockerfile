@@ -1,7 +1,7 @@
 # The suite with the tested, pinned set of packages.
 #
 #   docker build -t lightning-ssl .
-#   docker run --rm -v "$PWD/runs:/work/runs" -v "$PWD/data:/work/data" lightning-ssl fit --config configs/quickstart.yaml
+#   docker run --rm -v "$PWD/runs:/app/runs" -v "$PWD/data:/app/data" lightning-ssl fit --config configs/quickstart.yaml
 #
 # On GPUs add `--gpus all --ipc=host`; requirements.txt takes torch's build for CUDA where the index has one.
 FROM python:3.11-slim
@@ -10,7 +10,7 @@ RUN apt-get update \
     && apt-get install -y --no-install-recommends git npm \
     && rm -rf /var/lib/apt/lists/*
 
-WORKDIR /work
+WORKDIR /app
 COPY requirements.txt pyproject.toml README.md LICENSE ./
 RUN pip install --no-cache-dir -r requirements.txt
 
