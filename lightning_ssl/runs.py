@@ -23,7 +23,6 @@ import math
 import os
 import re
 import subprocess
-import sys
 import warnings
 import zipfile
 from collections.abc import Iterator
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from lightning_ssl.data import DataModule
     from lightning_ssl.methods import Method
 
-STATUSES = ("running", "finished", "failed", "interrupted")
 LOWER_IS_BETTER = re.compile(r"loss|alignment|uniformity|zeros")
 # What a run measures of its clock, and not of its loss: it differs when the same run is repeated.
 CLOCK = ("images_per_second",)
@@ -317,8 +315,3 @@ def version() -> str:
         commit = ""
     is_checkout = (here / ".git").exists()
     return lightning_ssl.__version__ + (f"+g{commit}" if commit and is_checkout else "")
-
-
-def command_line(argv: list[str]) -> list[str]:
-    """How the run was started, without the path of the interpreter."""
-    return ["lightning-ssl", *argv] if argv else [Path(sys.argv[0]).name, *sys.argv[1:]]

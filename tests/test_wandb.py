@@ -14,25 +14,14 @@ import pytest
 import torch
 import wandb.sdk.launch  # noqa: F401  the client would import it for every run, for seconds
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
-from wandb_server import ENTITY, KEY, Server, closed_port
+from wandb_server import ENTITY, FLAGS, KEY, Server, closed_port
 
 from lightning_ssl import dashboard, fit, mirror
 from lightning_ssl.runs import Run
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic V1 style")  # those of wandb-workspaces
 
-SMALL = [
-    "--model=AlphaCL",
-    "--model.importance=Direct",
-    "--model.importance.p=6",
-    "--model.backbone=resnet_tiny",
-    '--data.options={"train_images": 64, "test_images": 32}',
-    "--data.batch_size=32",
-    "--trainer.max_epochs=1",
-    "--trainer.accelerator=cpu",
-    "--trainer.enable_progress_bar=false",
-    "--knn.k=5",
-]
+SMALL = [*FLAGS, "--model.importance.p=6"]
 CONFIG = {
     "seed_everything": 3,
     "trainer": {"max_epochs": 5},

@@ -8,22 +8,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from wandb_server import ENTITY, KEY, Server
+from wandb_server import ENTITY, FLAGS, KEY, Server
 
 from lightning_ssl.runs import Run
 
 BIN = Path(sys.executable).parent
-FLAGS = [
-    "--model=AlphaCL",
-    "--model.importance=Direct",
-    "--model.backbone=resnet_tiny",
-    '--data.options={"train_images": 64, "test_images": 32}',
-    "--data.batch_size=32",
-    "--trainer.max_epochs=1",
-    "--trainer.accelerator=cpu",
-    "--trainer.enable_progress_bar=false",
-    "--knn.k=5",
-]
 
 
 def grid(text):

@@ -27,6 +27,18 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
+# A fit of seconds, to be told of.
+FLAGS = [
+    "--model=AlphaCL",
+    "--model.importance=Direct",
+    "--model.backbone=resnet_tiny",
+    '--data.options={"train_images": 64, "test_images": 32}',
+    "--data.batch_size=32",
+    "--trainer.max_epochs=1",
+    "--trainer.accelerator=cpu",
+    "--trainer.enable_progress_bar=false",
+    "--knn.k=5",
+]
 ENTITY = "tester"
 
 
