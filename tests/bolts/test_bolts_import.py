@@ -2,8 +2,8 @@
 
 import pytest
 import pytorch_lightning as pl
-import test_import_bolts as layout
 import torch
+from helpers import bolts_layout as layout
 from pl_bolts.models.self_supervised import BYOL, SimCLR, SimSiam
 from pl_bolts.models.self_supervised.resnets import resnet18
 from pl_bolts.transforms import dataset_normalizations as normalizations

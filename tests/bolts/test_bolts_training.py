@@ -1,11 +1,11 @@
 """The four methods under pytorch-lightning 1.9.5, watched by bolts' evaluator and by our own callbacks."""
 
 import re
-from pathlib import Path
 
 import pytest
 import pytorch_lightning as pl
 import torch
+from helpers import ROOT
 from pl_bolts.models.self_supervised import BYOL as BoltsBYOL
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -17,7 +17,7 @@ from lightning_ssl.importance import Direct
 from lightning_ssl.methods import BYOL, AlphaCL, Head, SimCLR, SimSiam
 from lightning_ssl.optim import momentum_schedule
 
-MIGRATION = Path(__file__).parents[2] / "docs" / "migration.md"
+MIGRATION = ROOT / "docs" / "migration.md"
 SMALL = {"backbone": "resnet_tiny", "image_size": 32}
 METHODS = {
     "SimCLR": lambda: SimCLR(**SMALL),

@@ -2,11 +2,10 @@
 
 import lightning_ssl  # noqa: F401  isort: skip  (a spawned process has no conftest)
 import os
-import socket
 
 import torch
 import torch.multiprocessing as mp
-from test_online_probe import Relabelled, fit
+from helpers.training import Relabelled, fit, free_port
 from torch import nn
 
 from lightning_ssl.callbacks import ImportanceMonitor, OnlineKNN, OnlineProbe, RankMonitor, WeightNoise
@@ -46,12 +45,6 @@ def work(rank, folder, port):
     torch.set_num_threads(1)
     os.environ.update(LOCAL_RANK=str(rank), NODE_RANK="0", MASTER_ADDR="localhost", MASTER_PORT=str(port))
     torch.save(run(devices=2, strategy="ddp"), f"{folder}/{rank}.pt")
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("localhost", 0))
-        return s.getsockname()[1]
 
 
 def close(found, expected, where=""):

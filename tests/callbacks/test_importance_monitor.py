@@ -4,9 +4,8 @@ import math
 
 import pytest
 import torch
-from test_contract import FAMILIES, IMPORTANCES, make_views
-from test_methods import METHODS, SMALL
-from test_online_probe import fit, seeded
+from helpers.losses import FAMILIES, IMPORTANCES, label, make_views
+from helpers.training import METHODS, SMALL, fit, seeded
 from torch.nn import functional as F
 
 from lightning_ssl.callbacks import ImportanceMonitor
@@ -40,7 +39,7 @@ def slow_statistics(loss, z1, z2, clean):
     return torch.tensor(found, dtype=torch.float64).mean(0)
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=str)
+@pytest.mark.parametrize("loss", LOSSES, ids=label)
 def test_the_statistics_are_those_of_a_slow_loop_over_rows(loss):
     z1, z2, clean = (z.detach() for z in make_views(7))
     views = (z1, z2, clean) if getattr(loss.importance, "weighs_clean", False) else (z1, z2)

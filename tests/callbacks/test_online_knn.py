@@ -5,9 +5,8 @@ import math
 import pytest
 import torch
 import yaml
+from helpers.training import METHODS, Relabelled, data, fit, relabelled, seeded
 from pytorch_lightning.loggers import CSVLogger
-from test_methods import METHODS, data
-from test_online_probe import Relabelled, fit, relabelled, seeded
 
 from lightning_ssl.callbacks import OnlineKNN, knn
 from lightning_ssl.callbacks.features import evaluating

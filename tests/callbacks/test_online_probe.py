@@ -3,38 +3,14 @@
 import pytest
 import pytorch_lightning as pl
 import torch
+from helpers.training import METHODS, data, every_method, fit, relabelled, same, seeded
 from pytorch_lightning.callbacks import ModelCheckpoint
-from test_methods import METHODS, data, every_method
 from torch.nn import functional as F
 from torchmetrics.functional.classification import multiclass_accuracy
 
 from lightning_ssl.callbacks import ImportanceMonitor, OnlineKNN, OnlineProbe, RankMonitor
 from lightning_ssl.callbacks.features import evaluating, labelled_features
 from lightning_ssl.callbacks.probe import LinearProbe
-from lightning_ssl.data import DataModule
-from lightning_ssl.data.sources import Images
-
-
-def fit(model, callbacks, module=None, ckpt_path=None, **trainer):
-    settings = {"max_steps": 4, "max_epochs": -1, "logger": False, "enable_checkpointing": False, **trainer}
-    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 1}
-    runner = pl.Trainer(accelerator="cpu", callbacks=callbacks, **quiet, **settings)
-    runner.fit(model, module or data(), ckpt_path=ckpt_path)
-    return runner
-
-
-def seeded(make):
-    torch.manual_seed(0)
-    return make()
-
-
-def same(a, b):
-    """Bit for bit, however deep."""
-    if isinstance(a, dict):
-        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(same, a, b))
-    return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
 
 
 def make_probe(features=6, classes=3, lr=0.01, memory=64, **like):
@@ -140,22 +116,6 @@ def test_what_it_reports_of_a_batch_is_from_before_it_learned_from_it():
     loss, hits, count = probe.learn(x, labels).tolist()
     torch.testing.assert_close(loss / count, F.cross_entropy(logits, labels).item())
     assert (hits, count) == ((logits.argmax(1) == labels).sum(), 32)
-
-
-class Relabelled(DataModule):
-    """Shapes with three classes, and some images without a label."""
-
-    num_classes = 3
-
-    def rows(self, split):
-        images = super().rows(split)
-        labels = images.labels % 3
-        labels[::4] = -1
-        return Images(images.images, labels, images.classes)
-
-
-def relabelled():
-    return Relabelled("shapes", batch_size=16, options={"train_images": 64, "test_images": 16})
 
 
 def test_unlabelled_images_are_passed_over():

@@ -5,8 +5,7 @@ import math
 import pytest
 import pytorch_lightning as pl
 import torch
-from test_methods import METHODS, data, every_method
-from test_online_probe import fit, seeded
+from helpers.training import METHODS, data, every_method, fit, seeded
 from torch.nn import functional as F
 
 from lightning_ssl.callbacks import RankMonitor

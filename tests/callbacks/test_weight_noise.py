@@ -4,9 +4,8 @@ import math
 
 import pytest
 import torch
+from helpers.training import METHODS, SMALL, fit, same, seeded
 from pytorch_lightning.callbacks import ModelCheckpoint
-from test_methods import METHODS, SMALL
-from test_online_probe import fit, same, seeded
 
 from lightning_ssl.callbacks import WeightNoise, noise
 from lightning_ssl.methods import Optimization, SimCLR

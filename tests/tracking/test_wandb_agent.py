@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from wandb_server import ENTITY, FLAGS, KEY, Server
+from helpers.wandb_server import ENTITY, FLAGS, KEY, Server
 
 from lightning_ssl.runs import Run
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 import yaml
+from helpers import ROOT, TESTS
 from rich.console import Console
 
 from lightning_ssl import cli, sweep
@@ -22,8 +23,7 @@ from lightning_ssl.sweep import outcome, plan, screen, trial
 from lightning_ssl.sweep.engine import command_of, trial_id, verdict
 from lightning_ssl.sweep.state import State, Trial
 
-ROOT = Path(__file__).parent.parent
-TRIAL = Path(__file__).parent / "sweep" / "trial.py"
+TRIAL = TESTS / "helpers" / "fake_trial.py"
 COMMAND = ["${env}", "${interpreter}", str(TRIAL), "${args}"]
 
 

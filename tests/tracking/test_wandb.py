@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import torch
 import wandb.sdk.launch  # noqa: F401  the client would import it for every run, for seconds
+from helpers.wandb_server import ENTITY, FLAGS, KEY, Server, closed_port
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
-from wandb_server import ENTITY, FLAGS, KEY, Server, closed_port
 
 from lightning_ssl import dashboard, fit, mirror
 from lightning_ssl.runs import Run

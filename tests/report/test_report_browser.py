@@ -9,7 +9,7 @@ import shutil
 import time
 
 import pytest
-from run_folders import write_run, write_sweep
+from helpers.run_folders import write_run, write_sweep
 
 from lightning_ssl import report
 

@@ -1,14 +1,12 @@
 """The first run that anybody makes: what it must reach, and how soon."""
 
 import statistics
-from pathlib import Path
 
 import pytest
+from helpers import ROOT
 
 from lightning_ssl import fit
 from lightning_ssl.runs import Run
-
-ROOT = Path(__file__).parent.parent
 
 
 def top1(folder, seed, *configs):

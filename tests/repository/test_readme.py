@@ -1,11 +1,9 @@
 """What the pages point to is there."""
 
 import re
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parent.parent
+from helpers import ROOT
 
 
 @pytest.mark.parametrize("page", ["README.md", *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))])

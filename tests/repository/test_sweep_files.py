@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers import ROOT
 
 from lightning_ssl import cli
 from lightning_ssl.sweep import plan
 
-ROOT = Path(__file__).parent.parent
 FILES = sorted((ROOT / "sweeps").glob("*.yaml"))
 NAMES = """quickstart regularizers tsallis_q exponent_p temperature batch_size backbones baselines
     table1 table2 table3 table4 beta exact bayes hyperband"""

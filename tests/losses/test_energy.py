@@ -5,7 +5,8 @@ import copy
 import oracles
 import pytest
 import torch
-from test_importance import CASES as IMPORTANCE_CASES
+from helpers.losses import CASES as IMPORTANCE_CASES
+from helpers.losses import label
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -50,7 +51,7 @@ def assert_same(actual, expected, rtol=1e-9, atol=1e-10):
 
 
 @pytest.mark.parametrize("anchors", ANCHORS)
-@pytest.mark.parametrize(("rule", "oracle", "parameters"), IMPORTANCE_CASES, ids=lambda x: str(x)[:40])
+@pytest.mark.parametrize(("rule", "oracle", "parameters"), IMPORTANCE_CASES, ids=label)
 def test_pair_loss_is_the_energy_of_the_loop_with_alpha_held_fixed(rule, oracle, parameters, anchors):
     z1, z2, clean = make_views()
     d2_pos, d2_neg = oracles.distances(z1, z2, anchors)
@@ -147,7 +148,7 @@ RULES = [
 
 
 @pytest.mark.parametrize("anchors", ANCHORS)
-@pytest.mark.parametrize("rule", [*RULES, Uniform()], ids=str)
+@pytest.mark.parametrize("rule", [*RULES, Uniform()], ids=label)
 @pytest.mark.parametrize("beta", [0.0, 0.2])
 def test_backprop_alpha_is_the_gradient_with_alpha_left_attached(rule, beta, anchors):
     z1, z2, _ = make_views()
@@ -167,14 +168,14 @@ def test_backprop_alpha_has_entropys_value_and_another_gradient():
     assert not torch.allclose(detached[1], attached[1], rtol=1e-2)
 
 
-@pytest.mark.parametrize("rule", [FromFamily(InfoNCE()), Gaussian(), lambda p, n, v: torch.ones_like(n)], ids=str)
+@pytest.mark.parametrize("rule", [FromFamily(InfoNCE()), Gaussian(), lambda p, n, v: torch.ones_like(n)], ids=label)
 def test_backprop_alpha_is_refused_at_construction_where_there_is_nothing_to_propagate(rule):
     with pytest.raises(ValueError, match="backprop_alpha=True"):
         PairLoss(rule, backprop_alpha=True)
 
 
 @pytest.mark.parametrize("anchors", ANCHORS)
-@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("rule", RULES, ids=label)
 def test_a_plain_callable_gives_the_same_as_the_class(rule, anchors):
     z1, z2, _ = make_views()
     for tile in (None, 3):
@@ -216,7 +217,7 @@ def test_a_smaller_batch_after_a_larger_one_finds_its_memory_clean():
     assert_same(value_and_gradients(loss, z1, z2), value_and_gradients(PairLoss(Direct()), z1, z2), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("rule", [Entropy(tau=2e-3), Direct(tau=1e-3), FromFamily(InfoNCE(tau=2e-3))], ids=str)
+@pytest.mark.parametrize("rule", [Entropy(tau=2e-3), Direct(tau=1e-3), FromFamily(InfoNCE(tau=2e-3))], ids=label)
 def test_rows_that_underflow_are_taken_by_the_careful_way(rule):
     z1, z2, _ = make_views(n=40, d=16, dtype=torch.float32, normalize=True)
     assert energy_module.sweep_streaming(energy_module.Pairs(z1, z2), PairLoss(rule)) is None
@@ -234,7 +235,7 @@ def test_distances_far_from_the_origin_keep_their_digits():
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("loss", [PairLoss(Entropy()), PairLoss(Inverse()), FamilyLoss(InfoNCE(tau=0.1))], ids=str)
+@pytest.mark.parametrize("loss", [PairLoss(Entropy()), PairLoss(Inverse()), FamilyLoss(InfoNCE(tau=0.1))], ids=label)
 def test_half_precision_is_computed_in_float32(loss, dtype):
     z1, z2, _ = make_views(n=50, d=16, dtype=dtype, normalize=True)
     value, g1, g2 = value_and_gradients(loss, z1, z2)
@@ -246,7 +247,7 @@ def test_half_precision_is_computed_in_float32(loss, dtype):
 
 
 @pytest.mark.parametrize(
-    "importance", [Entropy(tau=0.05), Entropy(tau=1e-3), Inverse(), lambda p, n, v: torch.exp(-4 * n)], ids=str
+    "importance", [Entropy(tau=0.05), Entropy(tau=1e-3), Inverse(), lambda p, n, v: torch.exp(-4 * n)], ids=label
 )
 def test_autocast_does_not_reach_the_distances(importance):
     z1, z2, _ = make_views(n=50, d=16, dtype=torch.float32, normalize=True)
@@ -310,7 +311,7 @@ class LargestTensor(TorchDispatchMode):
         PairLoss(lambda p, n, v: v.to(n.dtype), tile=16),
         FamilyLoss(Triplet(0.1), tile=16),
     ],
-    ids=str,
+    ids=label,
 )
 def test_no_tensor_is_larger_than_the_tile_allows(loss):
     n, d, tile = 300, 8, 16
@@ -437,6 +438,6 @@ def test_a_second_backward_needs_the_graph_kept():
         value.backward()
 
 
-@pytest.mark.parametrize("family", [LiftedStructured(), ModifiedTriplet(), Quadratic()], ids=str)
+@pytest.mark.parametrize("family", [LiftedStructured(), ModifiedTriplet(), Quadratic()], ids=label)
 def test_a_loss_says_what_it_is(family):
     assert str(family) in str(FamilyLoss(family))

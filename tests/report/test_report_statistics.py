@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from helpers.run_folders import write_run, write_sweep
 from hypothesis import given
 from hypothesis import strategies as st
-from run_folders import write_run, write_sweep
 from scipy import stats
 
 from lightning_ssl import papers

@@ -4,8 +4,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from helpers import ROOT
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
+sys.path.insert(0, str(ROOT / "benchmarks"))
 from loss import peak_memory
 
 if not Path("/proc/self/clear_refs").exists():

@@ -2,37 +2,14 @@
 
 import dataclasses
 import inspect
-import itertools
 import math
-import typing
 
 import pytest
 import torch
+from helpers.losses import FAMILIES, IMPORTANCES, label, make_views
 
-from lightning_ssl import families, importance
 from lightning_ssl.energy import FamilyLoss, PairLoss
 from lightning_ssl.families import Family, LiftedStructured
-from lightning_ssl.importance import Importance
-
-
-def concrete(base, module):
-    return [
-        c for _, c in inspect.getmembers(module, inspect.isclass) if issubclass(c, base) and not inspect.isabstract(c)
-    ]
-
-
-def examples(cls, known):
-    """Instances made from defaults, with required arguments filled by their type."""
-    hints = typing.get_type_hints(cls.__init__)
-    required = [p for p in inspect.signature(cls).parameters.values() if p.default is p.empty]
-    fillings = {Family: known, float: [0.5], int: [2], bool: [True]}
-    # of a function of a tensor: r' and its inverse of ½ log α are the same
-    choices = [fillings.get(hints.get(p.name), [lambda a: 0.5 / a]) for p in required]
-    return [cls(*values) for values in itertools.product(*choices)]
-
-
-FAMILIES = [example for cls in concrete(Family, families) for example in examples(cls, [])]
-IMPORTANCES = [example for cls in concrete(Importance, importance) for example in examples(cls, FAMILIES)]
 
 
 def at_tau(instance, tau):
@@ -51,12 +28,6 @@ def make_distances(dtype=torch.float64, rows=6, count=10, seed=0):
     return d2_pos.to(dtype), d2_neg.to(dtype)
 
 
-def make_views(n=13, d=5, dtype=torch.float64):
-    generator = torch.Generator().manual_seed(1)
-    views = [torch.randn(n, d, dtype=torch.float64, generator=generator) for _ in range(3)]
-    return [torch.nn.functional.normalize(z, dim=1).to(dtype).requires_grad_(i < 2) for i, z in enumerate(views)]
-
-
 def test_the_suite_finds_them_all():
     """The names of the contract are among those found."""
     found = {type(x).__name__ for x in FAMILIES + IMPORTANCES}
@@ -65,8 +36,8 @@ def test_the_suite_finds_them_all():
     assert {"Uniform", "Gaussian", "Exact", "FromFamily", "Regularized"} <= found
 
 
-every_importance = pytest.mark.parametrize("rule", IMPORTANCES, ids=str)
-every_family = pytest.mark.parametrize("family", FAMILIES, ids=str)
+every_importance = pytest.mark.parametrize("rule", IMPORTANCES, ids=label)
+every_family = pytest.mark.parametrize("family", FAMILIES, ids=label)
 
 
 @every_importance
@@ -118,7 +89,7 @@ def test_alpha_does_not_touch_its_arguments(rule):
 
 
 LOSSES = [(PairLoss, rule) for rule in IMPORTANCES] + [(FamilyLoss, family) for family in FAMILIES]
-every_loss = pytest.mark.parametrize(("kind", "what"), LOSSES, ids=str)
+every_loss = pytest.mark.parametrize(("kind", "what"), LOSSES, ids=label)
 both_anchors = pytest.mark.parametrize("anchors", ["both", "one"])
 
 

@@ -5,28 +5,14 @@ import copy
 import pytest
 import pytorch_lightning as pl
 import torch
+from helpers.training import METHODS, SMALL, data, every_method
 from torch.nn import functional as F
 
-from lightning_ssl.data import DataModule
 from lightning_ssl.energy import PairLoss
 from lightning_ssl.families import InfoNCE, Quadratic
-from lightning_ssl.importance import Direct, Entropy, Exact, FromFamily
-from lightning_ssl.methods import BYOL, AlphaCL, Head, Optimization, SimCLR, SimSiam
+from lightning_ssl.importance import Direct, Entropy, FromFamily
+from lightning_ssl.methods import BYOL, AlphaCL, Optimization, SimCLR
 from lightning_ssl.methods.method import Views
-
-SMALL = {"backbone": "resnet_tiny", "image_size": 32}
-METHODS = {
-    "SimCLR": lambda **k: SimCLR(tau=0.2, **SMALL, **k),
-    "AlphaCL": lambda **k: AlphaCL(Direct(), **SMALL, **k),
-    "AlphaCL exact": lambda **k: AlphaCL(Exact(), **SMALL, **k),
-    "SimSiam": lambda **k: SimSiam(projector=Head(64, 32, norm="bn"), **SMALL, **k),
-    "BYOL": lambda **k: BYOL(projector=Head(64, 32, norm="bn"), **SMALL, **k),
-}
-every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
-
-
-def data(batch_size=16, images=64):
-    return DataModule("shapes", batch_size=batch_size, options={"train_images": images, "test_images": 16})
 
 
 def fit(model, module=None, **trainer):

@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from run_folders import write_run, write_sweep
+from helpers.run_folders import write_run, write_sweep
 
 from lightning_ssl.report.groups import Grouping, accuracy, label_of
 from lightning_ssl.report.read import Reader, Run, flatten, read_run

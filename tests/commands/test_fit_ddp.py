@@ -3,20 +3,20 @@
 import json
 import multiprocessing
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from helpers import TESTS
+from helpers.training import free_port
 
 from lightning_ssl import fit, runs
 from lightning_ssl.runs import Run
 
-TESTS = Path(__file__).parent
 WORDS = [
-    "--model=smooth.SmoothSimCLR",
+    "--model=helpers.smooth.SmoothSimCLR",
     '--data.options={"train_images": 96, "test_images": 31}',
     "--data.batch_size=24",  # 4 steps an epoch, whatever the number of ranks
     "--trainer.max_epochs=2",
@@ -38,12 +38,6 @@ def one_rank(argv, rank, ranks, port):
 
     rank_zero_only.rank = rank  # Lightning reads it from the environment when it is imported
     sys.exit(fit.main([*argv, f"--trainer.devices={ranks}", "--trainer.strategy=ddp"]))
-
-
-def free_port():
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return found.getsockname()[1]
 
 
 def weights(folder, name):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_folders import write_run, write_sweep
+from helpers.run_folders import write_run, write_sweep
 
 from lightning_ssl import cli, report
 from lightning_ssl.report import tables

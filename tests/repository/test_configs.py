@@ -1,17 +1,15 @@
 """The files of configs/: every data file goes with every method file, and a method file says the loss alone."""
 
-from pathlib import Path
-
 import pytest
 import pytorch_lightning as pl
 import torch
 import yaml
+from helpers import ROOT
 from PIL import Image
 
 from lightning_ssl import fit
 from lightning_ssl.data.sources import Images, write_cache
 
-ROOT = Path(__file__).parent.parent
 DATA = sorted(path.stem for path in (ROOT / "configs/data").glob("*.yaml"))
 METHODS = sorted(path.stem for path in (ROOT / "configs/method").glob("*.yaml"))
 

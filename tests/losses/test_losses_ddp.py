@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
-from test_contract import FAMILIES, IMPORTANCES
+from helpers.losses import FAMILIES, IMPORTANCES
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 

@@ -1,0 +1,85 @@
+"""Every importance and every family of the package, found rather than named, and the oracle of each importance."""
+
+import inspect
+import itertools
+import re
+import typing
+
+import oracles
+import torch
+
+from lightning_ssl import families, importance
+from lightning_ssl.families import Family
+from lightning_ssl.importance import (
+    Direct,
+    Entropy,
+    Exact,
+    Gaussian,
+    Importance,
+    Inverse,
+    Regularized,
+    Square,
+    Tsallis,
+    Uniform,
+)
+
+
+def concrete(base, module):
+    return [
+        c for _, c in inspect.getmembers(module, inspect.isclass) if issubclass(c, base) and not inspect.isabstract(c)
+    ]
+
+
+def examples(cls, known):
+    """Instances made from defaults, with required arguments filled by their type."""
+    hints = typing.get_type_hints(cls.__init__)
+    required = [p for p in inspect.signature(cls).parameters.values() if p.default is p.empty]
+    fillings = {Family: known, float: [0.5], int: [2], bool: [True]}
+    # of a function of a tensor: r' and its inverse of ½ log α are the same
+    choices = [fillings.get(hints.get(p.name), [lambda a: 0.5 / a]) for p in required]
+    return [cls(*values) for values in itertools.product(*choices)]
+
+
+FAMILIES = [example for cls in concrete(Family, families) for example in examples(cls, [])]
+IMPORTANCES = [example for cls in concrete(Importance, importance) for example in examples(cls, FAMILIES)]
+
+TAU, Q = 0.7, -0.5
+# r' and its inverse of Tsallis at q = −½ and of ½ log α, written out by hand
+TSALLIS_BY_HAND = Regularized(lambda a: -TAU * a ** (Q - 1) / (Q - 1), lambda x: (x * (1 - Q) / TAU) ** (1 / (Q - 1)))
+BURG = Regularized(lambda a: 0.5 / a, lambda x: 0.5 / x)
+SQUARE_BY_HAND = Regularized(lambda a: -5 * a, lambda x: -x / 5)
+
+CASES = [
+    (Entropy(), oracles.entropy, {"tau": 0.5}),
+    (Entropy(tau=0.05), oracles.entropy, {"tau": 0.05}),
+    (Direct(), oracles.direct, {"tau": 0.5, "p": 4.0, "normalize": True}),
+    (Direct(tau=0.2, p=2.7), oracles.direct, {"tau": 0.2, "p": 2.7, "normalize": True}),
+    (Direct(normalize=False), oracles.direct, {"tau": 0.5, "p": 4.0, "normalize": False}),
+    (Inverse(), oracles.inverse, {"tau": 0.5, "gamma": 2.0}),
+    (Inverse(tau=0.01, gamma=3.3), oracles.inverse, {"tau": 0.01, "gamma": 3.3}),
+    (Square(), oracles.square, {"tau": 5.0}),
+    (Square(tau=0.3), oracles.square, {"tau": 0.3}),
+    *(
+        (Tsallis(tau=tau, q=q), oracles.tsallis, {"tau": tau, "q": q})
+        for tau in (0.05, 0.5, 5.0)
+        for q in (-3.0, -1.0, 0.0, 0.5, 0.99, 1.0, 1.01, 1.3, 1.5, 2.0, 2.5, 3.0)
+    ),
+    (TSALLIS_BY_HAND, oracles.tsallis, {"tau": TAU, "q": Q}),
+    (BURG, oracles.tsallis, {"tau": 0.5, "q": 0.0}),
+    (SQUARE_BY_HAND, oracles.square, {"tau": 5.0}),
+    (Gaussian(tau=0.3), oracles.gaussian, {"tau": 0.3}),
+    (Exact(), oracles.exact, {"tau": 0.5, "kind": "infonce"}),
+    (Exact(tau=0.3, kind="soft_triplet", r0=0.4), oracles.exact, {"tau": 0.3, "kind": "soft_triplet", "r0": 0.4}),
+    (Uniform(), lambda c: [1.0] * len(c), {}),
+]
+
+
+def make_views(n=13, d=5, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(1)
+    views = [torch.randn(n, d, dtype=torch.float64, generator=generator) for _ in range(3)]
+    return [torch.nn.functional.normalize(z, dim=1).to(dtype).requires_grad_(i < 2) for i, z in enumerate(views)]
+
+
+def label(value):
+    """A test's id that is the same in every process: no address of a function."""
+    return re.sub(r" at 0x\w+", "", getattr(value, "__name__", str(value)))[:60]

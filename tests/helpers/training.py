@@ -1,0 +1,70 @@
+"""Small methods, small data and short trainings."""
+
+import socket
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from lightning_ssl.data import DataModule
+from lightning_ssl.data.sources import Images
+from lightning_ssl.importance import Direct, Exact
+from lightning_ssl.methods import BYOL, AlphaCL, Head, SimCLR, SimSiam
+
+SMALL = {"backbone": "resnet_tiny", "image_size": 32}
+METHODS = {
+    "SimCLR": lambda **k: SimCLR(tau=0.2, **SMALL, **k),
+    "AlphaCL": lambda **k: AlphaCL(Direct(), **SMALL, **k),
+    "AlphaCL exact": lambda **k: AlphaCL(Exact(), **SMALL, **k),
+    "SimSiam": lambda **k: SimSiam(projector=Head(64, 32, norm="bn"), **SMALL, **k),
+    "BYOL": lambda **k: BYOL(projector=Head(64, 32, norm="bn"), **SMALL, **k),
+}
+every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
+
+
+def data(batch_size=16, images=64):
+    return DataModule("shapes", batch_size=batch_size, options={"train_images": images, "test_images": 16})
+
+
+class Relabelled(DataModule):
+    """Shapes with three classes, and some images without a label."""
+
+    num_classes = 3
+
+    def rows(self, split):
+        images = super().rows(split)
+        labels = images.labels % 3
+        labels[::4] = -1
+        return Images(images.images, labels, images.classes)
+
+
+def relabelled():
+    return Relabelled("shapes", batch_size=16, options={"train_images": 64, "test_images": 16})
+
+
+def fit(model, callbacks, module=None, ckpt_path=None, **trainer):
+    settings = {"max_steps": 4, "max_epochs": -1, "logger": False, "enable_checkpointing": False, **trainer}
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 1}
+    runner = pl.Trainer(accelerator="cpu", callbacks=callbacks, **quiet, **settings)
+    runner.fit(model, module or data(), ckpt_path=ckpt_path)
+    return runner
+
+
+def seeded(make):
+    torch.manual_seed(0)
+    return make()
+
+
+def same(a, b):
+    """Bit for bit, however deep."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same, a, b))
+    return torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
+
+
+def free_port():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return found.getsockname()[1]
