@@ -410,6 +410,9 @@ class TwoViews(nn.Module):
         """The images themselves, resized whole where they are not of `size`, and normalized like a view."""
         check_images(images)
         count, _, height, width = images.shape
+        if height == width == self.size:
+            mean, std = torch.tensor([self.mean, self.std], device=images.device)[..., None, None]  # (3, 1, 1)
+            return torch.addcmul(-mean / std, images.float(), 1 / (255 * std))
         zero, one = torch.zeros(1, count), torch.ones(1, count)
         whole = Parameters(zero, zero, height * one, width * one, zero > 0, one, one, one, zero, zero, zero > 0)
         return apply(images, whole, self.size, self.mean, self.std)[0]

@@ -356,6 +356,7 @@ def quiet() -> Iterator[None]:
             ".*isinstance.treespec, LeafSpec.*",
             ".*litlogger.*",
             ".*all_gather_into_tensor.*",
+            ".*callbacks used to create the checkpoint need to be provided.*",  # `--trainer.max_time` may change
             ".*It is recommended to use .*sync_dist.*",  # our values are those of all ranks already
         ):
             warnings.filterwarnings("ignore", message)

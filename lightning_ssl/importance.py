@@ -123,7 +123,8 @@ class Streaming(Importance):
 
     def weigh(self, d2_neg: Tensor, params: Tensor) -> Tensor:
         top, scale = params
-        return (self._logits(d2_neg) - top).exp() * scale
+        # `top` may come from a matrix product of another shape, whose rounding at d2 ≥ 1e12 exceeds the largest exponent.
+        return (self._logits(d2_neg) - top).clamp_(max=0).exp() * scale
 
     def _logits(self, d2_neg: Tensor) -> Tensor:
         # Where every logit of a row overflows, its pairs count alike.

@@ -42,7 +42,7 @@ def row_statistics(alpha: Tensor, valid: Tensor) -> Tensor:
 class ImportanceMonitor(pl.Callback):
     """Logs the four statistics of α at the step they belong to; silent for methods without pair importance.
 
-    every_n_steps   how often
+    every_n_steps   how often; the last step of an epoch is always one of them
     rows            how many anchors of the whole batch to look at, evenly of the views that are anchors: α of an anchor
                     is exact, whatever the number of ranks, and batches are shuffled
     """
@@ -53,6 +53,7 @@ class ImportanceMonitor(pl.Callback):
         self.every_n_steps, self.rows = every_n_steps, rows
         self.hook: RemovableHandle | None = None
         self.views: tuple[Tensor, ...] | None = None
+        self.step = 0  # at which the views were seen
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         loss = getattr(pl_module, "loss", None)
@@ -60,8 +61,10 @@ class ImportanceMonitor(pl.Callback):
             return
 
         def keep(module: torch.nn.Module, views: tuple[Tensor | None, ...]) -> None:
-            if (trainer.global_step + 1) % self.every_n_steps == 0 and trainer.training:
+            due = (trainer.global_step + 1) % self.every_n_steps == 0 or trainer.is_last_batch
+            if due and trainer.training:
                 self.views = tuple(z.detach() for z in views if z is not None)
+                self.step = trainer.global_step
 
         self.hook = loss.register_forward_pre_hook(keep)
 
@@ -69,7 +72,7 @@ class ImportanceMonitor(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self.views is None or trainer.global_step % self.every_n_steps:
+        if self.views is None or trainer.global_step == self.step:  # gradients are accumulated: no step was taken
             return
         views, self.views = self.views, None
         names = ("entropy", "effective_negatives", "zeros", "top1")

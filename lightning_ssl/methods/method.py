@@ -92,6 +92,8 @@ class Method(pl.LightningModule):
     stem          "cifar", "standard", or None to choose by `image_size`
     image_size, mean, std   of the data; the command line takes them from there, otherwise CIFAR-10's are assumed
     augment       a preset of `augment.PRESETS`
+    channels_last  memory format of images and convolutions; "auto": on where it is faster, on a CPU and on CUDA with
+                  mixed precision
     seed          of the augmentations: those of an image are a function of the seed, the batch and its place in it, so
                   that neither a resumed run nor another number of ranks changes them; the command line takes it from
                   `seed_everything`
@@ -111,7 +113,7 @@ class Method(pl.LightningModule):
         projector: Head = Head(),  # noqa: B008  frozen, as those below
         optimization: Optimization = Optimization(),  # noqa: B008
         seed: int | None = None,
-        channels_last: bool = False,
+        channels_last: bool | Literal["auto"] = "auto",
         compile: bool = False,
     ) -> None:
         super().__init__()
@@ -124,8 +126,7 @@ class Method(pl.LightningModule):
         self.optimization = optimization
         self.seed = seed or 0
         self.channels_last = channels_last
-        if channels_last:
-            self.backbone.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.choose_memory_format(torch.device("cpu"), "32-true")
         if compile:
             self.backbone.compile()  # in place, so that the names of the parameters stay
 
@@ -142,18 +143,28 @@ class Method(pl.LightningModule):
     def forward(self, x: Tensor) -> Tensor:
         """The representation of normalized images: (B, 3, S, S) → (B, F)."""
         x = x.to(self.dtype)  # that of `--trainer.precision 64-true` and the like
-        if self.channels_last:
-            x = x.contiguous(memory_format=torch.channels_last)
-        features: Tensor = self.backbone(x)
+        features: Tensor = self.backbone(x.contiguous(memory_format=self.memory_format))
         return features
+
+    def choose_memory_format(self, device: torch.device, precision: str) -> None:
+        """Lay out the convolutions' weights, and from now on their input, as `channels_last` says."""
+        on = self.channels_last
+        if on == "auto":
+            on = device.type == "cpu" or (device.type == "cuda" and "mixed" in precision)
+        self.memory_format = torch.channels_last if on else torch.contiguous_format
+        self.to(memory_format=self.memory_format)
 
     def views(self, images: Tensor, batch_idx: int = 0) -> Views:
         """Augmented views of this rank's uint8 images, drawn for the whole batch and taken in part."""
         rank, ranks = self.global_rank, self.trainer.world_size if self._trainer is not None else 1
         generator = generator_of(self.seed, self.current_epoch, batch_idx)
-        return Views(*(x.to(self.dtype) for x in self.augment(images, generator, rank, ranks)))
+        views = self.augment(images, generator, rank, ranks)
+        return Views(*(x.to(self.dtype, memory_format=self.memory_format) for x in views))
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
+
+    def setup(self, stage: str) -> None:
+        self.choose_memory_format(self.trainer.strategy.root_device, str(self.trainer.precision))
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         # Networks with dropout draw from the global generator: there too a resumed run draws what it would have drawn.
@@ -161,7 +172,8 @@ class Method(pl.LightningModule):
 
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> Tensor:
         loss = self.loss_of(self.views(batch[0], batch_idx))
-        self.log("train/loss", loss, prog_bar=True, logger=self.logs_its_loss, batch_size=len(batch[0]))
+        to_logger = self.logs_its_loss and bool(self.trainer.loggers)  # Lightning warns where there is none
+        self.log("train/loss", loss, prog_bar=True, logger=to_logger, batch_size=len(batch[0]))
         return loss
 
     def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> dict[str, Tensor]:

@@ -168,7 +168,10 @@ class Verdict:
 
 
 def verdict(grouping: Grouping, data: str) -> Verdict:
-    """The leader against every other group of the data set, Holm-corrected: clear only when it beats them all."""
+    """The leader against every other group of the data set, Holm-corrected.
+
+    `clear` only when it beats them all; the headline also names those that it clearly beats when it does not.
+    """
     groups = [group for group in grouping.groups if group.data == data]
     able = [group for group in groups if group.results]
     if not able:
@@ -217,14 +220,23 @@ def verdict(grouping: Grouping, data: str) -> Verdict:
             f"{first.title} wins",
             f"{lead}, {hardest.difference:+.2f} over {rival.title}, the hardest to tell from it ({test})",
         )
-    return Verdict(
-        data,
-        first,
-        False,
-        "No clear winner",
-        f"{first.title} leads with {lead}, but {rival.title} is within chance of it "
-        f"({hardest.difference:+.2f}, {test})",
-    )
+    open_question = f"{rival.title} is within chance of it ({hardest.difference:+.2f}, {test})"
+    beaten = [(other, c) for other, c in zip(able[1:], comparisons, strict=True) if c and (c.p_holm or 1.0) < LEVEL]
+    if beaten:
+        other, nearest = min(beaten, key=lambda pair: pair[1].difference)
+        names = listed([group.title for group, _ in beaten])
+        sure = f"{nearest.difference:+.2f} over {other.title} ({p_text(nearest.p_holm or 0.0)} after Holm)"
+        headline = f"{first.title} leads, and is clearly ahead of {names}"
+        return Verdict(data, first, False, headline, f"{lead}, {sure}; {open_question}")
+    return Verdict(data, first, False, "No clear winner", f"{first.title} leads with {lead}, but {open_question}")
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """ "A", "A and B", "A, B and C", "A, B, C and 2 others"."""
+    shown, rest = list(names[:most]), len(names) - most
+    if rest > 0:
+        shown.append(f"{rest} other{'s' * (rest > 1)}")
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
 def p_text(p: float) -> str:

@@ -1,13 +1,15 @@
-"""Every importance and every family of the package, found rather than named, and the oracle of each importance."""
+"""Every importance and family of the package, found by inspection, the oracle of each importance, and error scales."""
 
 import inspect
 import itertools
+import math
 import re
 import typing
 
 import oracles
 import torch
 
+from helpers.closeness import close
 from lightning_ssl import families, importance
 from lightning_ssl.families import Family
 from lightning_ssl.importance import (
@@ -35,7 +37,7 @@ def examples(cls, known):
     hints = typing.get_type_hints(cls.__init__)
     required = [p for p in inspect.signature(cls).parameters.values() if p.default is p.empty]
     fillings = {Family: known, float: [0.5], int: [2], bool: [True]}
-    # of a function of a tensor: r' and its inverse of ½ log α are the same
+    # any other type is a function of a tensor; r' of ½ log α is its own inverse
     choices = [fillings.get(hints.get(p.name), [lambda a: 0.5 / a]) for p in required]
     return [cls(*values) for values in itertools.product(*choices)]
 
@@ -74,10 +76,62 @@ CASES = [
 ]
 
 
+SOLVER_STOP = 16.0  # importance.solve_top_weight stops at |log Σα| ≤ 16 eps
+
+
+def oracle_gain(alpha, c, tau=1.0, q=1.0, **others):
+    """Gain of the oracle that gave the weights α: Tsallis takes a rounded c − μ to the power 1/(q − 1).
+
+    The error of a weight is that of c − μ, as large as c and μ are, times dα/dμ = α^{2−q}/τ; relative to the largest
+    weight t of the row.
+    """
+    if q == 1:
+        return 1.0
+    t = alpha.amax(1, keepdim=True)
+    size = c.amax(1, keepdim=True) + tau * t ** (q - 1) / abs(q - 1)
+    slope = torch.where(alpha > 0, alpha ** (2 - q), 0.0) / tau
+    return max(1.0, (size * slope / t).max().item())
+
+
 def make_views(n=13, d=5, dtype=torch.float64):
     generator = torch.Generator().manual_seed(1)
     views = [torch.randn(n, d, dtype=torch.float64, generator=generator) for _ in range(3)]
     return [torch.nn.functional.normalize(z, dim=1).to(dtype).requires_grad_(i < 2) for i, z in enumerate(views)]
+
+
+STEP = 1e-6  # far above the rounding of float64, far below the curvature of a result
+
+
+def scales(function, *points):
+    """For each result of the function, the `scale` that helpers.closeness asks for.
+
+    It is the largest entry plus the response to the arguments: the change of the result per relative change of them,
+    measured in float64. Rounding of the arguments alone moves the result by eps times the response.
+    """
+    points = [x.detach().double().requires_grad_(x.requires_grad) for x in points]
+    generator = torch.Generator().manual_seed(0)
+    here = function(*points)
+    response = [0.0] * len(here)
+    for _ in range(4):
+        signs = [torch.randint(0, 2, x.shape, generator=generator) * 2.0 - 1 for x in points]
+        moved = [
+            (x.detach() * (1 + STEP * s)).requires_grad_(x.requires_grad) for x, s in zip(points, signs, strict=True)
+        ]
+        changes = [largest(b - a) / STEP for a, b in zip(here, function(*moved), strict=True)]
+        response = [max(pair) for pair in zip(response, changes, strict=True)]
+    found = [largest(x) + r for x, r in zip(here, response, strict=True)]
+    assert all(map(math.isfinite, found)), found  # an infinite scale would accept anything
+    return found
+
+
+def largest(x):
+    return x.detach().abs().max().item()
+
+
+def close_each(actual, expected, terms, scale, gain=1.0, where=""):
+    """`close` with a scale for each result."""
+    for index, (a, e, s) in enumerate(zip(actual, expected, scale, strict=True)):
+        close(a, e, terms=terms, scale=s, gain=gain, where=f"{where} result {index}")
 
 
 def label(value):

@@ -1,4 +1,4 @@
-"""What a step costs in memory beyond the embeddings, measured from outside in processes of their own."""
+"""Peak memory of a step beyond the embeddings, in MiB, measured in a process of its own."""
 
 import sys
 from pathlib import Path
