@@ -123,7 +123,7 @@ class Streaming(Importance):
 
     def weigh(self, d2_neg: Tensor, params: Tensor) -> Tensor:
         top, scale = params
-        # `top` may come from a matrix product of another shape, whose rounding at d2 ≥ 1e12 exceeds the largest exponent.
+        # `top` can come from a product of another shape: at d2 ≥ 1e12 their roundings differ by more than exp can take.
         return (self._logits(d2_neg) - top).clamp_(max=0).exp() * scale
 
     def _logits(self, d2_neg: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Views are torchvision's on the same parameters, and the parameters are drawn as torchvision draws them."""
+"""Views equal torchvision's for the same parameters, and parameters have torchvision's distribution."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from helpers.closeness import close
 from scipy import stats
 from torch import Tensor
 from torchvision import transforms
@@ -17,6 +18,10 @@ from lightning_ssl import augment
 from lightning_ssl.augment import PRESETS, TRIES, Parameters, TwoViews, View, apply, crop, gaussian, sample
 
 STILL = View((1.0, 1.0), (1.0, 1.0), flip=0.0, jitter=0.0, gray=0.0)  # does nothing to a square image
+
+
+# torchvision's luminance weights sum to 0.9999.
+LUMINANCE = 2e-4
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -33,13 +38,18 @@ def photographs(count: int, height: int, width: int, low: int = 0, high: int = 2
     return (low + (high - low) * (x - floor) / (ceiling - floor)).round().to(torch.uint8)
 
 
+def terms(images: Tensor, size: int) -> int:
+    """Numbers added up in a view: the rows and columns of the crop, of the blur and of the crop's mean, and colours."""
+    return 2 * sum(images.shape[2:]) + 2 * size + 4
+
+
 def draw(view: View, images: Tensor, seed: int = 0) -> Parameters:
     """Parameters of one view, (1, B)."""
     return sample([view], len(images), images.shape[2], images.shape[3], seeded(seed))
 
 
 def torchvision_view(image: Tensor, p: Parameters, i: int, size: int) -> Tensor:
-    """What torchvision makes of one image (uint8, or float in [0, 1]) with the same parameters, without hue."""
+    """torchvision's view of one image (uint8, or float in [0, 1]) with the same parameters, without hue."""
     top, left, height, width = (int(field[0, i]) for field in p[:4])
     x = TF.resized_crop(image, top, left, height, width, [size, size], antialias=True)
     if p.flip[0, i]:
@@ -60,7 +70,7 @@ SIZES = [((32, 32), 32), ((96, 96), 96), ((40, 56), 24), ((61, 33), 48), ((8, 8)
 
 
 @pytest.mark.parametrize(("shape", "size"), SIZES)
-def test_crop_resize_and_flip_are_torchvisions(shape: tuple[int, int], size: int) -> None:
+def test_crop_resize_and_flip_equal_torchvision(shape: tuple[int, int], size: int) -> None:
     images = photographs(48, *shape)
     p = draw(View(jitter=0.0, gray=0.0), images)
     assert 0 < p.flip.sum() < 48
@@ -68,11 +78,11 @@ def test_crop_resize_and_flip_are_torchvisions(shape: tuple[int, int], size: int
     for i, image in enumerate(images):
         exact = torchvision_view(image.float() / 255, p, i, size)
         rounded = torchvision_view(image, p, i, size).float() / 255
-        assert (ours[i] - exact).abs().max() < 2e-5
-        assert (ours[i] - rounded).abs().mean() < 1 / 255
+        close(ours[i], exact, terms=terms(images, size), scale=1)
+        assert (ours[i] - rounded).abs().mean() < 1 / 255  # uint8
 
 
-def test_a_crop_sees_nothing_outside_itself() -> None:
+def test_crop_ignores_pixels_outside_it() -> None:
     images = torch.full((1, 3, 32, 32), 255, dtype=torch.uint8)
     images[:, :, 10:20, 5:12] = 0
     p = draw(STILL, images)._replace(top=torch.tensor([[10]]), left=torch.tensor([[5]]))
@@ -81,26 +91,24 @@ def test_a_crop_sees_nothing_outside_itself() -> None:
 
 
 @pytest.mark.parametrize("name", ["brightness", "contrast", "saturation"])
-def test_each_jitter_is_torchvisions_where_nothing_is_clamped(name: str) -> None:
+def test_each_jitter_equals_torchvision_without_clamping(name: str) -> None:
     images = photographs(32, 32, 32, low=90, high=150)
     strengths = {"brightness": 0.0, "contrast": 0.0, "saturation": 0.0, "hue": 0.0} | {name: 0.4}
     p = draw(View(jitter=1.0, gray=0.0, **strengths), images)
     assert getattr(p, name).std() > 0.1
     ours = apply(images, p, 32)[0]
     for i, image in enumerate(images):
-        assert (
-            ours[i] - torchvision_view(image.float() / 255, p, i, 32)
-        ).abs().max() < 2e-4  # its weights sum to .9999
+        assert (ours[i] - torchvision_view(image.float() / 255, p, i, 32)).abs().max() < LUMINANCE
 
 
-def test_a_whole_view_is_torchvisions_where_nothing_is_clamped() -> None:
+def test_whole_view_equals_torchvision_without_clamping() -> None:
     images = photographs(64, 96, 96, low=90, high=150)
     p = draw(View(hue=0.0, blur=0.5, solarize=0.5), images)
     assert 0 < p.solarize.sum() < 64
     assert 0 < (p.sigma > 0).sum() < 64
     ours = apply(images, p, 96)[0]
     for i, image in enumerate(images):
-        assert (ours[i] - torchvision_view(image.float() / 255, p, i, 96)).abs().max() < 1e-3
+        assert (ours[i] - torchvision_view(image.float() / 255, p, i, 96)).abs().max() < 5 * LUMINANCE
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
@@ -112,12 +120,12 @@ def test_brightness_contrast_and_saturation_commute(order: tuple[int, ...]) -> N
         for operation in order:
             adjust = (TF.adjust_brightness, TF.adjust_contrast, TF.adjust_saturation)[operation]
             x = adjust(x, float((p.brightness, p.contrast, p.saturation)[operation][0, i]))
-        assert (ours[i] - x).abs().max() < 3e-4
+        assert (ours[i] - x).abs().max() < 1.5 * LUMINANCE
 
 
 @pytest.mark.parametrize("strength", [0.4, 0.8])
-def test_jitter_deviates_no_more_than_a_drawn_order_does(strength: float) -> None:
-    """With clamps at work: the distance to torchvision in one order, against that between two orders of torchvision."""
+def test_jitter_is_as_near_to_torchvision_as_its_orders_are_to_each_other(strength: float) -> None:
+    """With clamping: the distance to torchvision, relative to that between two orders of torchvision's operations."""
     images = photographs(64, 32, 32)
     view = replace(STILL, jitter=1.0, brightness=strength, contrast=strength, saturation=strength, hue=0.0)
     p = draw(view, images)
@@ -138,8 +146,8 @@ def test_jitter_deviates_no_more_than_a_drawn_order_does(strength: float) -> Non
     assert distance < 1.2 * spread
 
 
-def test_hue_turns_as_torchvisions_does() -> None:
-    """A turn around the gray axis follows HSV's: in the same sense, and nearer to it than the image left as it was."""
+def test_hue_rotation_approximates_torchvisions_hue() -> None:
+    """A rotation about the gray axis has the direction of HSV's hue shift and reduces the distance to it."""
     images = photographs(32, 32, 32, low=40, high=215)
     p = draw(replace(STILL, jitter=1.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.2), images)
     ours, still = apply(images, p, 32)[0], images / 255
@@ -153,58 +161,58 @@ def test_a_third_of_a_turn_exchanges_the_channels(hue: float) -> None:
     images = photographs(4, 32, 32)
     p = draw(STILL, images)._replace(hue=torch.full((1, 4), hue))
     ours = apply(images, p, 32)[0]
-    torch.testing.assert_close(ours, (images / 255).roll(round(3 * hue), 1), rtol=0, atol=1e-5)
+    close(ours, (images / 255).roll(round(3 * hue), 1), terms=terms(images, 32), scale=1)
 
 
 def test_hue_comes_before_contrast_saturation_and_gray() -> None:
-    """Seen where a third of a turn is exact: the others must take the luminance of the exchanged channels."""
+    """A third of a turn is exact; the other steps must use the luminance of the exchanged channels."""
     images = photographs(8, 32, 32, low=80, high=160)
     turned = (images / 255).roll(1, 1)
     p = draw(View(hue=0.0, gray=0.5), images)
     ours = apply(images, p._replace(hue=torch.full((1, 8), 1 / 3)), 32)[0]
     for i, image in enumerate(turned):
-        assert (ours[i] - torchvision_view(image, p, i, 32)).abs().max() < 1e-3
+        assert (ours[i] - torchvision_view(image, p, i, 32)).abs().max() < 5 * LUMINANCE
 
 
-def test_hue_leaves_grays_alone() -> None:
+def test_hue_does_not_change_grays() -> None:
     images = torch.arange(32, dtype=torch.uint8).view(1, 1, 1, 32).expand(8, 3, 32, 32) * 8
     p = draw(replace(STILL, jitter=1.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.5), images)
-    torch.testing.assert_close(apply(images, p, 32)[0], images / 255, rtol=0, atol=1e-5)
+    close(apply(images, p, 32)[0], images / 255, terms=terms(images, 32), scale=1)
 
 
 def test_a_gray_view_has_three_equal_channels() -> None:
     images = photographs(8, 32, 32)
     ours = apply(images, draw(View(gray=1.0), images), 32)[0]
-    torch.testing.assert_close(ours[:, 0], ours[:, 1], rtol=0, atol=1e-6)
-    torch.testing.assert_close(ours[:, 1], ours[:, 2], rtol=0, atol=1e-6)
+    for channel in (1, 2):
+        close(ours[:, channel], ours[:, 0], terms=terms(images, 32), scale=1)
 
 
-def test_blur_of_no_width_is_the_identity() -> None:
-    torch.testing.assert_close(gaussian(torch.zeros(1), 20)[0], torch.eye(20))
+def test_blur_with_sigma_zero_is_the_identity() -> None:
+    close(gaussian(torch.zeros(1), 20)[0], torch.eye(20))
 
 
 @pytest.mark.parametrize("size", [2, 3, 32, 96])
 def test_blur_rows_sum_to_one(size: int) -> None:
     g = gaussian(torch.tensor([0.1, 1.0, 2.0]), size)
-    torch.testing.assert_close(g.sum(2), torch.ones(3, size))
+    close(g.sum(2), torch.ones(3, size), terms=size)
 
 
-def test_solarize_in_normalized_units_is_solarize_before_normalizing() -> None:
+def test_solarize_then_normalize_equals_solarize_in_normalized_units() -> None:
     images = photographs(8, 32, 32)
     p = draw(replace(STILL, solarize=0.5), images)
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
     ours = apply(images, p, 32, mean, std)[0]
     for i, image in enumerate(images):
         expected = TF.normalize(torchvision_view(image.float() / 255, p, i, 32), list(mean), list(std))
-        torch.testing.assert_close(ours[i], expected, rtol=0, atol=1e-5)
+        close(ours[i], expected, terms=terms(images, 32), scale=1 / min(std))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The parameters are drawn as torchvision draws them
+# The parameters have torchvision's distribution
 
 
 def crop_by_trial(u: list[float], view: View, height: int, width: int) -> tuple[int, int, int, int]:
-    """RandomResizedCrop for one image: try, try again, and at last take the centre."""
+    """RandomResizedCrop for one image: the first candidate that fits, else the centre."""
     for attempt in range(TRIES):
         area = height * width * (view.scale[0] + (view.scale[1] - view.scale[0]) * u[attempt])
         low, high = math.log(view.ratio[0]), math.log(view.ratio[1])
@@ -231,11 +239,11 @@ CROPS = [
 
 
 @pytest.mark.parametrize(("view", "height", "width"), CROPS)
-def test_crops_are_those_of_the_loop_on_the_same_numbers(view: View, height: int, width: int) -> None:
+def test_crops_equal_a_loop_on_the_same_random_numbers(view: View, height: int, width: int) -> None:
     u = torch.rand(2 * TRIES + 2, 3000, generator=seeded())
     ours = torch.stack(crop([view], u[None], height, width), 2)[0].tolist()
     loop = [list(crop_by_trial(column, view, height, width)) for column in u.double().T.tolist()]
-    # float32 may round a side to the other whole number where it lies half-way.
+    # float32 may round a side near k + 1/2 to the other integer.
     assert sum(a != b for a, b in zip(ours, loop, strict=True)) <= 3
 
 
@@ -273,7 +281,7 @@ def test_factors_are_uniform_on_torchvisions_ranges() -> None:
         assert stats.kstest(values, "uniform", (low, high - low)).pvalue > 1e-3, name
 
 
-def test_probabilities_are_met() -> None:
+def test_each_step_is_applied_with_its_probability() -> None:
     count = 40_000
     p = sample([View(flip=0.5, jitter=0.8, gray=0.2, blur=0.3, solarize=0.1)], count, 32, 32, seeded())
     rates = {
@@ -286,14 +294,14 @@ def test_probabilities_are_met() -> None:
     for probability, happened in rates.items():
         error = 4 * math.sqrt(probability * (1 - probability) / count)
         assert abs(float(happened.float().mean()) - probability) < error
-    # Chances of one image are independent of each other.
+    # The steps of one image are drawn independently.
     joint = (p.flip & (p.brightness != 1) & (p.saturation == 0)).float().mean()
     assert abs(float(joint) - 0.5 * 0.8 * 0.2) < 4 * math.sqrt(0.08 * 0.92 / count)
 
 
 @pytest.mark.parametrize("strength", [0.5, 1.0])
 def test_channels_have_the_moments_of_the_pil_pipeline(strength: float) -> None:
-    """Jitter included: its deviations move neither the mean nor the spread of a channel."""
+    """The approximations of jitter change neither the mean nor the standard deviation of a channel."""
     images = photographs(1500, 32, 32)
     view = View(brightness=0.8 * strength, contrast=0.8 * strength, saturation=0.8 * strength, hue=0.2 * strength)
     jitter = transforms.ColorJitter(view.brightness, view.contrast, view.saturation, view.hue)
@@ -310,7 +318,7 @@ def test_channels_have_the_moments_of_the_pil_pipeline(strength: float) -> None:
     torch.manual_seed(0)
     theirs = torch.stack([pipeline(image) for image in images])
     ours = apply(images, draw(view, images), 32)[0]
-    tolerance = 0.02 * strength
+    tolerance = 0.02 * strength  # 1500 images with different parameters
     torch.testing.assert_close(ours.mean((0, 2, 3)), theirs.mean((0, 2, 3)), rtol=0, atol=tolerance)
     torch.testing.assert_close(ours.std((0, 2, 3)), theirs.std((0, 2, 3)), rtol=0, atol=tolerance)
 
@@ -335,7 +343,7 @@ def test_views_follow_from_the_seed(preset: str) -> None:
         assert x.is_contiguous()
 
 
-def test_every_image_has_its_own_chance() -> None:
+def test_every_image_gets_its_own_parameters() -> None:
     same = photographs(1, 32, 32).expand(64, -1, -1, -1)
     x1, _ = TwoViews()(same, seeded())
     assert len(x1.flatten(1).unique(dim=0)) == 64
@@ -347,12 +355,12 @@ def test_an_image_does_not_depend_on_its_batch(monkeypatch: pytest.MonkeyPatch) 
     p = two.sample(images, seeded())
     whole = apply(images, p, 24)
     alone = torch.cat([apply(images[i : i + 1], Parameters(*(f[:, i : i + 1] for f in p)), 24) for i in range(21)], 1)
-    torch.testing.assert_close(whole, alone, rtol=0, atol=1e-5)
-    monkeypatch.setitem(augment.CHUNK, "cpu", 2 * 40 * 36 * 8)  # 8 images at a time, and 5 at last
-    torch.testing.assert_close(whole, apply(images, p, 24), rtol=0, atol=1e-5)
+    close(alone, whole, terms=terms(images, 24), scale=1)
+    monkeypatch.setitem(augment.CHUNK, "cpu", 2 * 40 * 36 * 8)  # chunks of 8, 8 and 5 images
+    close(apply(images, p, 24), whole, terms=terms(images, 24), scale=1)
 
 
-def test_recipes_with_one_seed_share_what_they_agree_on() -> None:
+def test_recipes_with_the_same_seed_share_parameters() -> None:
     p, q = (sample([view], 100, 32, 32, seeded()) for view in (View(), View(hue=0.0, blur=1.0, solarize=0.5)))
     for name in ("top", "left", "height", "width", "flip", "brightness", "saturation"):
         assert torch.equal(getattr(p, name), getattr(q, name))
@@ -363,21 +371,22 @@ def test_the_clean_view_is_the_image_normalized() -> None:
     mean, std = [0.5, 0.4, 0.3], [0.2, 0.25, 0.3]
     two = TwoViews(clean=True, mean=tuple(mean), std=tuple(std))
     _, _, clean = two(images, seeded())
-    torch.testing.assert_close(clean, TF.normalize(images / 255, mean, std), rtol=0, atol=1e-5)
+    close(clean, TF.normalize(images / 255, mean, std), terms=terms(images, 32), scale=1 / min(std))
     small = TwoViews(size=20, normalize=False).unaugmented(images)
-    torch.testing.assert_close(small, TF.resize(images / 255, [20, 20], antialias=True), rtol=0, atol=1e-5)
+    close(small, TF.resize(images / 255, [20, 20], antialias=True), terms=terms(images, 20), scale=1)
 
 
 def test_a_normalized_preset_normalizes_its_views() -> None:
     images = photographs(64, 32, 32)
+    mean, std = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
     plain, _ = TwoViews("paper_cifar", normalize=False)(images, seeded())
-    ours, _ = TwoViews("paper_cifar", mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3))(images, seeded())
-    torch.testing.assert_close(ours, TF.normalize(plain, [0.5, 0.4, 0.3], [0.2, 0.25, 0.3]), rtol=0, atol=1e-5)
+    ours, _ = TwoViews("paper_cifar", mean=mean, std=std)(images, seeded())
+    close(ours, TF.normalize(plain, list(mean), list(std)), terms=terms(images, 32), scale=1 / min(std))
     assert plain.min() >= 0
     assert plain.max() <= 1
 
 
-def test_half_precision_around_it_changes_nothing() -> None:
+def test_half_precision_does_not_change_views() -> None:
     images = photographs(8, 32, 32)
     two = TwoViews()
     expected = two(images, seeded())[0]
@@ -396,7 +405,7 @@ def test_parameters_survive_a_move() -> None:
         assert torch.equal(old, new)
 
 
-def test_it_is_no_part_of_a_checkpoint() -> None:
+def test_augmentation_has_no_state() -> None:
     assert not TwoViews().state_dict()
 
 
@@ -404,7 +413,7 @@ def test_it_is_no_part_of_a_checkpoint() -> None:
 # Recipes and refusals
 
 
-def test_the_papers_recipes() -> None:
+def test_presets_equal_the_papers_recipes() -> None:
     cifar, stl10 = PRESETS["paper_cifar"], PRESETS["paper_stl10"]
     assert cifar.first == cifar.second == View((0.08, 1), (3 / 4, 4 / 3), 0.5, 0.8, 0.4, 0.4, 0.4, 0.1, 0.2)
     assert cifar.normalize
@@ -413,7 +422,7 @@ def test_the_papers_recipes() -> None:
     assert (gaussian(torch.ones(1), 96)[0, 48] > 0).sum() == 9
 
 
-def test_byol_solarizes_its_second_view_alone() -> None:
+def test_byol_solarizes_only_its_second_view() -> None:
     p = TwoViews("byol_cifar").sample(photographs(500, 32, 32), seeded())
     assert p.solarize[0].sum() == 0
     assert 60 < p.solarize[1].sum() < 140
@@ -436,19 +445,19 @@ def test_byol_solarizes_its_second_view_alone() -> None:
         (lambda: TwoViews()(torch.zeros(3, 8, 8, dtype=torch.uint8)), r"of shape \(B, 3, H, W\)"),
     ],
 )
-def test_nonsense_is_refused_by_name(refused, line: str) -> None:
+def test_invalid_settings_are_rejected_by_name(refused, line: str) -> None:
     with pytest.raises(ValueError, match=line):
         refused()
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
-def test_ranks_augment_as_one_process_does(ranks):
-    images = torch.randint(0, 256, (12, 3, 16, 16), dtype=torch.uint8)
-    augment = TwoViews("paper_cifar", size=16)
-    whole = augment(images, torch.Generator().manual_seed(3))
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_ranks_augment_as_one_process_does(ranks: int) -> None:
+    images = photographs(12, 16, 16)
+    two = TwoViews("paper_cifar", size=16)
+    whole = two(images, seeded(3))
     share = 12 // ranks
     for rank in range(ranks):
         here = slice(rank * share, (rank + 1) * share)
-        part = augment(images[here], torch.Generator().manual_seed(3), rank, ranks)
+        part = two(images[here], seeded(3), rank, ranks)
         for x, expected in zip(part, whole, strict=True):
-            torch.testing.assert_close(x, expected[here])
+            close(x, expected[here], terms=terms(images, 16), scale=1 / min(two.std))

@@ -1,4 +1,4 @@
-"""An image folder gives the batches that its files hold, decoded here or by workers."""
+"""An image folder gives the batches that its files hold, decoded in this process or by workers."""
 
 import numpy as np
 import pytest
@@ -26,11 +26,11 @@ def root(tmp_path):
     save(tmp_path / "train" / "bee" / "palette.png", (240, 0, 0), (64, 64), "P")
     save(tmp_path / "train" / "cat" / "cmyk.jpg", (10, 0, 0), (33, 31), "CMYK")
     (tmp_path / "train" / "cat" / "notes.txt").write_text("not an image")
-    (tmp_path / "train" / "cat" / "._0.png").write_text("what another system leaves behind")
+    (tmp_path / "train" / "cat" / "._0.png").write_text("a resource fork")
     return tmp_path
 
 
-def test_files_classes_and_labels_are_those_of_the_layout(root):
+def test_files_classes_and_labels_follow_the_layout(root):
     train = data.load("folder", root, "train", store_size=16)
     assert train.classes == ("ant", "bee", "cat")
     assert train.images.shape == (18, 3, 16, 16)
@@ -57,11 +57,11 @@ def test_shrinking_is_antialiased(tmp_path):
     checks = (np.indices((256, 256)).sum(0) % 2 * 255).astype(np.uint8)
     Image.fromarray(np.stack([checks] * 3, 2)).save(tmp_path / "checks.png")
     found = decode(str(tmp_path / "checks.png"), 32).float()
-    assert (found - 127.5).abs().max() < 3
+    assert (found - 127.5).abs().max() < 3  # PIL rounds each pass to uint8
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_batches_are_the_same_decoded_here_or_by_workers(root, workers):
+def test_workers_give_the_same_batches(root, workers):
     module = DataModule("folder", str(root), batch_size=5, workers=workers, options={"store_size": 16})
     module.setup("fit")
     whole = data.load("folder", root, "train", store_size=16)
@@ -86,7 +86,7 @@ def test_workers_do_not_count_batches_that_were_only_prefetched(root):
     assert [ids.tolist() for _, _, ids in loader] == rest
 
 
-def test_a_train_folder_without_classes_is_one_without_labels(tmp_path):
+def test_train_folder_without_classes_has_no_labels(tmp_path):
     for i in range(4):
         save(tmp_path / "train" / f"{i}.png", (i, i, i))
     module = DataModule("folder", str(tmp_path), batch_size=2, workers=0, validate=False, options={"store_size": 8})
@@ -102,7 +102,7 @@ def test_an_unreadable_image_is_named(root):
         data.rows("folder", root, "train", store_size=8).batch(torch.arange(3))
 
 
-def test_a_worker_refuses_in_one_line(root):
+def test_worker_error_is_one_line(root):
     (root / "train" / "ant" / "0.png").write_bytes(b"half a file")
     module = DataModule("folder", str(root), batch_size=18, workers=1, options={"store_size": 8})
     with pytest.raises(ValueError, match=r"ant.0\.png is not a readable image") as refusal:
@@ -132,13 +132,13 @@ def test_an_image_cut_short_is_named(root):
         (lambda root: (root / "train" / "a").mkdir(parents=True), "a folder with images in train"),
     ],
 )
-def test_a_folder_without_images_is_refused(tmp_path, make, message):
+def test_folder_without_images_is_rejected(tmp_path, make, message):
     make(tmp_path)
     with pytest.raises(ValueError, match=message):
         data.load("folder", tmp_path, "train")
 
 
-def test_a_class_that_only_one_split_has_is_refused(root):
+def test_class_of_only_one_split_is_rejected(root):
     save(root / "val" / "dog" / "0.png", (0, 0, 0))
     with pytest.raises(ValueError, match=r"val and train must have the same classes, not \['dog'\]"):
         data.load("folder", root, "test")

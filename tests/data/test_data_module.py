@@ -1,4 +1,4 @@
-"""Batches: the same steps on any number of ranks, a new order every epoch, and the same ones after a resume."""
+"""Batches: the same steps on any number of ranks, a new order every epoch, and the remaining ones after a resume."""
 
 from types import SimpleNamespace
 
@@ -53,7 +53,7 @@ def test_shards_are_disjoint_equal_and_cover_every_complete_batch():
     assert len(torch.cat(shards).unique()) == 96  # 103 less the incomplete batch
 
 
-def test_every_epoch_is_reshuffled_and_nothing_but_seed_and_epoch_decides():
+def test_order_depends_only_on_seed_and_epoch():
     order = Shuffled(64, 8, seed=5)
     epochs = []
     for epoch in range(3):
@@ -61,7 +61,7 @@ def test_every_epoch_is_reshuffled_and_nothing_but_seed_and_epoch_decides():
         epochs.append(torch.cat(list(order)))
     assert not torch.equal(epochs[0], epochs[1])
     assert not torch.equal(epochs[1], epochs[2])
-    torch.rand(7)  # the global generator has no part in it
+    torch.rand(7)  # the global generator is not used
     again = Shuffled(64, 8, seed=5)
     again.set_epoch(2)
     assert torch.equal(torch.cat(list(again)), epochs[2])
@@ -80,7 +80,7 @@ def test_without_reshuffling_the_first_order_repeats():
     assert torch.equal(order.order(), first)
 
 
-def test_a_place_to_begin_at_holds_for_one_pass_of_its_epoch():
+def test_seek_applies_to_one_pass_of_its_epoch():
     order = Shuffled(40, 8)
     order.seek(2, 3)
     order.set_epoch(2)  # as Lightning does after the state was loaded
@@ -111,7 +111,7 @@ def test_evaluation_sees_every_image_once_in_equally_many_batches(length, batch_
         ((100, 10, 0, 4), "batch_size=10: batch_size must be a multiple of the number of ranks, 4"),
     ],
 )
-def test_batches_that_cannot_be_are_refused(arguments, message):
+def test_impossible_batch_sizes_are_rejected(arguments, message):
     with pytest.raises(ValueError, match=message):
         Shuffled(*arguments)
 
@@ -149,11 +149,11 @@ def test_the_module_refuses_a_batch_larger_than_the_data():
         small(batch_size=64).setup("fit")
 
 
-def test_facts_are_known_before_anything_is_read():
+def test_facts_are_known_without_reading_data():
     module = DataModule("stl10", root="nowhere")
     assert (module.image_size, module.num_classes) == (96, 10)
-    assert module.mean == pytest.approx((0.4467, 0.4398, 0.4066))
-    assert module.std == pytest.approx((0.2603, 0.2566, 0.2713))
+    assert module.mean == (0.4467, 0.4398, 0.4066)
+    assert module.std == (0.2603, 0.2566, 0.2713)
     assert small(options={"size": 40, **SMALL}).image_size == 40
 
 
@@ -181,7 +181,7 @@ def test_validation_and_reference_see_every_image_once():
         ({"options": {"imges": 3}}, "imges=3: shapes takes"),
     ],
 )
-def test_nonsense_is_refused(arguments, message):
+def test_invalid_arguments_are_rejected(arguments, message):
     with pytest.raises(ValueError, match=message):
         small(**arguments)
 
@@ -190,8 +190,8 @@ def test_nonsense_is_refused(arguments, message):
 # In Lightning
 
 
-class Diary(pl.LightningModule):
-    """Learns nothing much, and remembers which images it saw."""
+class IdRecorder(pl.LightningModule):
+    """A model that records the ids of its batches."""
 
     def __init__(self):
         super().__init__()
@@ -207,13 +207,13 @@ class Diary(pl.LightningModule):
         pass
 
     def configure_optimizers(self):
-        assert self.trainer.estimated_stepping_batches == 11  # asked for by schedules; it makes the loader early
+        assert self.trainer.estimated_stepping_batches == 11  # schedules ask for it; it creates the loader early
         return torch.optim.SGD(self.parameters(), 1e-6)
 
 
 def fit(folder, resume=None):
     """Eleven steps of four an epoch, each with its checkpoint."""
-    model = Diary()
+    model = IdRecorder()
     trainer = pl.Trainer(
         max_steps=11,
         accelerator="cpu",
@@ -228,7 +228,7 @@ def fit(folder, resume=None):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_trainer_sees_every_epoch_in_its_own_order(tmp_path):
+def test_trainer_sees_a_new_order_every_epoch(tmp_path):
     seen = fit(tmp_path)
     order = Shuffled(50, 12)
     for epoch in range(2):
@@ -237,7 +237,7 @@ def test_a_trainer_sees_every_epoch_in_its_own_order(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_run_resumed_after_any_step_sees_the_batches_of_one_never_stopped(tmp_path):
+def test_resumed_run_sees_the_remaining_batches(tmp_path):
     whole = fit(tmp_path / "whole")
     assert len(whole) == 11
     for stopped in (2, 4, 7):
@@ -264,14 +264,14 @@ def test_the_state_between_two_epochs_is_the_start_of_the_second():
     assert loader.state_dict() == {"epoch": 1, "batch": 0}
 
 
-def test_a_state_saved_before_the_next_batch_is_the_one_loaded():
+def test_state_is_unchanged_until_the_next_batch():
     loader = small().train_dataloader()
     loader.load_state_dict({"epoch": 3, "batch": 2})
     assert loader.state_dict() == {"epoch": 3, "batch": 2}
 
 
-def test_an_epoch_set_after_the_iterator_was_made_still_counts():
-    """Lightning makes the first iterator, and only then sets the epoch."""
+def test_epoch_set_after_the_iterator_was_created_applies():
+    """Lightning sets the epoch after it creates the first iterator."""
     loader = small().train_dataloader()
     batches = iter(loader)
     loader.sampler.set_epoch(1)

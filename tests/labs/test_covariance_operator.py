@@ -1,13 +1,21 @@
-"""Claims about gradients of dual networks and the operators behind them."""
+"""Gradients of dual networks and their covariance operators: Theorems 1 to 4, Corollary 1, Lemma 2."""
+
+from itertools import pairwise
 
 import pytest
 import torch
+from helpers.closeness import bound, close
 from torch import Tensor
 
 from lightning_ssl.labs import covariance_operator as lab
 
 SIZES, X, A, R = (4, 5, 6, 3), 5, 4, 3
-LOSSES = {"simple": lab.simple(), "soft triplet": lab.soft_triplet(0.5, 1.0), "InfoNCE": lab.infonce(0.5)}
+TAU = 0.5
+# Numbers added up: fan-ins of all layers forward and back, then the weights of a layer, then all pairs of views.
+NETWORK = 2 * sum(SIZES)
+CONNECTION = NETWORK + max(n * m for n, m in pairwise(SIZES))
+OPERATOR = CONNECTION + (X * A) ** 2
+LOSSES = {"simple": lab.simple(), "soft triplet": lab.soft_triplet(TAU, 1.0), "InfoNCE": lab.infonce(TAU)}
 
 
 @pytest.fixture(scope="module")
@@ -29,42 +37,46 @@ def test_connection_is_the_kronecker_product_with_autograds_jacobian(population:
 
         pre = W[layer] @ below
         J = torch.func.jacrev(rest)(pre)  # (n_L, n_l)
-        torch.testing.assert_close(K[layer][run, view], torch.kron(below[:, None], J.T.contiguous()))
-        torch.testing.assert_close(K[layer][run, view].T @ lab.vec(population.W[layer])[run], rest(pre))
+        ours, w = K[layer][run, view], lab.vec(population.W[layer])[run]
+        close(ours, torch.kron(below[:, None], J.T.contiguous()), terms=NETWORK)
+        close(ours.T @ w, rest(pre), terms=CONNECTION, scale=float((ours.abs().T @ w.abs()).max()))
         below = pre.clamp_min(0)
 
 
 def test_theorem1_gradient_of_dual_networks(population: lab.Population) -> None:
-    assert lab.theorem1_error(population).max() < 1e-10
+    error = lab.theorem1_error(population)
+    close(error, torch.zeros_like(error), terms=CONNECTION + X * A, scale=1)
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_theorem2_common_property_of_the_losses(name: str) -> None:
+def test_theorem2_derivatives_have_fixed_signs_and_sum_to_zero(name: str) -> None:
     r = 2 * torch.rand(50, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     pos, neg, total = lab.theorem2(LOSSES[name], r[:, 0], r[:, 1:])
     assert (pos > 0).all()
     assert (neg < 0).all()
-    assert total.abs().max() < 1e-12
+    close(total, torch.zeros_like(total), terms=r.shape[1], scale=float(pos.max()), gain=1 / TAU)
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_pull_is_minus_the_derivative_for_the_negative(name: str) -> None:
     r = 2 * torch.rand(50, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     _, neg, _ = lab.theorem2(LOSSES[name], r[:, 0], r[:, 1:])
-    torch.testing.assert_close(LOSSES[name].pull(r[:, 0], r[:, 1]), -neg[:, 0])
+    close(LOSSES[name].pull(r[:, 0], r[:, 1]), -neg[:, 0], gain=1 / TAU)
 
 
-def test_infonce_with_one_negative_equals_the_papers_fraction() -> None:
+def test_infonce_equals_the_papers_fraction() -> None:
     r_pos, r_neg = torch.tensor([0.3]), torch.tensor([[0.7, 0.2, 1.0]])
-    e_pos, e_neg = (-r_pos / 0.5).exp(), (-r_neg / 0.5).exp()
-    torch.testing.assert_close(lab.infonce(0.5).value(r_pos, r_neg), -(e_pos / (e_pos + e_neg.sum(1))).log())
+    e_pos, e_neg = (-r_pos / TAU).exp(), (-r_neg / TAU).exp()
+    expected = -(e_pos / (e_pos + e_neg.sum(1))).log()
+    close(lab.infonce(TAU).value(r_pos, r_neg), expected, terms=1 + r_neg.shape[1], gain=1 / TAU)
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_lemma2_weights_give_the_gradient_of_the_expected_loss(name: str, population: lab.Population) -> None:
     f = lab.forward(population.W, population.views)[-1]
     M = lab.of_loss(f, X, LOSSES[name])
-    assert lab.gradient_error(population, M, lab.population_loss(X, LOSSES[name])).max() < 1e-10
+    error = lab.gradient_error(population, M, lab.population_loss(X, LOSSES[name]))
+    close(error, torch.zeros_like(error), terms=OPERATOR, scale=1, gain=1 / TAU)
 
 
 def test_expected_loss_equals_a_loop_over_all_triples(population: lab.Population) -> None:
@@ -78,13 +90,13 @@ def test_expected_loss_equals_a_loop_over_all_triples(population: lab.Population
                 for other in f[run]:
                     r_neg = (view[x, a1] - other).square().sum() / 2
                     total += loss.value(r_pos, r_neg[None]).item() / (X * A * A * X * A)
-    assert abs(lab.population_loss(X, loss)(f, f)[run].item() - total) < 1e-10
+    close(lab.population_loss(X, loss)(f, f)[run].item(), total, terms=X * A * A * X * A, gain=1 / TAU)
 
 
 def test_theorem3_is_lemma2_for_the_simple_loss(population: lab.Population) -> None:
     f = lab.forward(population.W, population.views)[-1]
     weights = lab.of_loss(f, X, lab.simple())
-    torch.testing.assert_close(weights, lab.inter(X, A).expand_as(weights), rtol=0, atol=1e-12)
+    close(weights, lab.inter(X, A).expand_as(weights), terms=(X * A) ** 2)
 
 
 def test_operator_equals_the_variance_of_the_averaged_connection(population: lab.Population) -> None:
@@ -92,18 +104,18 @@ def test_operator_equals_the_variance_of_the_averaged_connection(population: lab
         averaged = K.unflatten(1, (X, A)).mean(2)  # (R, X, p, c)
         centred = averaged - averaged.mean(1, keepdim=True)
         expected = torch.einsum("rxpc,rxqc->rpq", centred, centred) / X
-        torch.testing.assert_close(lab.operator(K, lab.inter(X, A)), expected)
+        close(lab.operator(K, lab.inter(X, A)), expected, terms=OPERATOR)
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_theorem4_operator_is_positive_semidefinite(name: str, population: lab.Population) -> None:
     weights = population.paper_weights(LOSSES[name])
-    assert lab.smallest_eigenvalue(population, weights).min() > -1e-10
+    assert lab.smallest_eigenvalue(population, weights).min() > -bound(torch.float64, 1, OPERATOR)
 
 
 def test_theorem4_with_constant_weight_is_theorem3(population: lab.Population) -> None:
     weights = population.paper_weights(lab.simple())
-    torch.testing.assert_close(weights, lab.inter(X, A).expand_as(weights), rtol=0, atol=1e-12)
+    close(weights, lab.inter(X, A).expand_as(weights), terms=(X * A) ** 2)
 
 
 def test_theorem4_weights_equal_half_the_weighted_covariance_of_differences(population: lab.Population) -> None:
@@ -113,12 +125,13 @@ def test_theorem4_weights_equal_half_the_weighted_covariance_of_differences(popu
     averaged = K.unflatten(1, (X, A)).mean(2)
     difference = averaged[:, :, None] - averaged[:, None]  # (R, X, X, p, c)
     expected = torch.einsum("rxy,rxypc,rxyqc->rpq", xi, difference, difference) / (2 * X**2)
-    torch.testing.assert_close(lab.operator(K, population.paper_weights(LOSSES["InfoNCE"])), expected)
+    close(lab.operator(K, population.paper_weights(LOSSES["InfoNCE"])), expected, terms=OPERATOR, gain=1 / TAU)
 
 
 @pytest.mark.parametrize("name", ["soft triplet", "InfoNCE"])
 def test_exact_loss_has_no_residue(name: str, population: lab.Population) -> None:
-    assert lab.exact_error(population, LOSSES[name]).max() < 1e-10
+    error = lab.exact_error(population, LOSSES[name])
+    close(error, torch.zeros_like(error), terms=OPERATOR, scale=1, gain=1 / TAU)
 
 
 @pytest.mark.parametrize(("name", "slope"), [("soft triplet", 2.0), ("InfoNCE", 4.0)])
@@ -134,12 +147,14 @@ def test_residue_vanishes_with_the_augmentation_and_obeys_its_bound(name: str, s
     assert shares[2] > 0.01
 
 
-@pytest.mark.parametrize("beta", [-1.0, -0.5, 0.0, 0.2])
+@pytest.mark.parametrize("beta", [-0.5, 0.0, 0.2])
 def test_corollary1_gradient_and_definiteness(beta: float, population: lab.Population) -> None:
     weights = lab.extended(X, A, beta)
-    assert lab.gradient_error(population, weights, lab.beta_loss(X, beta)).max() < 1e-10
+    error = lab.gradient_error(population, weights, lab.beta_loss(X, beta))
+    close(error, torch.zeros_like(error), terms=OPERATOR, scale=1)
     lowest = lab.smallest_eigenvalue(population, weights)
-    assert (lowest > -1e-10).all() if beta <= 0 else (lowest < -1e-6).all()
+    rounding = bound(torch.float64, 1, OPERATOR)
+    assert (lowest > -rounding).all() if beta <= 0 else (lowest < -1e6 * rounding).all()
 
 
 def test_training_descends_the_loss() -> None:
@@ -154,15 +169,17 @@ def test_training_descends_the_loss() -> None:
 
 def test_a_batch_of_seeds_equals_each_seed_alone() -> None:
     loss = LOSSES["soft triplet"]
-    together = lab.train(lab.Population(SIZES, X, A, 0.1, 3, 4), loss, 0.01, 3)
+    steps = 3
+    together = lab.train(lab.Population(SIZES, X, A, 0.1, 3, 4), loss, 0.01, steps)
     for k in range(3):
-        alone = lab.train(lab.Population(SIZES, X, A, 0.1, 1, 4 + k), loss, 0.01, 3)
-        torch.testing.assert_close(alone[:, 0], together[:, k])
+        alone = lab.train(lab.Population(SIZES, X, A, 0.1, 1, 4 + k), loss, 0.01, steps)
+        # The residue is the difference of two operators; shares are relative to one of them, so scale is 1.
+        close(alone[:, 0], together[:, k], terms=steps * OPERATOR, scale=1, gain=1 / TAU)
 
 
-def test_quick_run_holds_every_theorem_and_draws() -> None:
+def test_quick_run_agrees_with_every_theorem_and_draws() -> None:
     result = lab.run(quick=True)
-    # What Section 4.1 expects of training is measured, not proved.
+    # Section 4.1 expects the residue to shrink in training. The lab measures it; it is not a theorem.
     assert all(claim.agrees for claim in result.claims if not claim.name.startswith("Section"))
     assert len(result.figure().axes) == 3
 

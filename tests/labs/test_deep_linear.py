@@ -2,33 +2,38 @@
 
 import pytest
 import torch
+from helpers.closeness import close
 
 from lightning_ssl.labs import deep_linear as lab
 
 WIDTHS = (5, 6, 4, 3)
+INPUTS, SAMPLES = WIDTHS[0], 12
+PAIRS = SAMPLES**2  # terms of X_α
+STEPS = 2000
+EARLY = 1e-4  # distance from the maximum at which the ascent stops
 
 
-def problem(seeds=3, first_seed=0, kind="random", inputs=5, samples=12):
-    x1, x2 = lab.views(inputs, samples, 0.6, seeds, first_seed)
-    noise = torch.rand(seeds, samples, samples, generator=torch.Generator().manual_seed(0)).double()
+def problem(seeds=3, first_seed=0, kind="random"):
+    x1, x2 = lab.views(INPUTS, SAMPLES, 0.6, seeds, first_seed)
+    noise = torch.rand(seeds, SAMPLES, SAMPLES, generator=torch.Generator().manual_seed(0)).double()
     return x1, x2, lab.fixed_alpha(x1, kind, 1.0, noise)
 
 
 def test_contrastive_covariance_equals_the_double_sum_of_the_definition():
     x1, x2, alpha = problem()
-    expected = torch.zeros(3, 5, 5).double()
+    expected = torch.zeros(3, INPUTS, INPUTS).double()
     for r in range(3):
-        for i in range(12):
-            for j in range(12):
+        for i in range(SAMPLES):
+            for j in range(SAMPLES):
                 d, e = x1[r, i] - x1[r, j], x1[r, i] - x2[r, i]
-                expected[r] += alpha[r, i, j] * (torch.outer(d, d) - torch.outer(e, e)) / 12
-    torch.testing.assert_close(lab.mean_covariance(x1, x2, alpha), expected)
+                expected[r] += alpha[r, i, j] * (torch.outer(d, d) - torch.outer(e, e)) / SAMPLES
+    close(lab.mean_covariance(x1, x2, alpha), expected, terms=PAIRS)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "entropy", "random"])
 def test_fixed_alpha_rows_sum_to_one_without_the_diagonal(kind):
     _, _, alpha = problem(kind=kind)
-    torch.testing.assert_close(alpha.sum(2), torch.ones(3, 12).double())
+    close(alpha.sum(2), torch.ones(3, SAMPLES).double(), terms=SAMPLES)
     assert (alpha.diagonal(dim1=1, dim2=2) == 0).all()
 
 
@@ -38,35 +43,35 @@ def test_lemma_1_is_half_the_gradient_of_the_energy():
     w3, w2, w1 = weights[::-1]
     energy = torch.einsum("rki,rij,rkj->", w3 @ w2 @ w1, x_alpha, w3 @ w2 @ w1)
     for ours, autograd in zip(lab.gradients(weights, x_alpha), torch.autograd.grad(energy, weights), strict=True):
-        torch.testing.assert_close(ours, autograd / 2)
+        close(ours, autograd / 2, terms=2 * sum(WIDTHS))
 
 
 @pytest.mark.parametrize("kind", ["uniform", "entropy", "random"])
 def test_theorem_3_energy_is_the_top_eigenvalue_and_layers_are_rank_one(kind):
     x_alpha = lab.mean_covariance(*problem(kind=kind))
     eigenvalues, eigenvectors = torch.linalg.eigh(x_alpha)
-    weights = lab.ascend(lab.initial(WIDTHS, 3), x_alpha, torch.zeros(3, dtype=torch.bool), range(2000), 0.3)
+    weights = lab.ascend(lab.initial(WIDTHS, 3), x_alpha, torch.zeros(3, dtype=torch.bool), range(STEPS), 0.3)
     w = weights[2] @ weights[1] @ weights[0]
-    torch.testing.assert_close(torch.einsum("rki,rij,rkj->r", w, x_alpha, w), eigenvalues[:, -1], atol=1e-4, rtol=0)
+    assert (torch.einsum("rki,rij,rkj->r", w, x_alpha, w) - eigenvalues[:, -1]).abs().max() < EARLY
     v0 = torch.linalg.svd(weights[0]).Vh[:, 0]
-    torch.testing.assert_close((v0 * eigenvectors[:, :, -1]).sum(1).abs(), torch.ones(3).double(), atol=1e-4, rtol=0)
+    assert ((v0 * eigenvectors[:, :, -1]).sum(1).abs() - 1).abs().max() < EARLY
     for layer in weights:
-        torch.testing.assert_close(layer.norm(dim=(1, 2)), torch.ones(3).double())
-        assert torch.linalg.svdvals(layer)[:, 1].max() < 1e-4
+        close(layer.norm(dim=(1, 2)), torch.ones(3).double(), terms=layer[0].numel())
+        assert torch.linalg.svdvals(layer)[:, 1].max() < EARLY
 
 
 def test_corollary_3_hidden_vectors_have_entries_of_one_over_root_n():
     x_alpha = lab.mean_covariance(*problem())
-    weights = lab.ascend(lab.initial(WIDTHS, 3), x_alpha, torch.ones(3, dtype=torch.bool), range(2000), 0.3)
+    weights = lab.ascend(lab.initial(WIDTHS, 3), x_alpha, torch.ones(3, dtype=torch.bool), range(STEPS), 0.3)
     for layer, n in zip(weights[:-1], WIDTHS[1:-1], strict=True):
-        torch.testing.assert_close(layer.norm(dim=2), torch.full((3, n), n**-0.5).double())
+        close(layer.norm(dim=2), torch.full((3, n), n**-0.5, dtype=torch.float64), terms=layer.shape[2])
         v = torch.linalg.svd(layer).U[:, :, 0]
-        torch.testing.assert_close(v.abs(), torch.full((3, n), n**-0.5).double(), atol=1e-4, rtol=0)
+        assert (v.abs() - n**-0.5).abs().max() < EARLY
 
 
 def test_doubled_top_eigenvalue_gives_a_maximum_of_rank_two():
     energy, second = lab.doubled_eigenvalue(seeds=4)
-    torch.testing.assert_close(energy, torch.ones(4).double(), atol=1e-6, rtol=0)
+    assert (energy - 1).abs().max() < 1e-6  # 200 steps
     assert second.min() > 1e-3
 
 
@@ -79,11 +84,11 @@ def test_a_normalization_makes_the_gradient_orthogonal_to_the_weights_below_it(n
         radial = torch.cat([(w * g).sum(2).flatten() for w, g in zip(weights, gradients, strict=True)])
     else:
         radial = torch.cat([(w * g).sum((1, 2)) for w, g in zip(weights, gradients, strict=True)])
-    size = torch.cat([g.flatten() for g in gradients]).abs().max()
+    size = max(float((w.abs() * g.abs()).sum((1, 2)).max()) for w, g in zip(weights, gradients, strict=True))
     if normalization == "none":
         assert radial.abs().max() > 1e-2 * size
     else:
-        assert radial.abs().max() < 1e-9 * size
+        close(radial, torch.zeros_like(radial), terms=PAIRS + 2 * sum(WIDTHS), scale=size)
 
 
 def test_runge_kutta_drift_vanishes_with_the_fourth_power_of_the_step():
@@ -96,11 +101,14 @@ def test_runge_kutta_drift_vanishes_with_the_fourth_power_of_the_step():
 
 
 def test_run_r_of_a_batch_equals_that_seed_alone():
-    knobs = {"widths": WIDTHS, "samples": 12, "steps": 50, "flow_steps": 2}
+    steps, lr = 20, 0.1
+    knobs = {"widths": WIDTHS, "samples": SAMPLES, "steps": steps, "lr": lr, "flow_steps": 2}
     batch = lab.run(seeds=3, **knobs).arrays
     alone = lab.run(seeds=1, first_seed=2, **knobs).arrays
+    # Energy over λ_max and relative drift of norms: both are parts of 1. A difference grows by 1 + lr in a step.
+    terms, gain = steps * 2 * sum(WIDTHS) + PAIRS, (1 + lr) ** steps
     for name in ("reached", "norm_drift"):
-        torch.testing.assert_close(batch[name][..., 2], alone[name][..., 0], rtol=1e-9, atol=1e-12)
+        close(batch[name][..., 2], alone[name][..., 0], terms=terms, scale=1, gain=gain)
 
 
 def test_the_quick_lab_agrees_with_every_claim_and_draws():

@@ -1,10 +1,11 @@
-"""The landscape lab: gradients against autograd, the batch against one run at a time, the paper's three theorems."""
+"""The landscape lab: gradients against autograd, the batch against single runs, the paper's three theorems."""
 
 import json
 import math
 
 import pytest
 import torch
+from helpers.closeness import bound, close
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -13,7 +14,9 @@ from lightning_ssl.importance import Entropy, FromFamily
 from lightning_ssl.labs import landscape
 from lightning_ssl.labs.landscape import Condition, Model, Setting, Study, Variant
 
-SMALL = Setting(epochs=3, samples=20, batch=8, p=9, d=3, m=7, tau=0.3)
+SMALL = Setting(epochs=3, samples=23, batch=8, p=9, d=3, m=7, tau=0.3)
+STEP = 2 * (SMALL.p + SMALL.m + 2 * SMALL.batch)  # numbers added up in one step, forward and back
+STEPS = SMALL.epochs * math.ceil(SMALL.samples / SMALL.batch)
 MODELS = {
     "basic": Model("dual"),
     "linear": Model("dual", batch_norm=False, activation=False),
@@ -28,8 +31,7 @@ MODELS = {
 }
 
 
-# The oracle: one run, one sample axis first, torch's own layers and autograd; it shares only the random draws with the
-# lab.
+# The oracle: one run, the sample axis first, torch's layers and autograd. It shares only the random draws with the lab.
 
 
 def oracle_encoder(x: Tensor, P: dict[str, Tensor], model: Model, recipe: str) -> Tensor:
@@ -66,12 +68,14 @@ def oracle_loss(
     return F.cross_entropy(logits, torch.arange(2 * N).roll(N))
 
 
-def oracle_train(model: Model, condition: Condition, variant: Variant, seed: int, s: Setting) -> Tensor:
+def oracle_train(model: Model, condition: Condition, variant: Variant, seed: int, s: Setting) -> tuple[Tensor, float]:
+    """The trained weights, and the smallest standard deviation that batch normalization divided by."""
     study = Study(model, [condition], [variant], [seed], s)
     networks = [{name: value[0, 0].clone() for name, value in P.items()} for P in study.networks]
     if model.objective == "dual" and model.head:
         networks[1] |= {"H": networks[0]["H"], "c": networks[0]["c"]}
     (generator,) = study.generators
+    deviation = 1.0
     for _ in range(s.epochs):
         order = torch.randperm(s.samples, generator=generator)
         words = torch.empty(math.ceil(2 * s.samples * s.p / 4), dtype=torch.int64).random_(
@@ -88,12 +92,15 @@ def oracle_train(model: Model, condition: Condition, variant: Variant, seed: int
             loss = oracle_loss(views[k], views[1 - k], P, networks[1 - k], model, s)
             grads = torch.autograd.grad(loss, leaves)
             with torch.no_grad():
+                for network in networks:
+                    variance = F.linear(views, network["W1"]).var(1, correction=0).min()
+                    deviation = min(deviation, float(variance + 1e-5) ** 0.5)
                 for leaf, grad in zip(leaves, grads, strict=True):
                     leaf.requires_grad_(False).sub_(variant.lr * grad)
                 if model.unit == "row":
                     for network in networks:
                         network["W1"] /= network["W1"].norm(dim=1, keepdim=True)
-    return networks[0]["W1"]
+    return networks[0]["W1"], deviation
 
 
 @pytest.mark.parametrize("recipe", ["released", "text"])
@@ -105,47 +112,50 @@ def test_every_run_of_the_batch_equals_a_plain_autograd_loop(name: str, recipe: 
     for c, condition in enumerate(conditions):
         for k, seed in enumerate([0, 4]):
             for v, variant in enumerate(variants):
-                torch.testing.assert_close(
-                    found[c, k, v], oracle_train(model, condition, variant, seed, s), atol=2e-4, rtol=2e-3
-                )
+                expected, deviation = oracle_train(model, condition, variant, seed, s)
+                # A step adds lr times a gradient that batch normalization divides by the deviation of a batch.
+                close(found[c, k, v], expected, terms=STEPS * STEP, gain=1 + variant.lr / deviation)
 
 
 def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
-    s = Setting(**{**vars(SMALL), "epochs": 10})
+    s = Setting(**{**vars(SMALL), "epochs": 2})  # few steps: batch normalization of small batches amplifies rounding
     for name in ("basic", "simclr", "simsiam"):
         together = landscape.train(MODELS[name], [Condition(0.3, 0.5)], [Variant(0.05)], [0, 1, 2], s)
         alone = landscape.train(MODELS[name], [Condition(0.3, 0.5)], [Variant(0.05)], [1], s)
-        torch.testing.assert_close(together.cosines[:, :, 1:2], alone.cosines, atol=1e-4, rtol=1e-4)
+        close(together.cosines[:, :, 1:2], alone.cosines, terms=STEPS * STEP)
 
 
-@pytest.mark.parametrize("tile", [3, 5, 8, 64])
+@pytest.mark.parametrize("tile", [5, 8, 64])
 def test_nt_xent_and_its_gradient_are_those_of_cross_entropy(tile: int) -> None:
+    tau = 0.2
     y = torch.randn(2, 3, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    loss, grad = landscape.nt_xent(y.detach(), 0.2, tile)
+    loss, grad = landscape.nt_xent(y.detach(), tau, tile)
     z = F.normalize(torch.cat([y[0], y[1]], 2), dim=1).mT  # (R, 2N, m)
-    logits = (z @ z.mT / 0.2).masked_fill(torch.eye(16, dtype=torch.bool), -torch.inf)
+    logits = (z @ z.mT / tau).masked_fill(torch.eye(16, dtype=torch.bool), -torch.inf)
     expected = torch.stack([F.cross_entropy(row, torch.arange(16).roll(8)) for row in logits])
-    torch.testing.assert_close(loss, expected.detach())
-    torch.testing.assert_close(grad, torch.autograd.grad(expected.sum(), y)[0])
+    close(loss, expected, terms=16 + 5, gain=1 / tau)
+    close(grad, torch.autograd.grad(expected.sum(), y)[0], terms=16 + 5, gain=1 / tau)
 
 
 def test_infonce_importance_in_place_of_nt_xent_gives_its_gradient() -> None:
+    tau = 0.2
     y = torch.randn(2, 2, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    _, expected = landscape.nt_xent(y, 0.2)
-    _, found = landscape.weighted_pairs(y, FromFamily(InfoNCE(tau=0.2, eps=1.0)), 1 / 0.2)
-    torch.testing.assert_close(found, expected)
+    _, expected = landscape.nt_xent(y, tau)
+    _, found = landscape.weighted_pairs(y, FromFamily(InfoNCE(tau=tau, eps=1.0)), 1 / tau)
+    close(found, expected, terms=16 + 5, gain=1 / tau)
 
 
 def test_entropy_importance_gives_the_gradient_of_the_loss_without_its_positive() -> None:
+    tau = 0.3
     y = torch.randn(2, 2, 5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).requires_grad_()
     z = F.normalize(torch.cat([y[0], y[1]], 2), dim=1).mT
-    logits = z @ z.mT / 0.3
+    logits = z @ z.mT / tau
     partner = torch.arange(12).roll(6)
     positive = logits[:, torch.arange(12), partner]
     others = torch.eye(12, dtype=torch.bool) | torch.eye(12, dtype=torch.bool)[partner]
     loss = (logits.masked_fill(others, -torch.inf).logsumexp(2) - positive).mean(1).sum()
-    _, found = landscape.weighted_pairs(y.detach(), Entropy(tau=0.3), 1 / 0.3)
-    torch.testing.assert_close(found, torch.autograd.grad(loss, y)[0])
+    _, found = landscape.weighted_pairs(y.detach(), Entropy(tau=tau), 1 / tau)
+    close(found, torch.autograd.grad(loss, y)[0], terms=12 + 5, gain=1 / tau)
 
 
 def test_negative_cosine_gradient_equals_autograd() -> None:
@@ -153,8 +163,8 @@ def test_negative_cosine_gradient_equals_autograd() -> None:
     y.requires_grad_()
     loss, grad = landscape.negative_cosine(y.detach(), t)
     expected = -F.cosine_similarity(y, t, dim=2).mean((0, 2))
-    torch.testing.assert_close(loss, expected.detach())
-    torch.testing.assert_close(grad, torch.autograd.grad(expected.sum(), y)[0])
+    close(loss, expected, terms=2 * 4 * 5, scale=1)
+    close(grad, torch.autograd.grad(expected.sum(), y)[0], terms=5)
 
 
 def test_the_released_codes_are_the_same_for_sparsities_0_1_and_0_2() -> None:
@@ -162,7 +172,7 @@ def test_the_released_codes_are_the_same_for_sparsities_0_1_and_0_2() -> None:
     assert torch.equal(drawn[0], drawn[1])
     assert drawn[0].sum(1).eq(0).all()
     assert drawn[0].abs().sum(1).eq(2).all()
-    # two −1 and one +1: the data get a mean along the sum of all dictionary columns
+    # Two −1 and one +1: the mean of the data is along the sum of all dictionary columns.
     assert drawn[2].sum(1).eq(-1).all()
 
 
@@ -170,45 +180,44 @@ def test_bernoulli_codes_are_never_empty_and_have_the_stated_sparsity() -> None:
     z = landscape.sparse_codes("bernoulli", 20_000, 10, 0.3, torch.Generator().manual_seed(0))
     assert z.abs().sum(1).min() >= 1
     empty = 0.7**10
-    assert float(z.abs().mean()) == pytest.approx(0.3 + empty / 10, abs=0.01)
+    assert float(z.abs().mean()) == pytest.approx(0.3 + empty / 10, abs=0.01)  # 20,000 samples
     assert float(z.mean()) == pytest.approx(0.0, abs=0.01)
 
 
 def test_max_cosine_is_one_for_the_dictionary_itself_and_ignores_scale_and_sign() -> None:
-    M = torch.linalg.qr(torch.randn(9, 4, generator=torch.Generator().manual_seed(0)))[0]
-    W = torch.cat([-3 * M.T, torch.randn(2, 9)])
-    torch.testing.assert_close(landscape.max_cosine(W, M), torch.ones(3))
-    torch.testing.assert_close(landscape.max_cosine(W[[0, 1, 2]], M)[2], landscape.max_cosine(W[:3], M)[2])
-    assert landscape.max_cosine(W[:3], M)[2] < 1e-3
+    generator = torch.Generator().manual_seed(0)
+    M = torch.linalg.qr(torch.randn(9, 4, generator=generator))[0]
+    W = torch.cat([-3 * M.T, torch.randn(2, 9, generator=generator)])
+    close(landscape.max_cosine(W, M), torch.ones(3), terms=9)
+    close(landscape.max_cosine(W[:3], M)[2], torch.zeros(()), terms=9, scale=1)  # no row for the fourth column
 
 
 def test_a_warm_start_without_noise_begins_at_the_dictionary() -> None:
     s = Setting(**{**vars(SMALL), "epochs": 1, "m": 30})
     trained = landscape.train(Model("dual"), [Condition(0.3, 0.5)], [Variant(0.01, sigma=0.0)], [0], s)
-    torch.testing.assert_close(trained.cosines[0, 0, 0, 0], torch.ones(3))
+    close(trained.cosines[0, 0, 0, 0], torch.ones(3), terms=s.p)
 
 
 def test_theorem_1_every_nonnegative_matrix_minimizes_the_non_contrastive_loss() -> None:
     generator = torch.Generator().manual_seed(0)
     W = torch.rand(50, 5, 5, generator=generator, dtype=torch.float64)
     W = W / W.norm(dim=1, keepdim=True)
-    torch.testing.assert_close(
-        landscape.non_contrastive_loss(W, 0.4), torch.full((50,), 2 - 2 * 0.16, dtype=torch.float64)
-    )
+    minimum = torch.full((50,), 2 - 2 * 0.4**2, dtype=torch.float64)
+    close(landscape.non_contrastive_loss(W, 0.4), minimum, terms=25)
     signed = W * torch.where(torch.rand(50, 5, 5, generator=generator) < 0.3, -1, 1)
-    assert (landscape.non_contrastive_loss(signed, 0.4) >= 2 - 2 * 0.16 - 1e-12).all()
+    assert (landscape.non_contrastive_loss(signed, 0.4) > minimum - bound(torch.float64, 2, 25)).all()
 
 
-def test_theorem_1_permutations_meet_the_bound_of_the_contrastive_loss_and_nothing_else_does() -> None:
+def test_theorem_1_only_permutations_attain_the_bound_of_the_contrastive_loss() -> None:
     d, keep, tau = 4, 0.5, 1.5
     eye = torch.eye(d, dtype=torch.float64)
     # Eqn. 20: numerator e^τ when both masks keep i, 1 otherwise; all d − 1 other terms are 1
     kept = math.log1p((d - 1) * math.exp(-tau))
-    bound = keep**2 * kept + (1 - keep**2) * math.log(d)
+    lowest = keep**2 * kept + (1 - keep**2) * math.log(d)
     for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
-        assert float(landscape.contrastive_loss(eye[order], keep, tau)) == pytest.approx(bound, abs=1e-9)
+        close(float(landscape.contrastive_loss(eye[order], keep, tau)), lowest, terms=d * 2**d, gain=tau)
     W = torch.randn(200, d, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    assert (landscape.contrastive_loss(W / W.norm(dim=1, keepdim=True), keep, tau) > bound + 1e-4).all()
+    assert (landscape.contrastive_loss(W / W.norm(dim=1, keepdim=True), keep, tau) > lowest + 1e-4).all()
 
 
 def test_theorem_2_linear_encoders_stay_in_the_span_of_their_start() -> None:
@@ -217,8 +226,9 @@ def test_theorem_2_linear_encoders_stay_in_the_span_of_their_start() -> None:
     words = {"rate": 0.1, "decay": 0.97, "keep": 0.5, "p_z": 0.15, "sigma0": 0.3, "steps": 60}
     found, other = landscape.linear_dynamics(A, B, M, **words)
     C1, C2 = landscape.linear_coefficients(**words)
-    torch.testing.assert_close(found @ M, C1 * A @ M + C2 * (A + B) @ M)
-    torch.testing.assert_close(other @ M, C1 * B @ M + C2 * (A + B) @ M)
+    terms = words["steps"] * M.shape[0]
+    close(found @ M, C1 * A @ M + C2 * (A + B) @ M, terms=terms)
+    close(other @ M, C1 * B @ M + C2 * (A + B) @ M, terms=terms)
 
 
 def test_theorem_3_population_gradient_matches_samples() -> None:
@@ -234,6 +244,7 @@ def test_theorem_3_population_gradient_matches_samples() -> None:
 
     loss = 2 - 2 * (sym_relu((masks[0] * z) @ A.T) * sym_relu((masks[1] * z) @ B.T)).sum(1).mean()
     (grad,) = torch.autograd.grad(loss, A)
+    # n samples, and the theorem's gradient is that of first order near W = I.
     torch.testing.assert_close(grad, landscape.relu_gradient(B, b, keep, kappa), atol=3e-3, rtol=0.02)
 
 
@@ -241,8 +252,7 @@ def test_theorem_3_warm_starts_converge_to_the_dictionary() -> None:
     eye = torch.eye(6, dtype=torch.float64)
     A, B = eye + 0.02 * torch.randn(2, 10, 6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     A, B = landscape.relu_dynamics(A, B, rate=1.0, b=0.05, keep=0.5, kappa=0.3, rounds=30, inner=20)
-    torch.testing.assert_close(A, eye.expand_as(A), atol=1e-4, rtol=0)
-    torch.testing.assert_close(B, eye.expand_as(B), atol=1e-4, rtol=0)
+    assert max((A - eye).abs().max(), (B - eye).abs().max()) < 1e-4  # after 30 rounds
 
 
 def test_quick_run_shows_the_orderings_and_saves(tmp_path) -> None:
@@ -255,14 +265,20 @@ def test_quick_run_shows_the_orderings_and_saves(tmp_path) -> None:
     assert (tmp_path / "figure.svg").stat().st_size > 1000
 
 
+def run_terms(epochs: int, samples: int, batch: int, **_: object) -> int:
+    """Numbers added up in a run of the lab, whose p and m are 50."""
+    return epochs * (samples // batch) * 2 * (50 + 50 + 2 * batch)
+
+
 def test_sparsities_with_the_same_codes_share_their_runs() -> None:
-    result = landscape.run(tables=("4",), sigmas=(0.02,), epochs=3, samples=16, batch=8, seeds=2)
+    knobs = {"tables": ("4",), "sigmas": (0.02,), "epochs": 3, "samples": 16, "batch": 8, "seeds": 2}
+    result = landscape.run(**knobs)
     path = result.arrays["table 4: ncl_basic σ=0.02"]
     assert path.shape == (4, 3, 2, 3)  # (T, sparsities, seeds, metrics)
     assert torch.equal(path[:, 0], path[:, 1])
     assert not torch.equal(path[-1, 0], path[-1, 2])
-    alone = landscape.run(tables=("4",), sigmas=(0.02,), epochs=3, samples=16, batch=8, seeds=2, sparsities=(0.3,))
-    torch.testing.assert_close(path[:, 2:], alone.arrays["table 4: ncl_basic σ=0.02"], atol=1e-5, rtol=1e-4)
+    alone = landscape.run(**knobs, sparsities=(0.3,))
+    close(path[:, 2:], alone.arrays["table 4: ncl_basic σ=0.02"], terms=run_terms(**knobs))
 
 
 def test_the_figure_shows_the_papers_cells_beside_ours() -> None:
@@ -271,13 +287,16 @@ def test_the_figure_shows_the_papers_cells_beside_ours() -> None:
     assert [len(line.get_xdata()) for line in published] == [3] * 5  # three sparsities of five models
 
 
-def test_two_processes_give_the_numbers_of_one() -> None:
+def test_two_workers_give_the_results_of_one() -> None:
     knobs = {"tables": ("2", "importance"), "sparsities": (0.3,), "epochs": 2, "samples": 16, "batch": 8, "seeds": 2}
     knobs |= {"importances": ("infonce", "direct"), "importance_epochs": 2, "importance_batch": 8}
     alone, shared = landscape.run(**knobs), landscape.run(**knobs, workers=2)
     assert alone.arrays.keys() == shared.arrays.keys()
     for name, array in alone.arrays.items():
-        torch.testing.assert_close(shared.arrays[name], array, atol=1e-5, rtol=1e-4)
+        if array.is_floating_point():
+            close(shared.arrays[name], array, terms=run_terms(**knobs))
+        else:
+            assert torch.equal(shared.arrays[name], array)
 
 
 @pytest.mark.parametrize("name", landscape.IMPORTANCES)

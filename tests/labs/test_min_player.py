@@ -4,18 +4,21 @@ from functools import partial
 
 import pytest
 import torch
+from helpers.closeness import close
 
 from lightning_ssl.families import InfoNCE
 from lightning_ssl.importance import FromFamily, Square, Tsallis
 from lightning_ssl.labs import min_player as lab
 from lightning_ssl.labs.importances import sphere_mixture, weigh
 
-SEEDS, N = 2, 8
+SEEDS, N, TAU = 2, 8, 0.5
+INPUTS, HIDDEN, OUTPUTS = 8, 10, 6
+TERMS = N + 2 * (INPUTS + HIDDEN + OUTPUTS)  # of one loss and its gradient
 
 
-def problem(outputs=6):
-    points = sphere_mixture(3, 1, N, 3, 5, 0.5, 0.5, SEEDS)
-    return lab.initial(8, 10, outputs, SEEDS), points.x1[:, 0].double(), points.x2[:, 0].double()
+def problem():
+    points = sphere_mixture(3, 1, N, 3, INPUTS - 3, 0.5, 0.5, SEEDS)
+    return lab.initial(INPUTS, HIDDEN, OUTPUTS, SEEDS), points.x1[:, 0].double(), points.x2[:, 0].double()
 
 
 def distances():
@@ -23,25 +26,26 @@ def distances():
     return lab.pair_distances(x1, x2, weights)
 
 
-@pytest.mark.parametrize("name", lab.families(0.5))
+@pytest.mark.parametrize("name", lab.families(TAU))
 def test_theorem_1_gradient_of_the_loss_is_minus_that_of_the_energy(name):
-    family = lab.families(0.5)[name]
+    family = lab.families(TAU)[name]
     weights, x1, x2 = problem()
     of_loss, _ = lab.gradient(weights, x1, x2, partial(lab.loss_of, family))
     solve = partial(weigh, FromFamily(family), valid=lab.others(N))
     of_energy, _ = lab.gradient(weights, x1, x2, partial(lab.step_objective, solve))
-    assert lab.relative_gap(of_energy, of_loss).max() < 1e-6
+    gap = lab.relative_gap(of_energy, of_loss)
+    close(gap, torch.zeros_like(gap), terms=TERMS, scale=1, gain=1 / TAU)
 
 
 def test_theorem_2_solved_alpha_is_feasible_and_cannot_be_improved():
-    family, (d2_pos, d2_neg) = InfoNCE(0.5, 1.0), distances()
+    family, (d2_pos, d2_neg) = InfoNCE(TAU, 1.0), distances()
     alpha = lab.solved_by_theorem_2(family, d2_pos, d2_neg)
     valid = lab.others(N)
-    xi = ((d2_pos[:, :, None] - d2_neg) / 0.5).exp().masked_fill(~valid, 0).sum(2)
-    torch.testing.assert_close(alpha.sum(2), xi / (xi + 1))
+    xi = ((d2_pos[:, :, None] - d2_neg) / TAU).exp().masked_fill(~valid, 0).sum(2)
+    close(alpha.sum(2), xi / (xi + 1), terms=N, gain=1 / TAU)
 
     def objective(a):
-        entropy = -0.5 * torch.special.xlogy(a, a).sum(2)
+        entropy = -TAU * torch.special.xlogy(a, a).sum(2)
         return (a * (d2_neg - d2_pos[:, :, None])).sum(2) - entropy
 
     g = torch.Generator().manual_seed(0)
@@ -54,66 +58,69 @@ def test_theorem_2_solved_alpha_is_feasible_and_cannot_be_improved():
 @pytest.mark.parametrize("q", [-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
 def test_solved_rows_attain_the_maximum_and_the_envelope_theorem_holds(q):
     d2_pos, d2_neg = distances()
-    valid, tau = lab.others(N), 0.5
-    best = lab.min_player_value(tau, q, d2_pos, d2_neg)
+    valid = lab.others(N)
+    best = lab.min_player_value(TAU, q, d2_pos, d2_neg)
     g = torch.Generator().manual_seed(0)
     for _ in range(20):
         other = (torch.rand(SEEDS, N, N, generator=g).double() + 0.01).masked_fill(~valid, 0)
         other = other / other.sum(2, keepdim=True)
-        value = lab.regularizer(other, tau, q, valid).mean(1) - lab.energy_of(other, d2_pos, d2_neg)
+        value = lab.regularizer(other, TAU, q, valid).mean(1) - lab.energy_of(other, d2_pos, d2_neg)
         assert (value < best).all()
     weights, x1, x2 = problem()
     direction = [torch.randn(w.shape, generator=g).double() for w in weights]
-    assert lab.envelope_gap(weights, x1, x2, tau, q, direction).max() < 1e-5
+    assert lab.envelope_gap(weights, x1, x2, TAU, q, direction).max() < 1e-5  # a central difference
 
 
 @pytest.mark.parametrize("q", [0.0, 1.0])
 def test_regularizer_is_continuous_where_its_formula_is_a_limit(q):
     alpha = weigh(Tsallis(0.5, 1.0), *distances(), lab.others(N))
     values = [lab.regularizer(alpha, 0.5, q + h, lab.others(N)) for h in (-1e-6, 0.0, 1e-6)]
+    # q differs by 1e-6 from its limit.
     torch.testing.assert_close(values[1], (values[0] + values[2]) / 2, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("q", [1.0, 2.0])
 def test_closed_form_losses_differ_from_the_solved_value_by_a_constant(q):
-    d2_pos, d2_neg = distances()
-    gap = lab.closed_form_loss(0.3, q, d2_pos, d2_neg) - lab.min_player_value(0.3, q, d2_pos, d2_neg)
+    (d2_pos, d2_neg), tau = distances(), 0.3
+    loss = lab.closed_form_loss(tau, q, d2_pos, d2_neg)
+    gap = loss - lab.min_player_value(tau, q, d2_pos, d2_neg)
     other_pos, other_neg = d2_pos.flip(1) * 0.5, d2_neg * 0.7
-    other = lab.closed_form_loss(0.3, q, other_pos, other_neg) - lab.min_player_value(0.3, q, other_pos, other_neg)
-    torch.testing.assert_close(gap, other)
+    other = lab.closed_form_loss(tau, q, other_pos, other_neg) - lab.min_player_value(tau, q, other_pos, other_neg)
+    close(gap, other, terms=N**2, gain=1 / tau)
 
 
 def test_closed_form_of_q_one_is_infonce_without_the_positive():
-    d2_pos, d2_neg = distances()
-    expected = lab.loss_of(InfoNCE(0.3, 0.0), d2_pos, d2_neg)
-    torch.testing.assert_close(lab.closed_form_loss(0.3, 1.0, d2_pos, d2_neg), expected)
+    (d2_pos, d2_neg), tau = distances(), 0.3
+    expected = lab.loss_of(InfoNCE(tau, 0.0), d2_pos, d2_neg)
+    close(lab.closed_form_loss(tau, 1.0, d2_pos, d2_neg), expected, terms=N**2, gain=1 / tau)
 
 
 def test_gradient_of_the_closed_sparsemax_loss_is_the_projection_onto_the_simplex():
-    d2_pos, d2_neg = distances()
+    (d2_pos, d2_neg), tau = distances(), 0.3
     d2_neg = d2_neg.detach().requires_grad_(True)
-    (g,) = torch.autograd.grad(lab.closed_form_loss(0.3, 2.0, d2_pos, d2_neg).sum(), d2_neg)
-    torch.testing.assert_close(-g * N, weigh(Square(0.3), d2_pos, d2_neg.detach(), lab.others(N)))
+    (g,) = torch.autograd.grad(lab.closed_form_loss(tau, 2.0, d2_pos, d2_neg).sum(), d2_neg)
+    close(-g * N, weigh(Square(tau), d2_pos, d2_neg.detach(), lab.others(N)), terms=N, gain=1 / tau)
 
 
 def test_propagating_through_alpha_is_another_gradient():
     weights, x1, x2 = problem()
 
     def through(d2_pos, d2_neg):
-        alpha = (-d2_neg / 0.5).masked_fill(~lab.others(N), -torch.inf).softmax(2)
+        alpha = (-d2_neg / TAU).masked_fill(~lab.others(N), -torch.inf).softmax(2)
         return -lab.energy_of(alpha, d2_pos, d2_neg)
 
     propagated, _ = lab.gradient(weights, x1, x2, through)
-    stopped, _ = lab.gradient(weights, x1, x2, partial(lab.closed_form_loss, 0.5, 1.0))
+    stopped, _ = lab.gradient(weights, x1, x2, partial(lab.closed_form_loss, TAU, 1.0))
     assert lab.relative_gap(propagated, stopped).min() > 1e-2
 
 
 def test_run_r_of_a_batch_equals_that_seed_alone():
-    knobs = {"samples": N, "steps": 5, "q": (0.5, 2.0)}
+    steps = 5
+    knobs = {"samples": N, "steps": steps, "q": (0.5, 2.0)}
     batch = lab.run(seeds=3, **knobs).arrays
     alone = lab.run(seeds=1, first_seed=2, **knobs).arrays
     for name in ("energy", "entropy", "loss"):
-        torch.testing.assert_close(batch[name][:, 2], alone[name][:, 0], rtol=1e-9, atol=1e-12)
+        close(batch[name][:, 2], alone[name][:, 0], terms=steps * TERMS, scale=1, gain=1 / TAU)
 
 
 def test_the_quick_lab_agrees_with_every_claim_and_draws():

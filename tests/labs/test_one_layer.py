@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from helpers.closeness import bound, close
 from torch import Tensor
 
 from lightning_ssl.labs import one_layer
@@ -36,7 +37,7 @@ def test_gated_covariance_is_the_sum_over_pairs(tau: float | None) -> None:
             gated = x[s] * (a > 0)[:, None]
             h = a.relu()
             alpha = torch.ones(7, 7) if tau is None else torch.exp(-((h[:, None] - h) ** 2) / (2 * tau))
-            torch.testing.assert_close(found[s, i], pair_sum(gated, prob, alpha))
+            close(found[s, i], pair_sum(gated, prob, alpha), terms=len(prob) ** 2, gain=1 / (tau or 1))
 
 
 @pytest.mark.parametrize("tau", [None, 0.5])
@@ -45,40 +46,43 @@ def test_lemma_3_the_gradient_of_half_the_energy_is_A_times_w(tau: float | None)
     alpha = one_layer.alpha_of(w, x, tau)
     found = one_layer.ascent_direction(w, x, prob, alpha)
     A = one_layer.gated_covariance(w, x, prob, alpha)
-    torch.testing.assert_close(found, (A @ w[..., None])[..., 0])
+    close(found, (A @ w[..., None])[..., 0], terms=len(prob) ** 2, gain=1 / (tau or 1))
     w.requires_grad_()
     h = (w @ x.mT).relu()[..., None]  # (S, I, n, 1)
     (grad,) = torch.autograd.grad(one_layer.covariance(h, prob, alpha).sum() / 2, w)
-    torch.testing.assert_close(found, grad)
+    close(found, grad, terms=len(prob) ** 2, gain=1 / (tau or 1))
 
 
 def test_linear_direction_is_the_covariance_times_w() -> None:
     w, x, prob = random_problem()
     C = one_layer.covariance(x, prob)  # (S, d, d)
-    torch.testing.assert_close(one_layer.ascent_direction(w, x, prob, linear=True), w @ C)
+    close(one_layer.ascent_direction(w, x, prob, linear=True), w @ C, terms=len(prob))
 
 
 def test_eqn_34_categorical_model() -> None:
     U = one_layer.patterns(3, 5, 8)
     A = one_layer.gated_covariance(U, *one_layer.categorical(U))
     expected = 0.2 * 0.8 * U[..., :, None] * U[..., None, :]
-    torch.testing.assert_close(A, expected, atol=1e-12, rtol=0)
+    close(A, expected, terms=U.shape[2] + U.shape[1])
 
 
 @pytest.mark.parametrize("q", [0.1, 0.3, 0.45])
 def test_eqn_35_summation_model(q: float) -> None:
     U = one_layer.patterns(2, 4, 4)
-    A = one_layer.gated_covariance(U, *one_layer.summation(U, q))
+    x, prob = one_layer.summation(U, q)
+    A = one_layer.gated_covariance(U, x, prob)
     outer = U[..., :, None] * U[..., None, :]
-    torch.testing.assert_close(A, (1 - q) ** 2 * outer + q * (torch.eye(4).double() - outer), atol=1e-12, rtol=0)
+    expected = (1 - q) ** 2 * outer + q * (torch.eye(4).double() - outer)
+    close(A, expected, terms=len(prob), scale=float(x.square().max()))
 
 
 def test_summation_model_is_standardized() -> None:
     U = one_layer.patterns(1, 4, 4)
     x, prob = one_layer.summation(U, 0.2)
-    assert float(prob.sum()) == pytest.approx(1.0)
-    torch.testing.assert_close(prob @ x[0], torch.zeros(4, dtype=torch.float64), atol=1e-12, rtol=0)
-    torch.testing.assert_close(one_layer.covariance(x[0], prob), torch.eye(4, dtype=torch.float64), atol=1e-12, rtol=0)
+    terms, largest = len(prob), float(x.abs().max())
+    close(prob.sum(), torch.ones((), dtype=torch.float64), terms=terms)
+    close(prob @ x[0], torch.zeros(4, dtype=torch.float64), terms=terms, scale=largest)
+    close(one_layer.covariance(x[0], prob), torch.eye(4, dtype=torch.float64), terms=terms, scale=largest**2)
 
 
 @pytest.mark.parametrize("tau", [0.5, 3.0])
@@ -89,40 +93,44 @@ def test_gaussian_alpha_closed_form_of_the_summation_model(tau: float) -> None:
     outer = U[..., :, None] * U[..., None, :]
     kappa = math.exp(-(1 - q) / (2 * tau * q))
     across = q**2 + kappa * q * (1 - q)
-    torch.testing.assert_close(A, kappa * (1 - q) ** 2 * outer + across * (torch.eye(3).double() - outer))
+    expected = kappa * (1 - q) ** 2 * outer + across * (torch.eye(3).double() - outer)
+    close(A, expected, terms=len(prob) ** 2, scale=float(x.square().max()), gain=1 / min(tau, 1))
 
 
-def test_the_threshold_of_q_separates_stable_from_unstable() -> None:
+def test_threshold_of_q_separates_stable_from_unstable() -> None:
     U = one_layer.patterns(2, 3, 3)
-    assert pytest.approx(0.381966, abs=1e-6) == one_layer.THRESHOLD
-    for q, comes_back in [(one_layer.THRESHOLD - 0.004, True), (one_layer.THRESHOLD + 0.004, False)]:
-        assert (one_layer.stable(U, *one_layer.summation(U, q)) == comes_back).all()
+    assert abs(one_layer.THRESHOLD - 0.381966) < 1e-6  # six digits
+    for q, returns in [(one_layer.THRESHOLD - 0.004, True), (one_layer.THRESHOLD + 0.004, False)]:
+        assert (one_layer.stable(U, *one_layer.summation(U, q)) == returns).all()
 
 
-def test_gaussian_alpha_is_stricter_when_held_and_laxer_when_it_follows_the_filter() -> None:
+def test_gaussian_alpha_lowers_the_threshold_when_held_and_raises_it_when_updated() -> None:
     held, following = one_layer.gaussian_threshold(2.0, hold=True), one_layer.gaussian_threshold(2.0, hold=False)
     assert held < one_layer.THRESHOLD < following
     U = one_layer.patterns(1, 3, 3)
     for limit, hold in [(held, True), (following, False)]:
-        for q, comes_back in [(limit - 0.004, True), (limit + 0.004, False)]:
+        for q, returns in [(limit - 0.004, True), (limit + 0.004, False)]:
             x, prob = one_layer.summation(U, q)
-            assert (one_layer.stable(U, x, prob, 2.0, hold) == comes_back).all()
+            assert (one_layer.stable(U, x, prob, 2.0, hold) == returns).all()
 
 
 def test_lemma_1_features_are_nonnegative_and_sum_to_alpha() -> None:
     h = torch.rand(20, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
-    phi = one_layer.gaussian_features(h, 0.5, 80)
+    tau = 0.5
+    phi = one_layer.gaussian_features(h, tau, 80)  # what is left of the series is below eps
     assert (phi >= 0).all()
-    torch.testing.assert_close(phi.T @ phi, one_layer.gaussian_alpha(h, 0.5), atol=1e-10, rtol=0)
+    close(phi.T @ phi, one_layer.gaussian_alpha(h, tau), terms=len(phi), gain=1 / tau)
 
 
 def test_lemma_2_without_augmentation_is_exact_on_support_points() -> None:
     _, x, prob = random_problem()
     h = x[0, :, 0].relu()
-    by_pairs = one_layer.covariance(x[0], prob, one_layer.gaussian_alpha(h, 0.7))
-    by_features = one_layer.kernel_covariance(x[0], prob, one_layer.gaussian_features(h, 0.7, 80))
-    torch.testing.assert_close(by_pairs, by_features)
-    assert torch.linalg.eigvalsh(by_pairs)[0] > -1e-12
+    tau = 0.7
+    by_pairs = one_layer.covariance(x[0], prob, one_layer.gaussian_alpha(h, tau))
+    phi = one_layer.gaussian_features(h, tau, 80)
+    close(by_pairs, one_layer.kernel_covariance(x[0], prob, phi), terms=len(phi) + len(prob) ** 2, gain=1 / tau)
+    largest = float(by_pairs.abs().max())
+    assert torch.linalg.eigvalsh(by_pairs)[0] > -bound(torch.float64, largest, len(prob) ** 2, 1 / tau)
 
 
 def test_lemma_2_error_falls_with_the_batch() -> None:
@@ -131,9 +139,11 @@ def test_lemma_2_error_falls_with_the_batch() -> None:
 
 
 def test_theorem_2_and_corollary_2_in_the_plane() -> None:
-    rough = one_layer.roughness_in_the_plane((0.5, 0.1), cells=100)
+    cells = 100
+    rough = one_layer.roughness_in_the_plane((0.5, 0.1), cells=cells)
     assert (rough["rho"] <= rough["bound"]).all()
-    torch.testing.assert_close(rough["r"][1:] / rough["r"][0], rough["z0"][1:])
+    close(rough["r"][1:] / rough["r"][0], rough["z0"][1:], terms=4 * cells**2)
+    # The rotation is finite.
     torch.testing.assert_close(rough["rho"][1:] / rough["rho"][0], rough["exact"][1:], atol=0.03, rtol=0)
 
 
@@ -141,14 +151,14 @@ def test_power_iteration_finds_an_eigenvector_near_each_skewed_pattern() -> None
     U = one_layer.patterns(2, 4, 6, skew=0.05)
     x, prob = one_layer.summation(U, 0.2)
     w, moved = one_layer.power_iteration(U, x, prob, 100)
-    assert moved[-1].max() < 1e-8
+    assert moved[-1].max() < 1e-8  # 100 iterations
     assert (w * U).sum(2).min() > 0.99
     A = one_layer.gated_covariance(w, x, prob)
     top = torch.linalg.eigh(A).eigenvectors[..., -1]
-    torch.testing.assert_close((top * w).sum(2).abs(), torch.ones(2, 4, dtype=torch.float64), atol=1e-6, rtol=0)
+    assert ((top * w).sum(2).abs() - 1).abs().max() < 1e-6
 
 
-def test_a_linear_layer_has_one_optimum_and_a_nonlinear_one_several() -> None:
+def test_linear_layer_has_one_optimum_and_relu_layer_several() -> None:
     x = one_layer.noisy_samples(2, 5, 40, 0.3)
     prob = x.new_full((40,), 1 / 40)
     w = one_layer.filters(2, 20, 5)
@@ -168,11 +178,12 @@ def test_distinct_counts_groups_and_their_sizes() -> None:
 
 
 def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
-    batch = one_layer.noisy_samples(3, 4, 20, 0.3), one_layer.filters(3, 6, 4)
-    alone = one_layer.noisy_samples(1, 4, 20, 0.3, first_seed=2), one_layer.filters(1, 6, 4, first_seed=2)
-    prob = batch[0].new_full((20,), 1 / 20)
-    together, single = (one_layer.ascend(w, x, prob, 40, tau=0.5) for x, w in (batch, alone))
-    torch.testing.assert_close(together[2:], single)
+    samples, steps, tau = 20, 40, 0.5
+    batch = one_layer.noisy_samples(3, 4, samples, 0.3), one_layer.filters(3, 6, 4)
+    alone = one_layer.noisy_samples(1, 4, samples, 0.3, first_seed=2), one_layer.filters(1, 6, 4, first_seed=2)
+    prob = batch[0].new_full((samples,), 1 / samples)
+    together, single = (one_layer.ascend(w, x, prob, steps, tau=tau) for x, w in (batch, alone))
+    close(together[2:], single, terms=steps * samples**2, gain=1 / tau)
 
 
 def test_quick_run_agrees_with_every_claim(tmp_path) -> None:

@@ -1,19 +1,20 @@
-"""Claims about single neurons that look at moving objects."""
+"""Single neurons that see moving objects: their covariance operators and training."""
 
 import pytest
 import torch
+from helpers.closeness import close
 
 from lightning_ssl.labs import translation as lab
 
 
-def test_the_ring_carries_both_objects_at_every_position() -> None:
+def test_ring_holds_both_objects_at_every_position() -> None:
     x = lab.ring(5)
     assert torch.equal(x.sum(2), torch.full((2, 5), 2.0, dtype=torch.float64))
     assert x[0, 4].tolist() == [1, 0, 0, 0, 1]
     assert x[1, 3].tolist() == [1, 0, 0, 1, 0]
 
 
-@pytest.mark.parametrize("d", [5, 16, 101])
+@pytest.mark.parametrize("d", [5, 16])
 @pytest.mark.parametrize("bias", [True, False])
 def test_the_operator_of_a_linear_neuron_is_exactly_zero(d: int, bias: bool) -> None:
     w = torch.randn(7, d + bias, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -28,7 +29,7 @@ def test_the_signed_sum_of_the_four_patterns_cancels_without_bias() -> None:
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_single_pattern_neurons_answer_to_their_pattern_only(bias: bool) -> None:
+def test_single_pattern_neurons_respond_to_their_pattern_only(bias: bool) -> None:
     w, names = lab.single_pattern_neurons(lab.ring(6), bias)
     every = torch.stack([lab.pattern(name, bias) for name in lab.PATTERNS])
     answers = w @ every.T > 0
@@ -43,10 +44,10 @@ def test_operator_of_a_selective_neuron_is_a_quarter_over_d_squared(d: int, bias
     OP = lab.operator(w, lab.field(lab.ring(d), 2, bias))
     for k, name in enumerate(names):
         xp = lab.pattern(name, bias)
-        torch.testing.assert_close(OP[k], torch.outer(xp, xp) / (4 * d**2))
+        close(OP[k], torch.outer(xp, xp) / (4 * d**2), terms=d)
 
 
-def test_no_neuron_without_bias_answers_to_11_alone() -> None:
+def test_no_neuron_without_bias_responds_to_11_alone() -> None:
     w = torch.randn(20_000, 2, generator=torch.Generator().manual_seed(0))
     alone = (w.sum(1) > 0) & (w < 0).all(1)
     assert not alone.any()
@@ -63,7 +64,8 @@ def test_operator_is_the_expected_gradient_of_the_simple_loss() -> None:
     r_neg = ((f[:, :, :, None, None] - fixed[:, None, None]) ** 2 / 2).mean((1, 2, 3, 4))
     (gradient,) = torch.autograd.grad((r_pos - r_neg).sum(), w)
     expected = (lab.operator(w, x) @ w[:, :, None])[:, :, 0]
-    torch.testing.assert_close(-gradient, expected)
+    scale = float(x.abs().max() * f.detach().abs().max())  # the terms; their differences partly cancel
+    close(-gradient, expected, terms=f[0].numel() ** 2, scale=scale)
 
 
 def test_response_grows_by_the_closed_form_while_selective() -> None:
@@ -76,7 +78,7 @@ def test_response_grows_by_the_closed_form_while_selective() -> None:
     for k, name in enumerate(names):
         xp, T = lab.pattern(name, True), int(lasts[k])
         factor = 1 + alpha * xp.square().sum() / (4 * d**2)
-        torch.testing.assert_close(path[T, k] @ xp, (path[0, k] @ xp) * factor**T)
+        close(path[T, k] @ xp, (path[0, k] @ xp) * factor**T, terms=T * d, scale=float(path[: T + 1, k].abs().max()))
 
 
 def test_a_batch_of_seeds_equals_each_seed_alone() -> None:
@@ -85,10 +87,11 @@ def test_a_batch_of_seeds_equals_each_seed_alone() -> None:
     for k in range(4):
         alone = lab.run(seeds=1, first_seed=2 + k, **settings).arrays
         for name in ("relu_norm", "object_gap"):
-            torch.testing.assert_close(alone[name][:, 0], together[name][:, k])
+            scale = float(together[name].abs().max())  # one neuron's value may be 0
+            close(alone[name][:, 0], together[name][:, k], terms=settings["steps"] * settings["d"], scale=scale)
 
 
-def test_everything_agrees_and_draws() -> None:
+def test_quick_run_agrees_with_every_claim_and_draws() -> None:
     result = lab.run(quick=True)
     assert all(claim.agrees for claim in result.claims)
     assert len(result.figure().axes) == 3

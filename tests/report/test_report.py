@@ -1,15 +1,15 @@
-"""The report as its user meets it: files beside the page, honest words, and text from run folders that stays text."""
+"""The report: files beside the page, the verdict, and escaping of text from run folders."""
 
 import base64
 import csv
 import html.parser
+import io
 import json
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ LATEX_EVIL = r"\input{/etc/passwd} 100% of $x_1^2$ & #1 {a} ~"
 
 
 class Page(html.parser.HTMLParser):
-    """What a browser would see: elements, scripts and text."""
+    """Elements, scripts and text of a page."""
 
     def __init__(self, file):
         super().__init__(convert_charrefs=True)
@@ -73,7 +73,7 @@ def page(built):
     return Page(built.page)
 
 
-def test_every_promised_file_is_there_and_opens(built):
+def test_every_file_is_written_and_readable(built):
     names = {file.name for file in built.files}
     figures = ("final", "accuracy", "loss", "alpha", "rank", "parameters")
     assert names >= {"report.html", "summary.csv", "runs.csv", "table.md", "table.tex"}
@@ -85,7 +85,7 @@ def test_every_promised_file_is_there_and_opens(built):
         assert file.suffix != ".svg" or b"</svg>" in content
 
 
-def test_the_page_needs_nothing_but_itself(page, built):
+def test_page_needs_no_other_file(page, built):
     for _, attributes in page.elements:
         assert not attributes.get("src")
         assert not str(attributes.get("href", "")).startswith(("http", "//"))
@@ -95,7 +95,7 @@ def test_the_page_needs_nothing_but_itself(page, built):
     assert built.page.stat().st_size < 6e6
 
 
-def test_the_best_loss_stands_first_and_the_verdict_names_it(page, built):
+def test_best_loss_is_first_and_named_in_the_verdict(page, built):
     assert built.rows[0].group.label == "AlphaCL Direct p=4 τ=0.5"
     assert "AlphaCL Direct p=4 τ=0.5 wins" in page.words
     order = [page.words.index(row.group.label, page.words.index("accuracy %")) for row in built.rows]
@@ -114,18 +114,19 @@ def test_every_run_has_its_configuration_and_its_command(page):
     assert page.words.count("class_path: lightning_ssl.methods.AlphaCL") == 11
 
 
-def test_lines_survive_their_packing(page, built):
+def test_packed_curves_unpack_to_the_means(page, built):
     group = next(g for g in page.data["groups"] if g["title"].startswith("AlphaCL Direct"))
     epochs, (low, high, code), spread = group["curves"]["online/top1"]
     steps = np.frombuffer(base64.b64decode(code), "<u2")
     runs = [run for run in built.runs if run.finished and "direct" in run.name]
     mean = 100 * np.mean([run.curve("online/top1")[1] for run in runs], 0)
-    np.testing.assert_allclose(low + steps / 65534 * (high - low), mean, atol=1e-3)
+    step = (high - low) / 65534  # a value is packed as one of 65535 levels
+    np.testing.assert_allclose(low + step * steps, mean, rtol=0, atol=step)
     assert page.data["epochs"][epochs] == [1, 2, 3, 4, 5, 6]
     assert spread != 0
 
 
-def test_what_is_not_a_number_is_packed_as_such():
+def test_nan_and_inf_are_packed_as_missing():
     low, high, code = pack(np.array([1.0, np.nan, 3.0, np.inf]))
     assert (low, high) == (1.0, 3.0)
     assert np.frombuffer(base64.b64decode(code), "<u2").tolist() == [0, 65535, 65534, 65535]
@@ -133,12 +134,13 @@ def test_what_is_not_a_number_is_packed_as_such():
 
 def test_summary_csv_holds_the_table_in_full_precision(built):
     file = next(f for f in built.files if f.name == "summary.csv")
-    lines = list(csv.DictReader(file.open(encoding="utf-8")))
+    lines = list(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))))
     assert [line["loss"] for line in lines] == [row.group.label for row in built.rows]
     assert float(lines[0]["mean"]) == built.rows[0].spread.mean
     assert float(lines[0]["p_holm"]) == built.rows[0].comparison.p_holm
     assert lines[0]["failed"] == "1"
-    runs = list(csv.DictReader(next(f for f in built.files if f.name == "runs.csv").open(encoding="utf-8")))
+    file = next(f for f in built.files if f.name == "runs.csv")
+    runs = list(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))))
     assert len(runs) == 15
     assert {run["status"] for run in runs} == {"finished", "failed", "running", "broken"}
 
@@ -154,14 +156,14 @@ def test_markdown_and_latex_tables_have_a_row_per_loss(built):
     assert latex.count(r" \\") == 1 + len(built.rows)
 
 
-def test_one_seed_is_said_to_prove_nothing(tmp_path):
+def test_page_says_that_one_seed_proves_nothing(tmp_path):
     built = report.build([write_sweep(tmp_path, ("direct", "infonce"), seeds=1, epochs=2)], figures=False)
     words = Page(built.page).words
     assert "One seed has no interval and no test" in words
     assert "not a proof" in built.line
 
 
-def test_a_folder_of_nothing_but_failures_still_makes_a_page(tmp_path):
+def test_folder_of_failed_runs_makes_a_page(tmp_path):
     write_run(tmp_path / "a", status="failed", error="no disk", epochs=2, points=0)
     (tmp_path / "b" / "checkpoints").mkdir(parents=True)
     built = report.build([tmp_path])
@@ -173,7 +175,7 @@ def test_a_folder_of_nothing_but_failures_still_makes_a_page(tmp_path):
     assert "config.yaml is missing" in Page(built.page).words
 
 
-def test_published_figures_stand_beside_ours_where_the_setting_is_theirs(tmp_path):
+def test_published_figures_are_shown_for_the_same_setting(tmp_path):
     setting = {"data": "cifar10", "backbone": "resnet18", "batch_size": 128, "epochs": 100}
     built = report.build([write_sweep(tmp_path, ("direct", "infonce"), seeds=2, points=3, **setting)], figures=False)
     words = Page(built.page).words
@@ -187,12 +189,12 @@ def test_recipes_that_differ_are_named_under_the_table(tmp_path):
     assert "model.optimization.lr differs between losses" in Page(report.build([tmp_path], figures=False).page).words
 
 
-# -- text from run folders stays text ---------------------------------------------------------------------------------
+# -- escaping ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def evil(tmp_path_factory):
-    """Names, parameters, commands and errors that would like to be more than text."""
+    """Names, parameters, commands and errors that contain markup, formulas and LaTeX."""
     folder = tmp_path_factory.mktemp("evil")
 
     def change(config):
@@ -222,35 +224,35 @@ def test_a_script_in_a_name_is_shown_and_not_run(evil):
     assert any(EVIL in group["data"] for group in page.data["groups"])
 
 
-def test_data_cannot_end_its_script():
+def test_data_cannot_close_its_script_element():
     encoded = data_script({"a": "</script><!--<script>&\u2028"})
     assert not set("<>&\u2028") & set(encoded)
     assert json.loads(encoded) == {"a": "</script><!--<script>&\u2028"}
 
 
-def test_a_spreadsheet_finds_no_formula(evil):
+def test_csv_files_contain_no_formula(evil):
     for name in ("summary.csv", "runs.csv"):
         file = next(f for f in evil.files if f.name == name)
-        for line in csv.reader(file.open(encoding="utf-8")):
+        for line in csv.reader(io.StringIO(file.read_text(encoding="utf-8"))):
             for cell in line:
                 assert not cell.startswith(("=", "+", "@", "\t")) or re.fullmatch(r"[+-]?[\d.e+-]+", cell)
                 assert not cell.startswith("-") or float(cell) < 0
 
 
 @pytest.mark.parametrize("cell", ["=1+1", "+1", "-1+2", "@SUM(A1)", "\t=1", "  =1", "%0A", "|calc"])
-def test_a_formula_is_told_from_a_number(cell):
+def test_csv_cell_quotes_formulas_and_not_numbers(cell):
     assert tables.csv_cell(cell).startswith("'")
     assert tables.csv_cell(-1.5) == "-1.5"
 
 
-def test_markdown_keeps_its_columns(evil):
+def test_markdown_table_keeps_its_columns(evil):
     text = next(f for f in evil.files if f.name == "table.md").read_text(encoding="utf-8")
     table = [re.sub(r"\\.", "", line) for line in text.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in table}) == 1
     assert not any("<" in line for line in table)
 
 
-def test_latex_is_left_with_no_command_of_theirs(evil):
+def test_latex_contains_no_command_from_a_run(evil):
     text = next(f for f in evil.files if f.name == "table.tex").read_text(encoding="utf-8")
     assert r"\input" not in text
     ours = {"toprule", "midrule", "bottomrule", "begin", "end", "textbf", "usepackage", "tau", "pm", "Delta", "alpha"}
@@ -261,7 +263,7 @@ def test_latex_is_left_with_no_command_of_theirs(evil):
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
-def test_the_command_ends_with_the_page_and_the_winner(tmp_path, capsys):
+def test_command_prints_the_page_and_the_winner(tmp_path, capsys):
     write_sweep(tmp_path / "runs", ("direct", "infonce"), seeds=3, spread=0.0005, epochs=2)
     assert report.main([str(tmp_path / "runs"), "--out", str(tmp_path / "out" / "page.html")]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -292,23 +294,23 @@ def test_bad_input_is_one_clear_line(tmp_path, monkeypatch, words, message):
     assert "\n" not in str(error.value)
 
 
-def test_another_metric_and_another_baseline_can_be_asked_for(tmp_path):
+def test_metric_and_baseline_can_be_chosen(tmp_path):
     write_sweep(tmp_path, ("direct", "entropy"), seeds=2, epochs=2)
     built = report.build([tmp_path], metric="knn/top1", baseline="AlphaCL Entropy τ=0.5", figures=False)
     assert built.rows[0].comparison is not None
-    assert built.rows[0].spread.mean == pytest.approx(built.runs[0].last("knn/top1") * 100, abs=2)
+    assert built.rows[0].spread.mean == pytest.approx(built.runs[0].last("knn/top1") * 100, abs=2)  # two seeds
 
 
-def test_help_answers_at_once_and_by_example():
-    code = "import sys; from lightning_ssl import report; report.main(['--help']); sys.exit('torch' in sys.modules)"
-    start = time.perf_counter()
+def test_help_shows_an_example_and_imports_no_heavy_package():
+    heavy = {"torch", "pytorch_lightning", "scipy", "matplotlib", "numpy", "pandas"}  # they take seconds to import
+    code = "import sys; from lightning_ssl import report; report.main(['--help']); "
+    code += f"sys.exit(bool({heavy} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
     assert "lightning-ssl report runs/quickstart --watch" in result.stdout
-    assert time.perf_counter() - start < 5  # a second on an idle machine
 
 
-def test_watching_rebuilds_and_ends_with_a_page_that_stays(tmp_path):
+def test_watch_rebuilds_and_ends_with_a_final_page(tmp_path):
     folder, page = tmp_path / "runs", tmp_path / "page.html"
     folder.mkdir()
     code = "import sys; from lightning_ssl.report import main; sys.exit(main(sys.argv[1:]))"
@@ -333,13 +335,13 @@ def test_watching_rebuilds_and_ends_with_a_page_that_stays(tmp_path):
     assert (tmp_path / "page" / "final.svg").exists()
 
 
-def test_the_command_line_knows_the_report(tmp_path, capsys):
+def test_command_line_has_report(tmp_path, capsys):
     assert cli.main(["report", str(tmp_path)]) == 2
     assert "no run below it" in capsys.readouterr().err
 
 
 @pytest.mark.slow
-def test_a_thousand_runs_of_five_hundred_points(tmp_path):
+def test_page_of_a_thousand_runs_is_small(tmp_path):
     first = write_run(tmp_path / "first", "direct", 0, 0.7, epochs=500, full=True)
     text = (first / "metrics.csv").read_text()
     losses = ("direct", "infonce", "square", "entropy", "inverse", "quadratic", "direct_p6", "direct_unnormalized")
@@ -347,9 +349,6 @@ def test_a_thousand_runs_of_five_hundred_points(tmp_path):
         lr = 0.001 * (1 + k // 40)
         run = write_run(tmp_path / "runs" / f"{k}", losses[k % 8], k // 8 % 5, 0.5 + 0.0002 * k, 500, points=1, lr=lr)
         (run / "metrics.csv").write_text(text)
-    start = time.process_time()  # one thread; the clock of a busy machine says nothing about the code
     built = report.build([tmp_path / "runs"], tmp_path / "page.html")
-    seconds = time.process_time() - start
     assert len(built.grouping.groups) == 200
-    assert seconds < 30
     assert built.page.stat().st_size < 25e6

@@ -1,4 +1,4 @@
-"""The page in a real browser: it draws, sorts and filters by mouse and by keyboard, and runs no script but its own.
+"""The page in a real browser: figures, sorting and filters by mouse and keyboard, and no script from a run.
 
 Needs Debian's `chromium` and `chromium-driver` and the Python package selenium; skipped where one is missing.
 """
@@ -75,7 +75,7 @@ def opened(browser, address):
 
 @pytest.fixture
 def page(opened):
-    """The page with its filters cleared; a test that switches a line off switches it on again."""
+    """The page with its filters cleared; a test that hides a line shows it again."""
     opened.execute_script(
         "document.querySelectorAll('input[type=search], select[data-filter]').forEach(c => {"
         "if (c.value) { c.value = ''; c.dispatchEvent(new Event('input')); } })"
@@ -91,7 +91,7 @@ def page(opened):
 def emulate(browser, width=1280, dark=False):
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    # Who asks for less motion jumps to an anchor at once, and so a click finds its target standing still.
+    # With reduced motion the page jumps to an anchor at once, so a click finds its target at rest.
     wishes = {"prefers-color-scheme": "dark" if dark else "light", "prefers-reduced-motion": "reduce"}
     features = [{"name": name, "value": value} for name, value in wishes.items()]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
@@ -105,7 +105,7 @@ def wait(browser, condition, seconds=90):
 
 
 def column(browser, k, table="comparison"):
-    """What a visible column says, from top to bottom."""
+    """Texts of the visible cells of a column, from top to bottom."""
     script = (
         "return [...document.querySelectorAll(`#${arguments[0]} tbody tr:not(.detail)`)]"
         ".filter(r => !r.hidden).map(r => r.cells[arguments[1]].innerText.trim())"
@@ -123,7 +123,7 @@ def lines(browser, panel):
     return browser.execute_script(script, f"plot-{panel}")
 
 
-def test_every_figure_is_drawn_and_nothing_complains(page):
+def test_every_figure_is_drawn_without_errors(page):
     for key in ("final", "accuracy", "loss", "alpha", "rank"):
         assert page.execute_script(f"return document.querySelectorAll('#plot-{key} svg.main-svg').length") > 0
     page.execute_script("document.getElementById('plot-parameters').scrollIntoView()")
@@ -131,13 +131,13 @@ def test_every_figure_is_drawn_and_nothing_complains(page):
     assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
-def test_the_page_asks_the_network_for_nothing(page):
+def test_page_makes_no_network_request(page):
     requests = [entry["message"] for entry in page.get_log("performance") if "requestWillBeSent" in entry["message"]]
     assert requests
     assert all('"url":"file:' in r or '"url":"data:' in r or '"url":"blob:' in r for r in requests)
 
 
-def test_no_script_of_a_run_is_run_in_tables_or_in_figures(page):
+def test_scripts_from_runs_are_not_executed(page):
     page.execute_script(
         "const place = document.getElementById('plot-accuracy');"
         "Plotly.Fx.hover(place, [{curveNumber: place.data.findIndex(t => t.name?.includes('bold')), pointNumber: 2}])"
@@ -153,7 +153,7 @@ def test_no_script_of_a_run_is_run_in_tables_or_in_figures(page):
     assert "<script>" in drawn
 
 
-def test_a_click_sorts_and_another_turns_it_round(page):
+def test_click_sorts_and_second_click_reverses(page):
     accuracy = headings(page)[2]
     accuracy.click()
     down = column(page, 2)
@@ -182,7 +182,7 @@ def test_sorting_and_choosing_work_by_keyboard(page):
     wait(page, "return document.querySelectorAll('#legend [aria-pressed=false]').length === 0")
 
 
-def test_missing_values_sort_last_either_way(page):
+def test_missing_values_sort_last_in_both_orders(page):
     final = next(k for k, th in enumerate(headings(page, "runs")) if th.text.startswith("final"))
     for _ in range(2):
         headings(page, "runs")[final].click()
@@ -213,7 +213,7 @@ def test_runs_can_be_found_by_status_and_opened(page):
     assert "class_path: lightning_ssl.methods.AlphaCL" in detail
 
 
-def test_a_name_in_the_legend_switches_its_line(page):
+def test_legend_button_toggles_its_line(page):
     before = lines(page, "accuracy")
     button = page.find_element("css selector", "#legend button")
     button.click()
@@ -224,7 +224,7 @@ def test_a_name_in_the_legend_switches_its_line(page):
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
-def test_it_looks_right_in_light_dark_and_on_a_phone(browser, address, tmp_path, width, dark):
+def test_page_fits_and_has_contrast_in_light_dark_and_on_a_phone(browser, address, tmp_path, width, dark):
     emulate(browser, width, dark)
     browser.get(address)
     wait(browser, "return document.querySelectorAll('#plot-rank .scatterlayer .trace').length > 0")
@@ -243,7 +243,7 @@ def test_it_looks_right_in_light_dark_and_on_a_phone(browser, address, tmp_path,
     assert len(picture) > 20_000
 
 
-def test_a_chosen_theme_outlives_a_reload(page, address):
+def test_chosen_theme_survives_a_reload(page, address):
     button = page.find_element("id", "theme")
     button.click()
     button.click()

@@ -1,7 +1,8 @@
-"""Intervals, tests and the words drawn from them, against scipy and slow definitions; published figures by setting."""
+"""Intervals, tests and the verdict, against scipy and slow definitions; published figures by setting."""
 
 import numpy as np
 import pytest
+from helpers.closeness import close
 from helpers.run_folders import write_run, write_sweep
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,11 +18,17 @@ samples = st.lists(st.floats(0, 100), min_size=2, max_size=8).filter(lambda x: n
 
 
 @given(samples)
-def test_the_interval_is_students(x):
+def test_interval_equals_students(x):
     spread = Spread.of(x)
     low, high = stats.t.interval(0.95, len(x) - 1, np.mean(x), stats.sem(x))
-    assert (spread.mean, spread.std) == (pytest.approx(np.mean(x)), pytest.approx(np.std(x, ddof=1)))
-    assert (spread.low, spread.high) == (pytest.approx(low), pytest.approx(high))
+    close((spread.mean, spread.std), (np.mean(x), np.std(x, ddof=1)), terms=len(x), scale=max(x))
+    quantile = stats.t.ppf(0.975, len(x) - 1)  # factor of the standard deviation
+    close((spread.low, spread.high), (low, high), terms=len(x), scale=max(x), gain=quantile)
+
+
+def p_gain(spread, *xs):
+    """Rounding changes the standard error by max/spread of eps, and p is at most a power n of t."""
+    return max(len(x) for x in xs) * max(np.max(x) for x in xs) / spread
 
 
 def test_one_seed_has_no_interval_and_no_test():
@@ -40,38 +47,38 @@ def test_matching_seeds_are_compared_pair_by_pair(pairs):
     ours = compare(dict(enumerate(a)), dict(enumerate(b)))
     theirs = stats.ttest_rel(a, b)
     assert ours.test == "paired t"
-    assert ours.p == pytest.approx(theirs.pvalue, rel=1e-6, abs=1e-12)
-    interval = theirs.confidence_interval(0.95)
-    assert (ours.low, ours.high) == (pytest.approx(interval.low, abs=1e-6), pytest.approx(interval.high, abs=1e-6))
+    close(ours.p, theirs.pvalue, terms=len(a), gain=p_gain(np.std(a - b), a, b))
+    interval, quantile = theirs.confidence_interval(0.95), stats.t.ppf(0.975, len(a) - 1)
+    close((ours.low, ours.high), tuple(interval), terms=len(a), scale=np.max(pairs), gain=quantile)
 
 
 @given(samples, samples)
-def test_seeds_that_do_not_match_are_compared_by_welch(a, b):
+def test_other_seeds_are_compared_by_welch(a, b):
     ours = compare(dict(enumerate(a)), {100 + k: v for k, v in enumerate(b)})
     theirs = stats.ttest_ind(a, b, equal_var=False)
     assert ours.test == "Welch t"
-    assert ours.p == pytest.approx(theirs.pvalue, rel=1e-6, abs=1e-12)
+    close(ours.p, theirs.pvalue, terms=len(a) + len(b), gain=p_gain(min(np.std(a), np.std(b)), a, b))
 
 
-def test_only_the_seeds_that_match_are_paired():
+def test_only_matching_seeds_are_paired():
     ours = compare({0: 70.0, 1: 71.0, 7: 99.0}, {0: 69.0, 1: 69.5, 8: 0.0})
     assert ours.pairs == 2
-    assert ours.difference == pytest.approx(1.25)
+    close(ours.difference, 1.25, terms=2, scale=71)
 
 
-def test_equal_runs_are_no_difference_and_a_constant_one_cannot_be_judged():
+def test_equal_runs_have_p_one_and_a_constant_difference_has_none():
     assert compare({0: 70.0, 1: 71.0}, {0: 70.0, 1: 71.0}).p == 1.0
     assert compare({0: 71.0, 1: 72.0}, {0: 70.0, 1: 71.0}).p is None
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
-def test_holm_is_its_definition(ps):
+def test_holm_equals_its_definition(ps):
     comparisons = [Comparison(0.0, p=p) for p in ps]
     assert holm([*comparisons, None, Comparison(0.0)]) == len(ps)
     order = np.argsort(ps, kind="stable")
     for k, index in enumerate(order):
         expected = min(1.0, max((len(ps) - j) * ps[order[j]] for j in range(k + 1)))
-        assert comparisons[index].p_holm == pytest.approx(expected)
+        close(comparisons[index].p_holm, expected)
 
 
 # -- the verdict ------------------------------------------------------------------------------------------------------
@@ -81,16 +88,16 @@ def grouping_of(folder):
     return Grouping.of(Reader().runs([folder]))
 
 
-def told(folder):
+def verdict_of(folder):
     return verdict(grouping_of(folder), "shapes")
 
 
 def test_a_clear_lead_over_many_seeds_wins(tmp_path):
-    said = told(write_sweep(tmp_path, ("direct", "infonce", "square"), seeds=5, spread=0.0005, epochs=2))
-    assert said.clear
-    assert said.headline == "AlphaCL Direct p=4 τ=0.5 wins"
-    assert "paired t over 5 seeds" in said.reason
-    assert "after Holm for 2 comparisons" in said.reason
+    found = verdict_of(write_sweep(tmp_path, ("direct", "infonce", "square"), seeds=5, spread=0.0005, epochs=2))
+    assert found.clear
+    assert found.headline == "AlphaCL Direct p=4 τ=0.5 wins"
+    assert "paired t over 5 seeds" in found.reason
+    assert "after Holm for 2 comparisons" in found.reason
 
 
 def test_a_loss_that_is_behind_on_the_common_seeds_does_not_win(tmp_path):
@@ -98,34 +105,34 @@ def test_a_loss_that_is_behind_on_the_common_seeds_does_not_win(tmp_path):
         write_run(tmp_path / f"a{seed}", "direct", seed, accuracy, epochs=2)
     for seed, accuracy in enumerate([0.810, 0.8112, 0.8091]):  # its other seeds failed
         write_run(tmp_path / f"b{seed}", "infonce", seed, accuracy, epochs=2)
-    said = told(tmp_path)
-    assert not said.clear
-    assert said.headline == "No clear winner"
-    assert "on the seeds that both have SimCLR InfoNCE τ=0.5 is ahead by 1.01" in said.reason
+    found = verdict_of(tmp_path)
+    assert not found.clear
+    assert found.headline == "No clear winner"
+    assert "on the seeds that both have SimCLR InfoNCE τ=0.5 is ahead by 1.01" in found.reason
 
 
-def test_a_lead_within_chance_is_no_winner(tmp_path):
+def test_lead_within_chance_is_not_a_win(tmp_path):
     for seed, (a, b) in enumerate([(0.71, 0.69), (0.69, 0.71), (0.705, 0.70)]):
         write_run(tmp_path / f"a{seed}", "direct", seed, a, epochs=2)
         write_run(tmp_path / f"b{seed}", "infonce", seed, b, epochs=2)
-    said = told(tmp_path)
-    assert not said.clear
-    assert said.headline == "No clear winner"
-    assert "within chance" in said.reason
+    found = verdict_of(tmp_path)
+    assert not found.clear
+    assert found.headline == "No clear winner"
+    assert "within chance" in found.reason
 
 
-def test_one_seed_each_leads_and_proves_nothing(tmp_path):
-    said = told(write_sweep(tmp_path, ("direct", "infonce"), seeds=1, epochs=2))
-    assert not said.clear
-    assert "leads" in said.headline
-    assert "one seed" in said.reason
+def test_lead_of_one_seed_is_not_a_win(tmp_path):
+    found = verdict_of(write_sweep(tmp_path, ("direct", "infonce"), seeds=1, epochs=2))
+    assert not found.clear
+    assert "leads" in found.headline
+    assert "one seed" in found.reason
 
 
-def test_nothing_finished_is_said(tmp_path):
+def test_verdict_without_finished_runs_counts_failures(tmp_path):
     write_run(tmp_path / "a", status="failed", error="nan", epochs=2)
-    said = told(tmp_path)
-    assert said.winner is None
-    assert "1 failed" in said.reason
+    found = verdict_of(tmp_path)
+    assert found.winner is None
+    assert "1 failed" in found.reason
 
 
 def test_data_sets_are_never_ranked_against_each_other(tmp_path):
@@ -138,7 +145,7 @@ def test_data_sets_are_never_ranked_against_each_other(tmp_path):
     assert table[1].baseline.data == "shapes"
 
 
-def test_the_baseline_is_infonce_of_the_same_setting_and_the_best_where_several_ran(tmp_path):
+def test_baseline_is_the_best_infonce_of_the_same_setting(tmp_path):
     for k, batch in enumerate((128, 256)):
         write_run(tmp_path / f"d{k}", "direct", batch_size=batch, epochs=2)
         for tau, accuracy in ((0.5, 0.6), (0.2, 0.65)):
@@ -182,7 +189,7 @@ def test_another_parameter_of_the_loss_has_no_published_figure(tmp_path, loss, k
     assert published_of(tmp_path / "a", loss, change) is None
 
 
-def test_the_other_tables_are_found_too(tmp_path):
+def test_tables_2_to_4_are_found_by_setting(tmp_path):
     large = {"backbone": "resnet50", "lr": 0.001}
     table3 = published_of(tmp_path / "a", "direct_unnormalized", batch_size=256, epochs=100, **large)
     assert (table3.mean, "Table 3" in table3.source) == (87.74, True)
@@ -195,7 +202,7 @@ def test_the_other_tables_are_found_too(tmp_path):
     assert "84.06 ± 0.24 in α-CL paper, Table 4" in both.source
 
 
-def test_beta_and_noise_are_those_of_the_dual_networks_paper(tmp_path):
+def test_beta_and_noise_are_found_in_the_dual_networks_paper(tmp_path):
     infonce = {"class_path": "lightning_ssl.families.InfoNCE", "init_args": {"tau": 0.5, "eps": 1.0}}
 
     def beta(config):
