@@ -6,7 +6,7 @@ BOLTS  := .venv-bolts
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-bolts lint bench clean
+.PHONY: help demo test test-slow test-portable test-bolts lint bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -33,11 +33,14 @@ demo: $(VENV)/installed  ## the main job: a sweep over nine losses, and the page
 	$(BIN)/lightning-ssl sweep sweeps/quickstart.yaml --workers 2 || [ $$? -eq 1 ]
 	$(BIN)/lightning-ssl report runs/quickstart
 
-test: $(VENV)/installed  ## every fast test
-	$(BIN)/python -m pytest
+test: $(VENV)/installed  ## every fast test, on two workers of one thread each
+	$(BIN)/python -m pytest -n 2 --durations=10
 
 test-slow: $(VENV)/installed  ## the tests that take minutes
 	$(BIN)/python -m pytest -m slow
+
+test-portable: $(VENV)/installed  ## the numeric tests as on other processors, in random order; an hour
+	$(BIN)/python tests/portable.py
 
 test-bolts: $(BOLTS)/installed  ## the tests beside lightning-bolts, in an environment of their own
 	$(BOLTS)/bin/python -m pytest tests/bolts

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -119,6 +120,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; bad input is one line on standard error and exit code 2, a traceback only with --debug."""
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
+    # OpenMP reads it when torch is imported. Threads that spin while they wait for each other run ten times slower as
+    # soon as another process takes a core (README, "Threads").
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         return dispatch([word for word in words if word != "--debug"])
     except ValueError as error:

@@ -355,7 +355,6 @@ def quiet() -> Iterator[None]:
             ".*lr_scheduler.step.*",
             ".*isinstance.treespec, LeafSpec.*",
             ".*litlogger.*",
-            ".*all_gather_into_tensor.*",
             ".*callbacks used to create the checkpoint need to be provided.*",  # `--trainer.max_time` may change
             ".*It is recommended to use .*sync_dist.*",  # our values are those of all ranks already
         ):

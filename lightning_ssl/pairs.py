@@ -167,7 +167,7 @@ class Pairs:
         if self.ranks == 1:
             return z
         whole = z.new_empty(self.ranks * len(z), *z.shape[1:])
-        dist.all_gather_into_tensor(whole, z.contiguous())
+        gather_into(whole, z.contiguous())
         return whole
 
 
@@ -179,6 +179,13 @@ def spans(start: int, stop: int, size: int) -> Iterator[slice]:
 
 def is_distributed() -> bool:
     return dist.is_available() and dist.is_initialized()
+
+
+def gather_into(whole: Tensor, mine: Tensor) -> None:
+    """Fill `whole` with the tensors of all ranks, one after the other."""
+    # torch 2.13 renamed it.
+    gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor
+    gather(whole, mine)
 
 
 def check_views(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:
@@ -208,7 +215,7 @@ def check_every_rank(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:
     facts = [not complaint, len(z1), z1.shape[-1], width, DTYPES.index(z1.dtype) if z1.dtype in DTYPES else -1]
     mine = torch.tensor(facts, device=z1.device)
     table = mine.new_empty(dist.get_world_size() * len(mine))
-    dist.all_gather_into_tensor(table, mine)
+    gather_into(table, mine)
     fine, batches, widths, clean_widths, dtypes = table.view(-1, len(mine)).T.tolist()
     if not all(fine):
         raise ValueError(complaint or f"rank {fine.index(0)} refused its views; its own message says why")

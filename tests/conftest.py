@@ -1,9 +1,20 @@
+import os
+
+# Small tensors: a second thread costs more than it brings, and workers share the cores. `make test-portable` sets 2.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import lightning_ssl  # noqa: F401  isort: skip  (before anything that imports torchvision)
-import torch
+import pytest
+from helpers.closeness import close
 from hypothesis import settings
 
-# A first call loads libraries; a slow one on a busy machine says nothing about the code.
-settings.register_profile("suite", deadline=None, max_examples=100, derandomize=True)
+# The same examples on every machine and no deadline: a slow call on a busy machine says nothing about the code.
+settings.register_profile("suite", deadline=None, max_examples=100, derandomize=True, database=None)
 settings.load_profile("suite")
 
-torch.set_num_threads(1)  # small tensors: a second thread costs more than it brings
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the modules that compare floating-point results, for `make test-portable`."""
+    for item in items:
+        if getattr(getattr(item, "module", None), "close", None) is close:
+            item.add_marker("numeric")

@@ -1,8 +1,7 @@
-"""The command line answers at once, and says what is wrong in one line."""
+"""The command line: help without torch, errors in one line."""
 
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -10,17 +9,14 @@ from lightning_ssl import cli
 
 
 def command(*words):
-    start = time.perf_counter()
-    result = subprocess.run(
-        [sys.executable, "-m", "lightning_ssl.cli", *words], capture_output=True, text=True, timeout=120
-    )
-    return result, time.perf_counter() - start
+    words = [sys.executable, "-m", "lightning_ssl.cli", *words]
+    return subprocess.run(words, capture_output=True, text=True, timeout=120)
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        (), ("--help",), ("lab", "list"), ("data", "list"),
+        (), ("--help",), ("lab", "list"), ("data", "list"), ("data", "fetch", "--help"),
         *((name, "--help") for name in cli.COMMANDS if name != "fit"),
     ],
 )  # fmt: skip
@@ -40,9 +36,8 @@ sys.exit("torch" in sys.modules or "pytorch_lightning" in sys.modules)
 
 
 def test_help_names_every_command():
-    result, seconds = command("--help")
-    assert all(name in result.stdout for name in cli.COMMANDS)
-    assert seconds < 5  # a second on an idle machine
+    shown = command("--help").stdout
+    assert all(name in shown for name in cli.COMMANDS)
 
 
 @pytest.mark.parametrize(
@@ -53,24 +48,24 @@ def test_help_names_every_command():
         (("lab", "hltmm"), "no such laboratory"),
     ],
 )
-def test_a_wrong_word_is_one_line_and_exit_code_2(words, message):
-    result, _ = command(*words)
+def test_an_unknown_command_is_one_line_and_exit_code_2(words, message):
+    result = command(*words)
     assert result.returncode == 2
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_debug_shows_where_it_happened():
-    result, _ = command("--debug", "trian")
+def test_debug_shows_the_traceback():
+    result = command("--debug", "trian")
     assert result.returncode == 2
     assert "Traceback" in result.stderr
 
 
-def test_bench_outside_a_checkout_says_so(monkeypatch, tmp_path, capsys):
+def test_bench_needs_a_source_checkout(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(cli, "BENCHMARKS", tmp_path / "benchmarks")
     assert cli.main(["bench", "loss"]) == 2
     assert "source checkout" in capsys.readouterr().err
 
 
-def test_the_version_is_the_packages():
-    assert command("--version")[0].stdout.strip() == cli.lightning_ssl.__version__
+def test_version_is_that_of_the_package():
+    assert command("--version").stdout.strip() == cli.lightning_ssl.__version__

@@ -29,7 +29,7 @@ from lightning_ssl.validation import require
 
 def row_statistics(alpha: Tensor, valid: Tensor) -> Tensor:
     """Entropy, effective negatives, zeros and top-1 of each row, (M, K) → (4, M)."""
-    count = valid.sum(1)
+    count = valid.sum(1).to(alpha.dtype)
     alpha = alpha.masked_fill(~valid, 0.0)
     effective = effective_number(alpha)
     # log 1 = 0 of a row without weight, and of one whose only negative has it all

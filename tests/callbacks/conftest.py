@@ -6,7 +6,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def quiet():
-    """Lightning tells of hardware, workers and short epochs; none of it is tested here."""
+    """Silence Lightning's messages about hardware, workers and short epochs."""
     logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module="pytorch_lightning")

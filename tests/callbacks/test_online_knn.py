@@ -1,10 +1,11 @@
-"""Nearest neighbours, against a slow loop; and what the callback compares with what."""
+"""The vote of nearest neighbours against a slow loop, and the images that the callback compares."""
 
 import math
 
 import pytest
 import torch
 import yaml
+from helpers.closeness import close
 from helpers.training import METHODS, Relabelled, data, fit, relabelled, seeded
 from pytorch_lightning.loggers import CSVLogger
 
@@ -14,7 +15,7 @@ from lightning_ssl.callbacks.knn import vote
 
 
 def slow_vote(queries, references, labels, classes, k, tau, distance):
-    """One query, one reference at a time."""
+    """One pair at a time."""
     shares = torch.zeros(len(queries), classes, dtype=torch.float64)
     for i, x in enumerate(queries.tolist()):
         found = []
@@ -39,25 +40,28 @@ def make_points(count, seed, width=5):
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 @pytest.mark.parametrize("k", [1, 7, 30, 200])
 @pytest.mark.parametrize("held", [1, 64, 2**22])
-def test_the_vote_is_that_of_a_slow_loop_however_many_pairs_are_held(distance, k, held, monkeypatch):
+def test_the_vote_equals_a_slow_loop_in_blocks_of_any_size(distance, k, held, monkeypatch):
     monkeypatch.setattr(knn, "PAIRS", held)
     queries, references = make_points(9, 0), make_points(30, 1)
-    labels = torch.arange(30) % 4
-    expected = slow_vote(queries, references, labels, 4, k, 0.3, distance)
-    torch.testing.assert_close(vote(queries, references, labels, 4, k, 0.3, distance), expected)
+    labels, tau = torch.arange(30) % 4, 0.3
+    expected = slow_vote(queries, references, labels, 4, k, tau, distance)
+    # exp(s/τ) has the relative error of s/τ
+    s = 1 if distance == "cosine" else float(torch.cdist(queries, references).square().max()) / 2
+    close(vote(queries, references, labels, 4, k, tau, distance), expected, terms=5 + 30, gain=s / tau)
 
 
-def test_on_unit_vectors_both_distances_are_the_same():
+def test_on_unit_vectors_both_distances_give_the_same_vote():
     queries, references = (torch.nn.functional.normalize(make_points(n, n), dim=1) for n in (9, 30))
-    votes = [vote(queries, references, torch.arange(30) % 4, 4, 7, 0.1, d) for d in ("cosine", "euclidean")]
-    torch.testing.assert_close(*votes)
+    k, tau = 7, 0.1
+    votes = [vote(queries, references, torch.arange(30) % 4, 4, k, tau, d) for d in ("cosine", "euclidean")]
+    close(*votes, terms=5 + k, gain=1 / tau)
 
 
-def test_a_small_temperature_is_the_nearest_neighbour():
+def test_a_small_temperature_gives_the_nearest_neighbour():
     queries, references = make_points(9, 0), make_points(30, 1)
     labels = torch.arange(30) % 4
     one, cold = vote(queries, references, labels, 4, 1, 1.0), vote(queries, references, labels, 4, 30, 1e-5)
-    torch.testing.assert_close(one, cold)
+    close(one, cold)
 
 
 @pytest.mark.parametrize("max_reference", [50_000, 20])
@@ -77,7 +81,7 @@ def test_validation_images_are_compared_with_the_labelled_training_images(max_re
         references, labels = features["train"][known], train[known]
     shares = vote(features["test"][test >= 0], references, labels, 3, 5, 0.1)
     expected = (shares.argmax(1) == test[test >= 0]).float().mean()
-    torch.testing.assert_close(runner.callback_metrics["knn/top1"], expected)
+    close(runner.callback_metrics["knn/top1"], expected)
 
 
 def test_it_measures_every_n_epochs_and_at_the_end():
@@ -92,13 +96,13 @@ def test_it_measures_every_n_epochs_and_at_the_end():
         assert epochs == [1, 3, 4]
 
 
-def test_its_settings_are_among_the_hyperparameters_of_the_run(tmp_path):
+def test_its_settings_are_logged_as_hyperparameters(tmp_path):
     fit(METHODS["SimCLR"](), [OnlineKNN(k=7, tau=0.2, distance="euclidean")], logger=CSVLogger(tmp_path, "", ""))
     settings = yaml.safe_load((tmp_path / "hparams.yaml").read_text())
     assert settings == {"knn/k": 7, "knn/tau": 0.2, "knn/distance": "euclidean"}
 
 
-def test_a_data_set_without_labels_to_compare_with_is_no_error():
+def test_without_labels_nothing_is_logged():
     class Unlabelled(Relabelled):
         def rows(self, split):
             images = super().rows(split)

@@ -1,16 +1,17 @@
-"""The probe learns what is linear in the features, and the encoder never knows."""
+"""The probe: its steps, schedule, metrics and checkpoints; it never changes the encoder."""
 
 import pytest
 import pytorch_lightning as pl
 import torch
-from helpers.training import METHODS, data, every_method, fit, relabelled, same, seeded
+from helpers.closeness import close
+from helpers.training import METHODS, data, every_method, fit, relabelled, same, seeded, terms_of
 from pytorch_lightning.callbacks import ModelCheckpoint
 from torch.nn import functional as F
 from torchmetrics.functional.classification import multiclass_accuracy
 
 from lightning_ssl.callbacks import ImportanceMonitor, OnlineKNN, OnlineProbe, RankMonitor
 from lightning_ssl.callbacks.features import evaluating, labelled_features
-from lightning_ssl.callbacks.probe import LinearProbe
+from lightning_ssl.callbacks.probe import EPS, STEPS, LinearProbe
 
 
 def make_probe(features=6, classes=3, lr=0.01, memory=64, **like):
@@ -19,7 +20,7 @@ def make_probe(features=6, classes=3, lr=0.01, memory=64, **like):
 
 
 def clusters(count, seed, spread=0.5):
-    """Three classes that a line tells apart, one of their coordinates a thousand times larger than the others."""
+    """Three linearly separable classes; one coordinate is a thousand times larger than the others."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(3, (count,), generator=generator)
     x = 3 * torch.eye(3, 6, dtype=torch.float64)[labels]
@@ -31,7 +32,7 @@ def clusters(count, seed, spread=0.5):
 
 
 @every_method
-def test_watching_changes_no_weight_no_buffer_and_no_random_number(make):
+def test_callbacks_change_no_weight_no_buffer_and_no_random_number(make):
     states, generators = [], []
     for callbacks in ([], [OnlineProbe(share=1), OnlineKNN(k=5), RankMonitor(), ImportanceMonitor(1)]):
         model = seeded(make)
@@ -43,7 +44,7 @@ def test_watching_changes_no_weight_no_buffer_and_no_random_number(make):
 
 
 @every_method
-def test_a_forward_for_the_probe_leaves_the_encoder_as_it_was(make):
+def test_a_forward_for_the_probe_changes_nothing_in_the_encoder(make):
     model = seeded(make)
     model.backbone.bn1.eval()  # frozen by the user
     before = {key: value.clone() for key, value in model.state_dict().items()}
@@ -60,7 +61,7 @@ def batches():
     return data().train_dataloader()
 
 
-def test_probes_of_other_names_do_not_interfere_and_share_one_forward():
+def test_probes_are_independent_and_share_one_forward():
     settings = {"a": {"lr": 0.01, "every_n_steps": 2, "share": 1.0}, "b": {"lr": 0.1, "share": 1.0}, "c": {"lr": 0.01}}
     alone = {}
     for name, values in settings.items():
@@ -89,7 +90,7 @@ def test_the_probe_tells_separable_classes_apart():
     assert (probe.logits(x).argmax(1) == labels).double().mean() > 0.98
 
 
-def test_it_takes_the_steps_of_adam_on_the_cross_entropy_of_its_memory():
+def test_its_steps_are_those_of_adam_on_the_cross_entropy_of_its_memory():
     probe = make_probe(memory=48)
     oracle = torch.nn.Linear(6, 3).double()
     torch.nn.init.zeros_(oracle.weight)
@@ -99,26 +100,29 @@ def test_it_takes_the_steps_of_adam_on_the_cross_entropy_of_its_memory():
         probe.learn(*clusters(32, seed))
         seen = [clusters(32, s) for s in range(seed + 1)]
         x, labels = (torch.cat(parts)[-48:] for parts in zip(*seen, strict=True))
-        x = (x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-8).sqrt()
-        for _ in range(16):
+        offset = float((x.mean(0) / x.std(0)).abs().max())
+        x = (x - x.mean(0)) / (x.var(0, unbiased=False) + EPS).sqrt()
+        for _ in range(STEPS):
             optimizer.zero_grad()
             F.cross_entropy(oracle(x), labels).backward()
             optimizer.step()
-    torch.testing.assert_close(probe.weight, oracle.weight)
-    torch.testing.assert_close(probe.bias, oracle.bias)
+    # centring a feature far from 0 multiplies its relative error by mean/std
+    rounding = {"terms": 3 * STEPS * (48 + 6), "gain": offset}
+    close(probe.weight, oracle.weight, **rounding)
+    close(probe.bias, oracle.bias, **rounding)
 
 
-def test_what_it_reports_of_a_batch_is_from_before_it_learned_from_it():
+def test_the_training_loss_is_measured_before_the_step():
     probe = make_probe()
     probe.learn(*clusters(64, 0))
     x, labels = clusters(32, 1)
     logits = probe.logits(x).detach()
     loss, hits, count = probe.learn(x, labels).tolist()
-    torch.testing.assert_close(loss / count, F.cross_entropy(logits, labels).item())
+    close(loss / count, F.cross_entropy(logits, labels).item(), terms=len(x))
     assert (hits, count) == ((logits.argmax(1) == labels).sum(), 32)
 
 
-def test_unlabelled_images_are_passed_over():
+def test_unlabelled_images_are_skipped():
     model = METHODS["SimCLR"]()
     images, labels, ids = next(iter(relabelled().train_dataloader()))
     features, known = labelled_features(pl.Trainer(accelerator="cpu", logger=False), model, (images, labels, ids))
@@ -128,15 +132,15 @@ def test_unlabelled_images_are_passed_over():
     assert make_probe(112).learn(features[:0], known[:0]).tolist() == [0, 0, 0]
 
 
-def test_validation_logs_the_accuracies_of_the_probe_on_labelled_images():
+def test_validation_logs_accuracies_on_labelled_images():
     probe, model, module = OnlineProbe(share=1), seeded(METHODS["SimCLR"]), relabelled()
     metrics = fit(model, [probe], module).callback_metrics
     images, labels, _ = module.rows("test").batch(torch.arange(16))
     with evaluating(model), torch.no_grad():
         logits = probe.probe.logits(model(model.augment.unaugmented(images)))[labels >= 0]
     labels = labels[labels >= 0]
-    torch.testing.assert_close(metrics["online/top1"], multiclass_accuracy(logits, labels, 3, average="micro"))
-    torch.testing.assert_close(metrics["online/loss"], F.cross_entropy(logits, labels))
+    close(metrics["online/top1"], multiclass_accuracy(logits, labels, 3, average="micro"))
+    close(metrics["online/loss"], F.cross_entropy(logits, labels), terms=terms_of(model.backbone))
     assert metrics["online/top5"] == 1.0  # of three classes
 
 
@@ -154,7 +158,7 @@ def test_validation_logs_the_accuracies_of_the_probe_on_labelled_images():
         ({"share": 1.0}, {"accumulate_grad_batches": 2, "max_steps": 4}, [1, 2, 3, 4]),
     ],
 )
-def test_it_learns_shortly_before_a_validation_and_only_when_a_step_was_taken(settings, trainer, learned):
+def test_it_learns_in_the_last_share_of_steps_before_a_validation(settings, trainer, learned):
     steps = []
 
     class Watched(OnlineProbe):
@@ -171,7 +175,7 @@ def test_it_learns_shortly_before_a_validation_and_only_when_a_step_was_taken(se
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 
 
-def test_a_resumed_probe_is_the_one_that_never_stopped(tmp_path):
+def test_a_resumed_probe_equals_an_uninterrupted_one(tmp_path):
     def run(folder, ckpt_path=None):
         probes = [OnlineProbe(share=1), OnlineProbe("other", lr=0.1, share=0.5)]
         keep = ModelCheckpoint(folder, "{step}", every_n_train_steps=1, save_top_k=-1)

@@ -5,12 +5,13 @@ import math
 import pytest
 import pytorch_lightning as pl
 import torch
-from helpers.training import METHODS, data, every_method, fit, seeded
+from helpers.closeness import bound, close
+from helpers.training import METHODS, data, every_method, fit, seeded, terms_of
 from torch.nn import functional as F
 
 from lightning_ssl.callbacks import RankMonitor
 from lightning_ssl.callbacks.features import evaluating
-from lightning_ssl.callbacks.rank import Moments, alignment, effective_number, uniformity
+from lightning_ssl.callbacks.rank import RESOLUTION, Moments, alignment, effective_number, uniformity
 
 
 def ranks(features, batches=3):
@@ -26,50 +27,50 @@ def random(*shape, seed=0, dtype=torch.float64):
 
 def test_isotropic_features_have_full_rank_and_even_spread():
     x = torch.cat([torch.eye(16), -torch.eye(16)])  # centred, of covariance I/16
-    found = ranks(x)
-    assert found == {
-        "rankme": pytest.approx(16),
-        "effective": pytest.approx(16),
-        "std": pytest.approx(1 / math.sqrt(16)),
-    }
+    close(ranks(x), {"rankme": 16.0, "effective": 16.0, "std": 1 / math.sqrt(16)}, terms=len(x) + 16)
+
+
+# float32 features on a line leave the line by rounding: in 15 directions by up to √RESOLUTION of their length
+OFF_THE_LINE = 15 * RESOLUTION**0.5 * abs(math.log(RESOLUTION**0.5))
 
 
 def test_features_on_a_line_have_rank_one():
     found = ranks(torch.outer(torch.linspace(-1, 3, 40), random(16, dtype=torch.float32)))
-    assert found["rankme"] == pytest.approx(1, abs=1e-4)
-    assert found["effective"] == pytest.approx(1, abs=1e-4)
+    assert found["rankme"] == pytest.approx(1, abs=OFF_THE_LINE)
+    assert found["effective"] == pytest.approx(1, abs=OFF_THE_LINE)
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
-def test_collapsed_features_vary_in_no_direction(scale):
+def test_collapsed_features_have_no_effective_rank_and_no_spread(scale):
     found = ranks((scale * random(1, 16, dtype=torch.float32)).expand(40, -1))
-    assert found["rankme"] == pytest.approx(1, abs=1e-4)
+    assert found["rankme"] == pytest.approx(1, abs=OFF_THE_LINE)
     assert found["effective"] == 0
-    assert found["std"] == pytest.approx(0, abs=1e-6)
+    assert found["std"] < bound(torch.float64, 1.0, terms=40) ** 0.5  # the root of a difference of squares
     assert ranks(torch.zeros(40, 16)) == {"rankme": 0, "effective": 0, "std": 0}
 
 
-def test_two_of_three_directions():
+def test_ranks_of_features_in_two_of_three_directions():
     """σ = 3, 1, 0 and no mean: p = ¾, ¼ for RankMe, λ ∝ 9, 1 for the covariance."""
     x = torch.tensor([[3.0, 0, 0], [-3, 0, 0], [0, 1, 0], [0, -1, 0]])
     found = ranks(x)
-    assert found["rankme"] == pytest.approx(4 / 3**0.75)
-    assert found["effective"] == pytest.approx(10 / 9**0.9)
+    close(found["rankme"], 4 / 3**0.75, terms=4 + 3)
+    close(found["effective"], 10 / 9**0.9, terms=4 + 3)
 
 
-def test_the_ranks_are_those_of_the_singular_values():
+def test_ranks_follow_from_the_singular_values():
     x = random(200, 12, seed=1) * torch.linspace(0.1, 3, 12) + 2
     found = ranks(x)
     for key, matrix, power in (("rankme", x, 1), ("effective", x - x.mean(0), 2)):
-        p = torch.linalg.svdvals(matrix) ** power
-        p = p / p.sum()
-        assert found[key] == pytest.approx(math.exp(-(p * p.log()).sum())), key
-    assert found["std"] == pytest.approx(F.normalize(x, dim=1).std(0, unbiased=False).mean().item())
+        sigma = torch.linalg.svdvals(matrix)
+        p = sigma**power / (sigma**power).sum()
+        # eigenvalues are σ², with an error of eps σ²_max: that of the smallest σ is larger by σ_max/σ_min
+        close(found[key], math.exp(-(p * p.log()).sum()), terms=x.numel(), gain=float(sigma[0] / sigma[-1]), where=key)
+    close(found["std"], F.normalize(x, dim=1).std(0, unbiased=False).mean().item(), terms=len(x))
 
 
-def test_equal_weights_count_fully_and_none_not_at_all():
+def test_effective_number_counts_equal_weights():
     weights = torch.tensor([[1.0, 1, 1, 1], [2, 2, 0, 0], [0, 0, 5, 0], [0, 0, 0, 0]])
-    torch.testing.assert_close(effective_number(weights), torch.tensor([4.0, 2, 1, 0]))
+    close(effective_number(weights), torch.tensor([4.0, 2, 1, 0]), terms=4)
 
 
 def test_alignment_and_uniformity_of_known_points():
@@ -77,13 +78,13 @@ def test_alignment_and_uniformity_of_known_points():
     assert alignment(e, e) == 0
     assert alignment(e, -e) == 4
     assert uniformity(e[:1].expand(5, -1)) == 0
-    torch.testing.assert_close(uniformity(torch.stack([e[0], -e[0]])), torch.tensor(-8.0))
-    # far from each other in high dimension: ‖a − b‖² is near 2
+    close(uniformity(torch.stack([e[0], -e[0]])), torch.tensor(-8.0), terms=2)
+    # random directions in 512 dimensions: ‖a − b‖² is near 2
     assert uniformity(F.normalize(random(500, 512), dim=1)) == pytest.approx(-4, abs=0.05)
 
 
 class ByHand(pl.Callback):
-    """The same, from all features and views at once."""
+    """The same from all features and views at once."""
 
     def on_validation_epoch_end(self, trainer, model):
         images = trainer.datamodule.rows("test").images
@@ -95,14 +96,15 @@ class ByHand(pl.Callback):
 
 
 @every_method
-def test_a_validation_measures_features_and_two_views(make):
+def test_a_validation_measures_all_features_and_two_views(make):
     by_hand = ByHand()
-    metrics = fit(seeded(make), [RankMonitor(), by_hand], data()).callback_metrics
+    model = seeded(make)
+    metrics = fit(model, [RankMonitor(), by_hand], data()).callback_metrics
     for key, value in by_hand.expected.items():
-        assert metrics[f"rank/{key}"].item() == pytest.approx(value, rel=1e-4), key
+        close(metrics[f"rank/{key}"], torch.tensor(value), terms=terms_of(model), where=key)
 
 
-def test_views_are_taken_of_images_from_every_batch():
+def test_views_are_of_images_from_every_batch():
     class Watched(RankMonitor):
         def embeddings(self, trainer, pl_module):
             seen.append(torch.cat(self.chosen))

@@ -1,4 +1,4 @@
-"""Noise that is a function of the seed and the step."""
+"""Weight noise: its size, and that it depends on the seed and the step only."""
 
 import math
 
@@ -17,7 +17,7 @@ def train(callbacks, make=METHODS["SimCLR"], **trainer):
     return model.state_dict()
 
 
-def test_one_step_adds_xavier_noise_times_the_rate_to_matrices_alone():
+def test_one_step_adds_xavier_noise_times_the_rate_to_matrices_only():
     def make():
         return SimCLR(optimization=Optimization("sgd", lr=0.1), **SMALL)
 
@@ -29,11 +29,12 @@ def test_one_step_adds_xavier_noise_times_the_rate_to_matrices_alone():
         elif added.numel() > 4000:
             field = before[0, 0].numel()
             xavier = math.sqrt(2 / (field * (before.shape[0] + before.shape[1])))
+            # over four standard errors of a sample of 4000
             assert added.std().item() == pytest.approx(0.1 * 0.5 * xavier, rel=0.05), key
             assert abs(added.mean()) < 0.1 * added.std(), key
 
 
-def test_the_rate_is_that_of_the_step_and_not_of_the_next():
+def test_the_rate_is_that_of_the_same_step():
     def make():
         return SimCLR(optimization=Optimization("sgd", lr=0.1, schedule="warmup_cosine", warmup_epochs=1), **SMALL)
 
@@ -49,7 +50,7 @@ def test_the_rate_is_that_of_the_step_and_not_of_the_next():
     assert [used for used, _ in rates[1:]] == [following for _, following in rates[:-1]]
 
 
-def test_noise_is_a_function_of_seed_and_step_and_draws_no_global_number():
+def test_noise_depends_on_seed_and_step_and_draws_no_global_number():
     def run(seed):
         state = train([WeightNoise(seed=seed)])
         return state, torch.get_rng_state()
@@ -62,11 +63,11 @@ def test_noise_is_a_function_of_seed_and_step_and_draws_no_global_number():
     assert torch.equal(one[1], torch.get_rng_state())
 
 
-def test_no_noise_is_no_change():
+def test_zero_std_changes_nothing():
     assert same(train([]), train([WeightNoise(std=0.0)]))
 
 
-def test_it_comes_once_a_step_and_not_while_gradients_accumulate(monkeypatch):
+def test_noise_is_added_once_per_optimizer_step(monkeypatch):
     drawn = []
     xavier = noise.xavier
     monkeypatch.setattr(noise, "xavier", lambda p: drawn.append(p) or xavier(p))
@@ -75,7 +76,7 @@ def test_it_comes_once_a_step_and_not_while_gradients_accumulate(monkeypatch):
     assert len(drawn) == 2 * sum(p.ndim >= 2 for p in model.parameters())
 
 
-def test_a_resumed_run_adds_the_noise_it_would_have_added(tmp_path):
+def test_a_resumed_run_adds_the_same_noise(tmp_path):
     keep = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=1, save_top_k=-1)
     whole = train([WeightNoise(std=1.0), keep], max_steps=6, enable_checkpointing=True)
     resumed = train([WeightNoise(std=1.0)], max_steps=6, ckpt_path=tmp_path / "step=3.ckpt")

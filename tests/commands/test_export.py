@@ -1,10 +1,12 @@
-"""`lightning-ssl export`: a backbone and nothing else, which others load and which has the same features."""
+"""`lightning-ssl export`: the file holds the backbone only, and loads elsewhere with the same features."""
 
 import json
 
 import pytest
 import torch
 import torchvision
+from helpers.closeness import close
+from helpers.training import terms_of
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
@@ -16,7 +18,7 @@ SMALL_HEAD = ["--model.projector", '{"hidden": 16, "out": 8}']
 
 
 def checkpoint(tmp_path, *flags, model="SimCLR", name="resnet18"):
-    """A checkpoint as `fit` writes it, of a network that has seen one batch, so that no buffer is as it began."""
+    """A checkpoint as `fit` writes it, after one batch, so that running statistics have changed."""
     config = fit.Fit(["--model", model, "--model.backbone", name, *SMALL_HEAD, *flags]).as_dict()
     torch.manual_seed(1)
     method = runs.build_method(config)
@@ -36,11 +38,14 @@ def features(net, size=32):
         return net.eval()(torch.rand(3, 3, size, size))
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["resnet18", pytest.param("resnet34", marks=pytest.mark.slow), pytest.param("resnet50", marks=pytest.mark.slow)],
-)
-def test_torchvisions_model_loads_it_strictly_and_has_the_same_features(tmp_path, name, capsys):
+def assert_same_features(net, method):
+    expected = features(method)
+    close(features(net), expected, terms=terms_of(method.backbone))
+    assert expected.abs().max() > 0
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])  # 512 and 2048 features
+def test_torchvisions_model_loads_it_and_has_the_same_features(tmp_path, name, capsys):
     file, method = checkpoint(tmp_path, name=name)
     assert export.main([str(file), "--format", "torchvision"]) == 0
     state = torch.load(tmp_path / f"{name}.torchvision.pth", weights_only=True)
@@ -49,17 +54,17 @@ def test_torchvisions_model_loads_it_strictly_and_has_the_same_features(tmp_path
     model.load_state_dict(state, strict=True)
     assert not model.fc.weight.any()
     model.fc = nn.Identity()
-    torch.testing.assert_close(features(model), features(method), rtol=0, atol=1e-6)
+    assert_same_features(model, method)
     assert "CIFAR's stem" in capsys.readouterr().out
 
 
-def test_with_the_standard_stem_torchvisions_model_loads_it_as_it_is_made(tmp_path, capsys):
+def test_with_the_standard_stem_torchvisions_model_needs_no_change(tmp_path, capsys):
     file, method = checkpoint(tmp_path, "--model.stem", "standard", "--model.channels_last", "true")
     export.main([str(file), "--format", "torchvision", "--out", str(tmp_path / "net.pth")])
     model = torchvision.models.resnet18()
     model.load_state_dict(torch.load(tmp_path / "net.pth", weights_only=True), strict=True)
     model.fc = nn.Identity()
-    torch.testing.assert_close(features(model), features(method), rtol=0, atol=1e-6)
+    assert_same_features(model, method)
     assert "CIFAR" not in capsys.readouterr().out
 
 
@@ -71,16 +76,16 @@ def test_the_printed_lines_load_the_file(tmp_path, capsys, file_format, name):
     names = {}
     imports = "import torch, torchvision, safetensors.torch, lightning_ssl.networks"
     exec("\n".join([imports, *(line.strip() for line in lines)]), names)
-    torch.testing.assert_close(features(names["model"]), features(method), rtol=0, atol=1e-6)
+    assert_same_features(names["model"], method)
 
 
-def test_safetensors_has_the_backbone_alone_and_where_it_came_from(tmp_path):
+def test_safetensors_holds_the_backbone_and_its_origin(tmp_path):
     file, method = checkpoint(tmp_path, "--model.augment", "paper_cifar", model="AlphaCL", name="resnet_tiny")
     export.main([str(file), "--format", "safetensors"])
     out = tmp_path / "resnet_tiny.safetensors"
     net = backbone("resnet_tiny", image_size=32)
     net.load_state_dict(load_file(out), strict=True)
-    torch.testing.assert_close(features(net), features(method), rtol=0, atol=1e-6)
+    assert_same_features(net, method)
     with safe_open(out, "pt") as opened:
         about = opened.metadata()
     assert (about["method"], about["step"], about["version"]) == ("AlphaCL Direct", "12", "0.1.0+gabc")
@@ -90,7 +95,7 @@ def test_safetensors_has_the_backbone_alone_and_where_it_came_from(tmp_path):
     rebuilt.backbone.load_state_dict(load_file(out))
 
 
-def test_the_projector_comes_only_when_asked_for(tmp_path):
+def test_the_projector_is_exported_only_with_its_flag(tmp_path):
     file, method = checkpoint(tmp_path, model="SimSiam", name="resnet_tiny")
     out = tmp_path / "both.safetensors"
     export.main([str(file), "--format", "safetensors", "--with-projector", "--out", str(out)])
@@ -100,7 +105,7 @@ def test_the_projector_comes_only_when_asked_for(tmp_path):
     method.projector.load_state_dict(projector, strict=True)
 
 
-def test_of_byol_it_is_the_online_network(tmp_path, capsys):
+def test_byol_exports_the_online_network(tmp_path, capsys):
     file, method = checkpoint(tmp_path, model="BYOL", name="resnet_tiny")
     with torch.no_grad():
         method.backbone.conv1.weight.add_(1.0)  # apart from the target
@@ -114,7 +119,7 @@ def test_of_byol_it_is_the_online_network(tmp_path, capsys):
     assert "the online network" in capsys.readouterr().out
 
 
-def test_a_run_folder_gets_its_newest_checkpoint_exported_into_it(tmp_path):
+def test_a_run_folder_exports_its_newest_checkpoint(tmp_path):
     argv = ["--model", "SimCLR", "--model.backbone", "resnet_tiny", *SMALL_HEAD, "--trainer.max_epochs", "1"]
     argv += ["--data.options", '{"train_images": 32, "test_images": 16}', "--data.batch_size", "16"]
     argv += ["--trainer.accelerator", "cpu", "--trainer.enable_progress_bar", "false", "--knn", "null"]
@@ -123,7 +128,7 @@ def test_a_run_folder_gets_its_newest_checkpoint_exported_into_it(tmp_path):
     found = evaluate.restore(tmp_path / "run")
     net = backbone("resnet_tiny", image_size=32)
     net.load_state_dict(load_file(tmp_path / "run" / "backbone.safetensors"))
-    torch.testing.assert_close(features(net), features(found.method), rtol=0, atol=1e-6)
+    assert_same_features(net, found.method)
 
 
 @pytest.mark.parametrize(
@@ -144,3 +149,8 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path, words, message):
     assert len(str(refused.value).splitlines()) == 1
     assert list(tmp_path.iterdir()) == [file]
     assert file.read_bytes() == before
+
+
+def test_help_gives_examples(capsys):
+    export.main(["--help"])
+    assert "lightning-ssl export runs/direct" in capsys.readouterr().out

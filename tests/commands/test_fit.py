@@ -1,4 +1,4 @@
-"""`lightning-ssl fit`: a complete run folder, a killed run that ends as if it had not been, and clear refusals."""
+"""`lightning-ssl fit`: a complete run folder, killed runs that resume bit for bit, errors in one line."""
 
 import errno
 import multiprocessing
@@ -34,7 +34,7 @@ def words(tmp_path, *more, model=SIMCLR, name="run"):
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    """Processes are forked below, and a pool of threads does not survive that."""
+    """A pool of threads does not survive a fork."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -42,7 +42,7 @@ def one_thread():
 
 
 def in_a_fork(work, *arguments):
-    """Run something in a copy of this process, which may die of it."""
+    """Run a function in a fork of this process; return its exit code."""
     process = multiprocessing.get_context("fork").Process(target=work, args=arguments)
     process.start()
     process.join()
@@ -50,7 +50,7 @@ def in_a_fork(work, *arguments):
 
 
 def fit_until_killed(argv, steps):
-    """Train, and get SIGKILL within the training step after `steps` of them."""
+    """Train for `steps` training steps and send SIGKILL in the next."""
     done = 0
     original = methods.Method.training_step
 
@@ -66,7 +66,7 @@ def fit_until_killed(argv, steps):
 
 
 def outcome(run):
-    """What must not depend on whether a run was killed: weights, optimizer, probe, metrics; not the clock."""
+    """Weights, optimizer, probe and metrics, without times."""
     checkpoint = runs.read_checkpoint(run.newest_checkpoint())
     rows = [{k: v for k, v in row.items() if k not in runs.CLOCK} for row in runs.read_metrics(run.metrics.path)]
     states = {key: state for key, state in checkpoint["callbacks"].items() if "Recorder" not in key}
@@ -94,7 +94,7 @@ def assert_same(a, b, where=""):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """A run that nothing happened to."""
+    """An uninterrupted run."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("whole")
@@ -116,7 +116,7 @@ def test_a_run_folder_is_complete(whole):
     assert [path.name for path in whole.step_checkpoints()] == ["step-00000018.ckpt", "step-00000012.ckpt"]
 
 
-def test_the_configuration_has_what_followed_from_it_and_repeats_the_run(whole, tmp_path):
+def test_config_yaml_has_derived_values_and_repeats_the_run(whole, tmp_path):
     config = whole.config()
     model = config["model"]["init_args"]
     assert (model["stem"], model["image_size"], config["seed_everything"]) == ("cifar", 32, 0)
@@ -133,7 +133,7 @@ def test_a_checkpoint_rebuilds_its_method(whole):
     assert runs.build_data(checkpoint["lightning_ssl"]["config"]).batch_size == 16
 
 
-def test_the_result_is_the_last_value_and_the_best_is_kept_apart(tmp_path):
+def test_last_and_best_values_are_kept_apart(tmp_path):
     metrics = runs.Metrics(tmp_path / "metrics.csv")
     metrics.open(0)
     for step, (top1, loss) in enumerate([(0.1, 3.0), (0.5, 1.0), (0.4, 2.0)]):
@@ -141,7 +141,7 @@ def test_the_result_is_the_last_value_and_the_best_is_kept_apart(tmp_path):
     assert metrics.last_and_best() == ({"online/top1": 0.4, "train/loss": 2.0}, {"online/top1": 0.5, "train/loss": 1.0})
 
 
-def test_a_line_that_a_crash_cut_off_is_left_out(tmp_path):
+def test_a_truncated_line_of_metrics_is_skipped(tmp_path):
     metrics = runs.Metrics(tmp_path / "metrics.csv")
     metrics.open(0)
     metrics.append({"epoch": 0, "step": 1, "x": 0.25})
@@ -155,14 +155,14 @@ def test_a_line_that_a_crash_cut_off_is_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("steps", [4, 6, 13])
-def test_a_killed_run_ends_as_if_it_had_not_been_killed(whole, tmp_path, steps):
+def test_a_killed_run_resumes_to_the_same_result(whole, tmp_path, steps):
     assert in_a_fork(fit_until_killed, words(tmp_path), steps) == -signal.SIGKILL
     assert Run(tmp_path / "run").summary()["status"] == "running"
     assert fit.main(words(tmp_path)) == 0
     assert_same(outcome(Run(tmp_path / "run")), outcome(whole))
 
 
-def test_killed_twice_and_within_an_epoch_it_still_ends_the_same(whole, tmp_path):
+def test_a_run_killed_twice_within_an_epoch_resumes_to_the_same_result(whole, tmp_path):
     often = "--checkpoint.every_n_steps=4"
     assert in_a_fork(fit_until_killed, words(tmp_path, often), 5) == -signal.SIGKILL
     assert in_a_fork(fit_until_killed, words(tmp_path, often), 6) == -signal.SIGKILL
@@ -174,13 +174,13 @@ def test_killed_twice_and_within_an_epoch_it_still_ends_the_same(whole, tmp_path
     ("flags", "steps"),
     [
         (["--model=BYOL", "--model.projector.hidden=32", "--model.predictor.hidden=32"], 5),
-        (["--trainer.accumulate_grad_batches=2"], 10),  # the steps are those of batches
+        (["--trainer.accumulate_grad_batches=2"], 10),  # steps of batches
         (["--trainer.val_check_interval=2"], 5),
         (["--trainer.callbacks+=WeightNoise", "--trainer.limit_train_batches=5"], 7),
     ],
     ids=["byol", "accumulated", "validated often", "noisy"],
 )
-def test_a_run_killed_within_an_epoch_ends_the_same(flags, steps, tmp_path):
+def test_a_run_killed_within_an_epoch_resumes_to_the_same_result(flags, steps, tmp_path):
     flags = [*flags, "--checkpoint.every_n_steps=2", "--trainer.max_epochs=2"]
     assert fit.main(words(tmp_path, *flags, name="whole")) == 0
     assert in_a_fork(fit_until_killed, words(tmp_path, *flags), steps) == -signal.SIGKILL
@@ -189,7 +189,7 @@ def test_a_run_killed_within_an_epoch_ends_the_same(flags, steps, tmp_path):
     assert_same(outcome(Run(tmp_path / "run")), outcome(Run(tmp_path / "whole")))
 
 
-def test_going_on_from_an_older_checkpoint_leaves_the_newer_ones_behind(tmp_path):
+def test_resuming_from_an_older_checkpoint_abandons_newer_ones(tmp_path):
     assert fit.main(words(tmp_path, "--trainer.max_epochs=2")) == 0
     run = Run(tmp_path / "run")
     older = run.step_checkpoints()[-1]
@@ -200,8 +200,8 @@ def test_going_on_from_an_older_checkpoint_leaves_the_newer_ones_behind(tmp_path
     assert (run.checkpoints / "abandoned-step-00000012.ckpt").exists()
 
 
-def test_a_run_out_of_time_is_not_finished_and_goes_on(tmp_path):
-    endless = ["--trainer.max_epochs=10000", "--trainer.max_time=00:00:00:02"]
+def test_a_run_stopped_by_max_time_is_interrupted_and_resumes(tmp_path):
+    endless = ["--trainer.max_epochs=10000", "--trainer.max_time=00:00:00:01"]
     assert fit.main(words(tmp_path, *endless)) == 0
     run = Run(tmp_path / "run")
     assert run.summary()["status"] == "interrupted"
@@ -211,14 +211,14 @@ def test_a_run_out_of_time_is_not_finished_and_goes_on(tmp_path):
     assert run.summary()["step"] > step
 
 
-def test_more_steps_may_be_asked_for(tmp_path):
+def test_max_steps_can_be_raised(tmp_path):
     assert fit.main(words(tmp_path, "--trainer.max_steps=4")) == 0
     assert Run(tmp_path / "run").summary()["status"] == "finished"
     assert fit.main(words(tmp_path, "--trainer.max_steps=8")) == 0
     assert Run(tmp_path / "run").summary()["step"] == 8
 
 
-def test_another_seed_repeats_a_configuration_with_other_batches(whole, tmp_path):
+def test_seed_everything_overrides_the_seeds_of_a_configuration(whole, tmp_path):
     again = ["--config", str(whole.path / "config.yaml"), f"--runs={tmp_path}", "--name=x", "--seed_everything=3"]
     command = fit.Fit(again)
     command.build_objects()
@@ -229,7 +229,7 @@ def test_double_precision_trains(tmp_path):
     assert fit.main(words(tmp_path, "--trainer.precision=64-true", "--trainer.max_epochs=1", model=BYOL)) == 0
 
 
-def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole, tmp_path):
+def test_a_damaged_checkpoint_falls_back_to_the_previous_one(whole, tmp_path):
     assert in_a_fork(fit_until_killed, words(tmp_path), 15) == -signal.SIGKILL
     newest, before = Run(tmp_path / "run").step_checkpoints()
     content = bytearray(newest.read_bytes())
@@ -243,7 +243,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(whole, tmp_path):
     assert_same(outcome(Run(tmp_path / "run")), outcome(whole))
 
 
-def test_without_a_name_the_same_command_finds_its_killed_run(tmp_path):
+def test_without_a_name_the_same_command_resumes_its_killed_run(tmp_path):
     argv = [*SIMCLR, f"--runs={tmp_path}"]
     assert in_a_fork(fit_until_killed, argv, 7) == -signal.SIGKILL
     assert fit.main(argv) == 0
@@ -263,10 +263,10 @@ def test_a_finished_run_can_be_given_more_epochs(whole, tmp_path):
     assert fit.main(words(tmp_path, "--trainer.max_epochs=2")) == 0
     assert fit.main(words(tmp_path)) == 0
     weights = (runs.read_checkpoint(run.path)["state_dict"] for run in (Run(tmp_path / "run"), whole))
-    assert_same(*weights)  # the learning rate is constant: nothing but the end has changed
+    assert_same(*weights)  # the learning rate is constant
 
 
-def test_two_processes_do_not_train_in_one_folder(tmp_path):
+def test_a_run_folder_is_locked_by_one_process(tmp_path):
     run = Run(tmp_path / "run")
     with run.held():
         assert run.is_held()
@@ -276,7 +276,7 @@ def test_two_processes_do_not_train_in_one_folder(tmp_path):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Refusals: one line, exit code 2
+# Errors: one line, exit code 2
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_a_mistake_in_a_file_is_one_line(text, line, tmp_path, capfd):
     assert line in err[0]
 
 
-def test_a_loss_that_is_not_finite_stops_with_the_step_the_last_loss_and_the_weights(tmp_path, monkeypatch, capfd):
+def test_a_loss_that_is_not_finite_stops_the_run_and_saves_the_weights(tmp_path, monkeypatch, capfd):
     original = methods.SimCLR.loss_of
 
     def loss_of(self, views):
@@ -351,7 +351,7 @@ def test_a_loss_that_is_not_finite_stops_with_the_step_the_last_loss_and_the_wei
     assert all(torch.isfinite(value).all() for value in weights.values())
 
 
-def test_a_full_disk_is_one_line_and_leaves_no_half_file(tmp_path, monkeypatch, capfd):
+def test_a_full_disk_is_one_line_and_leaves_no_partial_file(tmp_path, monkeypatch, capfd):
     def replace(self, target):
         if target.suffix == ".ckpt":
             raise OSError(errno.ENOSPC, "No space left on device")

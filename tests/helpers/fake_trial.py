@@ -1,7 +1,7 @@
-"""A trial without torch: it logs `score` once per step and writes its run folder as `lightning-ssl fit` would.
+"""A trial without torch: it logs `score` once per step and writes a run folder like `lightning-ssl fit`.
 
-score = quality · (1 − 2^−step). `--fail=1` ends it with an error, and a line in `began`/`completed` beside the run
-folders tells how often each trial began and completed. A trial that was cut off continues after its last row.
+score = quality · (1 − 2^−step). `--fail=1` raises an error. Each start and each end adds a line to `began` and
+`completed` beside the run folders. An interrupted trial continues after its last row.
 """
 
 import json
@@ -20,7 +20,7 @@ def main() -> None:
     stubborn = flags.get("stubborn") == "1"
     signal.signal(signal.SIGTERM, lambda *_: None if stubborn else leave(folder, "interrupted", 143))
     if flags.get("fail") == "1":
-        raise RuntimeError("the moon is in the way")
+        raise RuntimeError("asked to fail")
     metrics = folder / "metrics.csv"
     lines = metrics.read_text().splitlines() if metrics.exists() else []
     with open(metrics, "a", buffering=1) as rows:

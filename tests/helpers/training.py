@@ -55,8 +55,13 @@ def seeded(make):
     return make()
 
 
+def terms_of(net):
+    """`terms` of a forward pass: the numbers added up for one entry of each convolution and linear map, summed."""
+    return sum(p[0].numel() for p in net.parameters() if p.ndim > 1)
+
+
 def same(a, b):
-    """Bit for bit, however deep."""
+    """Whether tensors, numbers, or dicts and lists of them are equal bit for bit."""
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple):

@@ -1,16 +1,16 @@
-"""A W&B server for tests, on the loopback: as much of the protocol as the unmodified client asks for.
+"""A W&B server on the loopback, with the part of the protocol that the unmodified client uses.
 
     with Server(cells=lambda text: [{"seed": 0}, {"seed": 1}]) as server:
         subprocess.run(["wandb", "sweep", "file.yaml"], env=os.environ | server.environment())
         server.runs["1a2b3c4d"].summary["online/top1"]
 
-It keeps what it is told in memory: runs with their configuration, history, summary and files, sweeps, views. `cells`
-turns the text of a sweep file into its trials, so that this file needs the standard library alone.
+It keeps runs (configuration, history, summary, files), sweeps and views in memory. `cells` turns the text of a sweep
+file into its trials, so that this file needs only the standard library.
 
     Server(silent=True)     accepts connections and never answers
-    Server(deaf=True)       says hello, and answers nothing that matters
-    Server(refuses=True)    knows nobody's key
-    server.stop()           from now on nobody listens
+    Server(deaf=True)       answers HEAD, and never answers POST
+    Server(refuses=True)    answers 401 to every key
+    server.stop()           closes the port
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 KEY = "0123456789abcdef0123456789abcdef01234567"
-# A fit of seconds, to be told of.
+# A fit of a few seconds.
 FLAGS = [
     "--model=AlphaCL",
     "--model.importance=Direct",
@@ -44,7 +44,7 @@ ENTITY = "tester"
 
 @dataclass
 class Run:
-    """What the server was told of one run."""
+    """What the server knows about one run."""
 
     id: str
     name: str = ""
@@ -57,14 +57,14 @@ class Run:
     history: list[dict[str, Any]] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict)  # of a streamed file: how many are known
+    lines: dict[str, int] = field(default_factory=dict)  # of a streamed file: lines received
     exit_code: int | None = None
     begun: int = 0  # how many times a client opened it
 
 
 @dataclass
 class Sweep:
-    """A sweep file, and its trials that are still to be handed out."""
+    """A sweep file and its remaining trials."""
 
     id: str
     config: str
@@ -86,7 +86,8 @@ class Server:
         self.runs: dict[str, Run] = {}
         self.sweeps: dict[str, Sweep] = {}
         self.views: list[dict[str, Any]] = []
-        self.operations: list[str] = []  # in their order
+        self.operations: list[str] = []  # names of GraphQL operations, in order
+        self.connections = 0  # accepted so far
         self.lock = threading.Lock()
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"app": self}))
         self.http.daemon_threads = True
@@ -98,7 +99,7 @@ class Server:
         return f"http://127.0.0.1:{self.http.server_address[1]}"
 
     def environment(self) -> dict[str, str]:
-        """What a client needs to find this server."""
+        """Variables that a client needs to find this server."""
         return {"WANDB_BASE_URL": self.url, "WANDB_API_KEY": KEY, "WANDB_ERROR_REPORTING": "false"}
 
     def __enter__(self) -> Server:
@@ -109,14 +110,14 @@ class Server:
         self.stop()
 
     def stop(self) -> None:
-        """Close the port; connections that wait for an answer are dropped."""
+        """Close the port and drop open connections."""
         self.released.set()
         if self.thread.is_alive():
             self.http.shutdown()
             self.thread.join()
         self.http.server_close()
 
-    # -- GraphQL: one method an operation, named as the client names it ------------------------------------------------
+    # -- GraphQL: one method per operation, with the client's name ----------------------------------------------------
 
     def answer(self, body: dict[str, Any]) -> dict[str, Any]:
         """The data of one GraphQL request."""
@@ -148,7 +149,7 @@ class Server:
         return {"project": {"sweep": about}}
 
     def on_CreateAgent(self, variables: dict[str, Any]) -> dict[str, Any]:
-        return {"createAgent": {"agent": {"id": variables["sweep"]}}}  # one agent a sweep: it has the sweep's id
+        return {"createAgent": {"agent": {"id": variables["sweep"]}}}  # one agent per sweep
 
     def on_Heartbeat(self, variables: dict[str, Any]) -> dict[str, Any]:
         sweep = self.sweeps[variables["id"]]
@@ -175,7 +176,7 @@ class Server:
             "tags": variables.get("tags"),
         }
         run = self.run(variables["name"], **{key: value for key, value in told.items() if value is not None})
-        run.begun += variables.get("host") is not None  # sent when a client opens a run, not when it adds to one
+        run.begun += variables.get("host") is not None  # sent when a client opens a run
         if variables.get("config"):
             sent = json.loads(variables["config"])
             run.config |= {key: value["value"] for key, value in sent.items() if isinstance(value, dict)}
@@ -200,7 +201,7 @@ class Server:
     # -- the other requests -------------------------------------------------------------------------------------------
 
     def stream(self, run_id: str, body: dict[str, Any]) -> None:
-        """Lines of a run's files, each file going on at an offset."""
+        """Lines of a run's files, each from an offset."""
         with self.lock:
             run = self.run(run_id)
             for name, chunk in (body.get("files") or {}).items():
@@ -229,7 +230,7 @@ def project_of(name: str) -> dict[str, Any]:
 
 
 def bucket_of(run: Run) -> dict[str, Any]:
-    """A run as the client reads it back, also to go on with it."""
+    """A run as the client reads it, also to resume it."""
     return {
         "id": run.id,
         "name": run.id,
@@ -256,10 +257,12 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def handle(self) -> None:
+        with self.app.lock:
+            self.app.connections += 1
         if self.app.silent:
             self.app.released.wait()
             return
-        with suppress(ConnectionError):  # a client that ends may leave without a word
+        with suppress(ConnectionError):  # a client may end without closing
             super().handle()
 
     def body(self) -> bytes:
@@ -299,11 +302,11 @@ class Handler(BaseHTTPRequestHandler):
         self.reply({})
 
     def log_message(self, *words: object) -> None:
-        """Nothing: a test says what went wrong."""
+        """Print nothing."""
 
 
 def closed_port() -> int:
-    """A port of the loopback where nobody listens."""
+    """A port of the loopback without a listener."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])

@@ -12,7 +12,7 @@ from lightning_ssl import papers
 from lightning_ssl.report.groups import Grouping
 from lightning_ssl.report.published import published
 from lightning_ssl.report.read import Reader
-from lightning_ssl.report.statistics import Comparison, Spread, compare, holm, rows, verdict
+from lightning_ssl.report.statistics import Comparison, Spread, compare, holm, listed, rows, verdict
 
 samples = st.lists(st.floats(0, 100), min_size=2, max_size=8).filter(lambda x: np.std(x) > 1e-3)
 
@@ -119,6 +119,24 @@ def test_lead_within_chance_is_not_a_win(tmp_path):
     assert not found.clear
     assert found.headline == "No clear winner"
     assert "within chance" in found.reason
+
+
+def test_headline_names_the_losses_that_the_leader_clearly_beats(tmp_path):
+    for seed, (a, b, c) in enumerate([(0.71, 0.69, 0.400), (0.69, 0.71, 0.401), (0.705, 0.70, 0.405)]):
+        write_run(tmp_path / f"a{seed}", "direct", seed, a, epochs=2)
+        write_run(tmp_path / f"b{seed}", "infonce", seed, b, epochs=2)
+        write_run(tmp_path / f"c{seed}", "quadratic", seed, c, epochs=2)
+    found = verdict_of(tmp_path)
+    assert not found.clear
+    assert found.headline == "AlphaCL Direct p=4 τ=0.5 leads, and is clearly ahead of AlphaCL Quadratic"
+    assert "SimCLR InfoNCE τ=0.5 is within chance of it" in found.reason
+
+
+@pytest.mark.parametrize(
+    ("names", "words"), [("A", "A"), ("AB", "A and B"), ("ABC", "A, B and C"), ("ABCDE", "A, B, C and 2 others")]
+)
+def test_long_lists_of_names_are_shortened(names, words):
+    assert listed(list(names)) == words
 
 
 def test_lead_of_one_seed_is_not_a_win(tmp_path):

@@ -1,4 +1,4 @@
-"""The notebooks: stored as they ran, from top to bottom and without complaint, and able to run again anywhere."""
+"""The notebooks: stored with the outputs of one clean run, and able to run anywhere."""
 
 import ast
 import json
@@ -33,7 +33,7 @@ def outputs(path):
 
 
 def words(path):
-    """All that a reader reads: sources, and outputs that are text."""
+    """Sources and text outputs."""
     found = [source(cell) for cell in read(path)["cells"]]
     for output in outputs(path):
         shown = output.get("data", {})
@@ -42,12 +42,12 @@ def words(path):
     return found
 
 
-def test_both_are_there():
+def test_both_notebooks_exist():
     assert [path.stem for path in NOTEBOOKS] == ["design_a_loss", "read_runs"]
 
 
 @every_notebook
-def test_it_is_a_notebook_of_format_4(path):
+def test_the_format_is_version_4(path):
     notebook = read(path)
     assert notebook["nbformat"] == 4
     assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
@@ -56,7 +56,7 @@ def test_it_is_a_notebook_of_format_4(path):
 
 
 @every_notebook
-def test_its_code_is_plain_python(path):
+def test_the_code_is_plain_python(path):
     for cell in code_cells(path):
         ast.parse(source(cell))  # magics are not
 
@@ -68,7 +68,7 @@ def test_lightning_ssl_is_imported_first(path):
 
 
 @every_notebook
-def test_its_outputs_are_those_of_one_run_from_top_to_bottom(path):
+def test_the_outputs_are_those_of_one_run(path):
     counts = [cell["execution_count"] for cell in code_cells(path)]
     assert counts == list(range(1, len(counts) + 1))
     assert sum("image/png" in output.get("data", {}) for output in outputs(path)) >= 3
@@ -83,13 +83,13 @@ def test_no_output_is_an_error_or_a_warning(path):
 
 
 @every_notebook
-def test_it_names_no_place_on_the_machine_it_ran_on(path):
+def test_there_is_no_absolute_path(path):
     assert [found for text in words(path) for found in ABSOLUTE.findall(text)] == []
 
 
 @pytest.mark.slow
 @every_notebook
-def test_its_cells_run_in_an_empty_folder_without_jupyter(path, tmp_path):
+def test_the_cells_run_in_an_empty_folder_without_jupyter(path, tmp_path):
     script = tmp_path / f"{path.stem}.py"
     script.write_text("\n\n".join(source(cell) for cell in code_cells(path)), encoding="utf-8")
     root = str(path.parent.parent)

@@ -1,4 +1,4 @@
-"""What the pages point to is there."""
+"""Links and file names in the pages exist."""
 
 import re
 
@@ -12,13 +12,13 @@ def test_every_relative_link_resolves(page):
         assert ((ROOT / page).parent / target).exists(), target
 
 
-def test_every_file_that_the_readme_lists_is_there():
+def test_every_file_in_the_readme_exists():
     tree = (ROOT / "README.md").read_text().partition("## Which file does what")[2]
     for name in re.findall(r"^      (\S+)  ", tree, flags=re.MULTILINE):
         assert (ROOT / "lightning_ssl" / name).exists(), name
 
 
-def test_every_configuration_that_a_page_names_is_there():
+def test_every_configuration_in_a_page_exists():
     for page in (ROOT / "README.md", ROOT / "docs/training.md"):
         for name in re.findall(r"(?:configs|sweeps)/[\w/]+\.yaml", page.read_text()):
             assert (ROOT / name).exists(), name
