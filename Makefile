@@ -28,7 +28,7 @@ $(BOLTS)/installed: requirements-bolts.txt pyproject.toml
 	$(BOLTS)/bin/python -m pip --disable-pip-version-check install --progress-bar off --no-deps -e .
 	touch $@
 
-demo: $(VENV)/installed  ## the main job: a sweep over nine losses, and the page that compares them
+demo: $(VENV)/installed  ## the main job: four losses with four seeds each, and the page that compares them
 	@# A trial that failed is shown on the page: 1 says that there is one.
 	$(BIN)/lightning-ssl sweep sweeps/quickstart.yaml --workers 2 || [ $$? -eq 1 ]
 	$(BIN)/lightning-ssl report runs/quickstart

@@ -39,7 +39,7 @@ from lightning_ssl.data.sources import Images
 from lightning_ssl.methods import SimCLR
 from lightning_ssl.runs import Run
 
-WARM = 5  # steps of a turn before the clock
+WARM = 2  # steps of a turn before the clock
 
 
 @dataclass
@@ -193,7 +193,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="one turn of few steps: that it runs, not how fast")
     parser.add_argument("--threads", type=int, default=1, help="two suffer wherever another process takes a core")
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=30, help="of a turn")
+    parser.add_argument("--steps", type=int, default=40, help="of a turn")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--json", type=Path, default=None, help="also write the figures to a file")
     options = parser.parse_args(argv)

@@ -24,7 +24,7 @@ from pathlib import Path
 from lightning_ssl.validation import Parser, require
 
 EXAMPLES = """examples:
-  lightning-ssl sweep sweeps/quickstart.yaml --workers 2     nine losses side by side, a few minutes
+  lightning-ssl sweep sweeps/quickstart.yaml --workers 2     four losses, four seeds each, a few minutes
   lightning-ssl sweep sweeps/bayes.yaml --count 20           a search without an end of its own needs one
   lightning-ssl sweep sweeps/table1.yaml --dry-run           the trials and their commands, and nothing else
   lightning-ssl sweep sweeps/table1.yaml --status            how far it is
