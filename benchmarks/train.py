@@ -7,8 +7,8 @@ resnet_tiny on shapes, batches of 256. The ways take turns in one process, and m
     fit         the command as it is, with all its callbacks: slicing, augmentation, the loss, the probe, the recorder
     bare        the same network, loss, optimizer and memory format on two views that lie ready: forward, backward, step
     contiguous  `fit` with --model.channels_last false
-    lightly     the same network with lightly's SimCLR transform on PIL images in two DataLoader workers, and its loss;
-                left out where lightly is not installed (`pip install lightning_ssl[bench]`)
+    lightly     the same network with lightly's SimCLR transform on PIL images in two DataLoader workers, and its loss,
+                in torch's default memory format, as lightly's examples are; left out where lightly is not installed
 
 A turn is an epoch of a few steps, so that the probe, which learns before a validation only, has its share of it.
 Validation and checkpoints are not part of a step, and the first steps of a turn are not counted. `bare` takes a step
@@ -39,7 +39,7 @@ from lightning_ssl.data.sources import Images
 from lightning_ssl.methods import SimCLR
 from lightning_ssl.runs import Run
 
-WARM = 2  # steps of a turn before the clock
+WARM = 1  # steps of a turn before the clock
 
 
 @dataclass
@@ -97,9 +97,9 @@ def by_fit(batch: int, steps: int, *flags: str, other: Callable[[], None] = lamb
     return statistics.mean(watch.own[WARM:]), statistics.mean(watch.others[WARM:])
 
 
-def network() -> SimCLR:
+def network(**settings: Any) -> SimCLR:
     torch.manual_seed(0)
-    return SimCLR(backbone="resnet_tiny", augment="paper_cifar")
+    return SimCLR(backbone="resnet_tiny", augment="paper_cifar", **settings)
 
 
 def bare(images: Images, batch: int) -> Callable[[], None]:
@@ -138,7 +138,7 @@ def by_lightly(images: Images, batch: int, steps: int) -> float:
 
     transform = SimCLRTransform(input_size=32, cj_strength=0.5, gaussian_blur=0.0)
     loader: Any = DataLoader(Pictures(images, transform), batch, shuffle=True, num_workers=2, drop_last=True)
-    model, criterion = network(), NTXentLoss(temperature=0.5)
+    model, criterion = network(channels_last=False), NTXentLoss(temperature=0.5)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     marks: list[float] = []
     while len(marks) < steps:

@@ -245,8 +245,12 @@ def apply(
     size: int,
     mean: Sequence[float] = (0.0, 0.0, 0.0),
     std: Sequence[float] = (1.0, 1.0, 1.0),
+    memory_format: torch.memory_format = torch.contiguous_format,
 ) -> Tensor:
-    """Make the views that the parameters (V, B) describe: uint8 (B, 3, H, W) → float32 (V, B, 3, size, size)."""
+    """Make the views that the parameters (V, B) describe: uint8 (B, 3, H, W) → float32 (V, B, 3, size, size).
+
+    `memory_format` is that of each view, (B, 3, size, size).
+    """
     check_images(images)
     views, count = parameters.top.shape
     require(count == len(images), "parameters", (views, count), f"of shape (V, {len(images)})")
@@ -261,7 +265,10 @@ def apply(
     low, high = torch.tensor([black, white], device=images.device)  # (3,)
     gain = (high - low) / 255
 
-    out = torch.empty(views, count, 3, size, size, device=images.device)
+    if memory_format == torch.channels_last:
+        out = torch.empty(views, count, size, size, 3, device=images.device).permute(0, 1, 4, 2, 3)
+    else:
+        out = torch.empty(views, count, 3, size, size, device=images.device)
     # Half precision has too few digits for these sums, whatever the network around is trained in.
     with torch.autocast(images.device.type, enabled=False):
         vertical = place(p.top, p.height, height, size)
@@ -386,15 +393,21 @@ class TwoViews(nn.Module):
 
     @single_precision()
     def forward(
-        self, images: Tensor, generator: torch.Generator | None = None, rank: int = 0, ranks: int = 1
+        self,
+        images: Tensor,
+        generator: torch.Generator | None = None,
+        rank: int = 0,
+        ranks: int = 1,
+        memory_format: torch.memory_format = torch.contiguous_format,
     ) -> tuple[Tensor, ...]:
         """(x1, x2), or (x1, x2, clean): uint8 (B, 3, H, W) → float32 (B, 3, size, size) each.
 
         With the same generator on every rank, what happens to an image depends on its place in the whole batch alone,
         and not on how many ranks share it.
         """
-        x1, x2 = apply(images, self.sample(images, generator, rank, ranks), self.size, self.mean, self.std).unbind()
-        return (x1, x2, self.unaugmented(images)) if self.clean else (x1, x2)
+        parameters = self.sample(images, generator, rank, ranks)
+        x1, x2 = apply(images, parameters, self.size, self.mean, self.std, memory_format).unbind()
+        return (x1, x2, self.unaugmented(images, memory_format)) if self.clean else (x1, x2)
 
     def sample(
         self, images: Tensor, generator: torch.Generator | None = None, rank: int = 0, ranks: int = 1
@@ -406,13 +419,14 @@ class TwoViews(nn.Module):
         return Parameters(*(field[:, rank * count : (rank + 1) * count] for field in drawn))
 
     @single_precision()
-    def unaugmented(self, images: Tensor) -> Tensor:
+    def unaugmented(self, images: Tensor, memory_format: torch.memory_format = torch.contiguous_format) -> Tensor:
         """The images themselves, resized whole where they are not of `size`, and normalized like a view."""
         check_images(images)
         count, _, height, width = images.shape
         if height == width == self.size:
             mean, std = torch.tensor([self.mean, self.std], device=images.device)[..., None, None]  # (3, 1, 1)
-            return torch.addcmul(-mean / std, images.float(), 1 / (255 * std))
+            x = images.to(torch.float32, memory_format=memory_format)
+            return torch.addcmul(-mean / std, x, 1 / (255 * std))
         zero, one = torch.zeros(1, count), torch.ones(1, count)
         whole = Parameters(zero, zero, height * one, width * one, zero > 0, one, one, one, zero, zero, zero > 0)
-        return apply(images, whole, self.size, self.mean, self.std)[0]
+        return apply(images, whole, self.size, self.mean, self.std, memory_format)[0]

@@ -82,10 +82,12 @@ class LinearProbe:
         self.labels = torch.cat([self.labels, labels])[-kept:]
         self.mean = self.features.mean(0)
         self.std = (self.features.var(0, unbiased=False) + EPS).sqrt()
-        x, targets = self.standardize(self.features), F.one_hot(self.labels, len(self.bias)).to(self.mean)
+        # Classes in rows: a softmax over the few classes of a row is ten times slower.
+        x, targets = self.standardize(self.features), F.one_hot(self.labels, len(self.bias)).T.to(self.mean)  # (C, m)
         for _ in range(STEPS):
-            error = (F.linear(x, self.weight, self.bias).softmax(1) - targets) / len(x)  # ∂loss/∂logits
-            self.weight.grad, self.bias.grad = error.T @ x, error.sum(0)
+            logits = torch.addmm(self.bias[:, None], self.weight, x.T)  # (C, m)
+            error = (logits.softmax(0) - targets) / len(x)  # ∂loss/∂logits
+            self.weight.grad, self.bias.grad = error @ x, error.sum(1)
             self.optimizer.step()
         return torch.stack([loss, hits.to(loss), loss.new_tensor(len(labels))])
 

@@ -158,7 +158,7 @@ class Method(pl.LightningModule):
         """Augmented views of this rank's uint8 images, drawn for the whole batch and taken in part."""
         rank, ranks = self.global_rank, self.trainer.world_size if self._trainer is not None else 1
         generator = generator_of(self.seed, self.current_epoch, batch_idx)
-        views = self.augment(images, generator, rank, ranks)
+        views = self.augment(images, generator, rank, ranks, self.memory_format)
         return Views(*(x.to(self.dtype, memory_format=self.memory_format) for x in views))
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
@@ -168,7 +168,11 @@ class Method(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         # Networks with dropout draw from the global generator: there too a resumed run draws what it would have drawn.
-        torch.manual_seed(generator_of(self.seed, self.current_epoch, batch_idx, self.global_rank).initial_seed())
+        seed = generator_of(self.seed, self.current_epoch, batch_idx, self.global_rank).initial_seed()
+        if self.device.type == "cpu":
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed would queue a call for CUDA, at every step
+        else:
+            torch.manual_seed(seed)
 
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> Tensor:
         loss = self.loss_of(self.views(batch[0], batch_idx))
