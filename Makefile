@@ -45,10 +45,11 @@ test-portable: $(VENV)/installed  ## the numeric tests as on other processors, i
 test-bolts: $(BOLTS)/installed  ## the tests beside lightning-bolts, in an environment of their own
 	$(BOLTS)/bin/python -m pytest tests/bolts
 
-lint: $(VENV)/installed  ## ruff and mypy
+lint: $(VENV)/installed  ## ruff, mypy, and who may import whom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 bench: $(VENV)/installed-bench  ## measure loss, augmentation and training against their bars
 	$(BIN)/lightning-ssl bench loss

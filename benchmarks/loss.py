@@ -23,10 +23,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.energy import SIDE, FamilyLoss, PairLoss
-from lightning_ssl.families import InfoNCE
-from lightning_ssl.importance import Direct, Entropy, Inverse, Square, Tsallis
-from lightning_ssl.pairs import Pairs
+from lightning_ssl.losses.energy import SIDE, FamilyLoss, PairLoss
+from lightning_ssl.losses.families import InfoNCE
+from lightning_ssl.losses.importance import Direct, Entropy
+from lightning_ssl.losses.pairs import Pairs
+from lightning_ssl.losses.solved import Inverse, Square, Tsallis
 
 WIDTH = 128
 Loss = Callable[[Tensor, Tensor], Tensor]

@@ -34,8 +34,9 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
-from lightning_ssl import data, fit
-from lightning_ssl.data.sources import Images
+from lightning_ssl import data
+from lightning_ssl.commands import fit
+from lightning_ssl.data.download import Images
 from lightning_ssl.methods import SimCLR
 from lightning_ssl.runs import Run
 

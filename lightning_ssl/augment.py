@@ -40,7 +40,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl.validation import require
+from lightning_ssl.checks import require
 
 TRIES = 10  # torchvision's: candidates for a crop before the central one is taken
 CHUNK = {"cpu": 2**16}  # pixels worked on at a time: more fall out of a CPU's cache,

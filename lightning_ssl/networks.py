@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torchvision.models import ResNet as TorchvisionResNet
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
-from lightning_ssl.validation import require
+from lightning_ssl.checks import require
 
 Stem = Literal["cifar", "standard"]
 Norm = Literal["bn", "bn_noaffine"]

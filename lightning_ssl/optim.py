@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lightning_ssl.validation import require, require_positive
+from lightning_ssl.checks import require, require_positive
 
 
 def parameter_groups(

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from lightning_ssl import cli
+from lightning_ssl.commands import bench
 
 
 def command(*words):
@@ -62,7 +63,7 @@ def test_debug_shows_the_traceback():
 
 
 def test_bench_needs_a_source_checkout(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(cli, "BENCHMARKS", tmp_path / "benchmarks")
+    monkeypatch.setattr(bench, "BENCHMARKS", tmp_path / "benchmarks")
     assert cli.main(["bench", "loss"]) == 2
     assert "source checkout" in capsys.readouterr().err
 

@@ -10,6 +10,6 @@ from lightning_ssl.callbacks.importance import ImportanceMonitor
 from lightning_ssl.callbacks.knn import OnlineKNN
 from lightning_ssl.callbacks.noise import WeightNoise
 from lightning_ssl.callbacks.probe import OnlineProbe
-from lightning_ssl.callbacks.rank import RankMonitor
+from lightning_ssl.callbacks.spectrum import RankMonitor
 
 __all__ = ["ImportanceMonitor", "OnlineKNN", "OnlineProbe", "RankMonitor", "WeightNoise"]

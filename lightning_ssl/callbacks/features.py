@@ -9,11 +9,9 @@ from contextlib import contextmanager
 
 import pytorch_lightning as pl
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-from lightning_ssl.data.sources import Batch
-from lightning_ssl.pairs import is_distributed
+from lightning_ssl.data.download import Batch
 
 # ---------------------------------------------------------------------------------------------------------------------
 # The encoder, left as it was
@@ -60,35 +58,6 @@ Found = tuple[Tensor, Tensor]
 LATEST: weakref.WeakKeyDictionary[
     pl.LightningModule, tuple[int, weakref.ReferenceType[Tensor] | None, Found | None]
 ] = weakref.WeakKeyDictionary()
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# All ranks
-
-
-def sum_over_ranks(*tensors: Tensor) -> list[Tensor]:
-    """Each tensor summed over the ranks, by one exchange for all of them; they have one dtype and one device."""
-    if not is_distributed():
-        return list(tensors)
-    flat = torch.cat([x.flatten() for x in tensors])
-    dist.all_reduce(flat)
-    parts = flat.split([x.numel() for x in tensors])
-    return [part.view(x.shape) for part, x in zip(parts, tensors, strict=True)]
-
-
-def gather_rows(x: Tensor) -> Tensor:
-    """The rows of all ranks in their order; ranks may have different numbers of them."""
-    if not is_distributed():
-        return x
-    mine = torch.tensor([len(x)], device=x.device)
-    counts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(counts, mine)
-    lengths = [int(count) for count in counts]
-    padded = x.new_zeros(max(lengths), *x.shape[1:])
-    padded[: len(x)] = x
-    parts = [torch.empty_like(padded) for _ in lengths]
-    dist.all_gather(parts, padded)
-    return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
 
 
 def is_due(trainer: pl.Trainer, every_n_epochs: int) -> bool:

@@ -20,11 +20,12 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from lightning_ssl.callbacks.features import log_at_once, sum_over_ranks
-from lightning_ssl.callbacks.rank import effective_number
-from lightning_ssl.energy import PairLoss
-from lightning_ssl.pairs import Pairs
-from lightning_ssl.validation import require
+from lightning_ssl.callbacks.features import log_at_once
+from lightning_ssl.callbacks.spectrum import effective_number
+from lightning_ssl.checks import require
+from lightning_ssl.distributed import sum_over_ranks
+from lightning_ssl.losses.energy import PairLoss
+from lightning_ssl.losses.pairs import Pairs
 
 
 def row_statistics(alpha: Tensor, valid: Tensor) -> Tensor:

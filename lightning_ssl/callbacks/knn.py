@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.callbacks.features import features_of, gather_rows, is_due, sum_over_ranks
-from lightning_ssl.validation import require, require_positive
+from lightning_ssl.callbacks.features import features_of, is_due
+from lightning_ssl.checks import require, require_positive
+from lightning_ssl.distributed import gather_rows, sum_over_ranks
 
 Distance = Literal["cosine", "euclidean"]
 PAIRS = 2**22  # similarities held at once

@@ -15,8 +15,8 @@ import pytorch_lightning as pl
 import torch
 from torch.optim import Optimizer
 
-from lightning_ssl.data.sources import generator_of
-from lightning_ssl.validation import require
+from lightning_ssl.checks import require
+from lightning_ssl.seeding import generator_of
 
 
 class WeightNoise(pl.Callback):

@@ -16,14 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics.classification import MulticlassAccuracy
 
-from lightning_ssl.callbacks.features import (
-    gather_rows,
-    labelled_features,
-    log_at_once,
-    sum_over_ranks,
-    until_validation,
-)
-from lightning_ssl.validation import require, require_positive
+from lightning_ssl.callbacks.features import labelled_features, log_at_once, until_validation
+from lightning_ssl.checks import require, require_positive
+from lightning_ssl.distributed import gather_rows, sum_over_ranks
 
 
 class LinearProbe:

@@ -16,13 +16,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lightning_ssl.validation import require
+from lightning_ssl.checks import require
 
 if TYPE_CHECKING:
+    from lightning_ssl.data.download import Facts
+    from lightning_ssl.data.download import Images as Images
     from lightning_ssl.data.folder import Folder
     from lightning_ssl.data.module import DataModule as DataModule
-    from lightning_ssl.data.sources import Facts
-    from lightning_ssl.data.sources import Images as Images
 
 
 class Known(NamedTuple):

@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from lightning_ssl.data.sources import DeadEnd, Facts, Images, Published
+from lightning_ssl.data.download import DeadEnd, Facts, Images, Published
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FACTS = {

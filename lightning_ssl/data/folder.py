@@ -21,8 +21,8 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from lightning_ssl.data.sources import Batch, Facts, Images
-from lightning_ssl.validation import require
+from lightning_ssl.checks import require
+from lightning_ssl.data.download import Batch, Facts, Images
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".tif", ".tiff")
 FOLDERS = {"train": ("train",), "pretrain": ("train",), "test": ("val", "test")}

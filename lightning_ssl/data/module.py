@@ -16,9 +16,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from lightning_ssl import data
+from lightning_ssl.checks import require
+from lightning_ssl.data.download import Batch
 from lightning_ssl.data.folder import processors
-from lightning_ssl.data.sources import Batch, generator_of
-from lightning_ssl.validation import require
+from lightning_ssl.seeding import generator_of
 
 
 class Rows(Protocol):

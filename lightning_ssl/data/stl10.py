@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_ssl.data.sources import Facts, Images, Published
+from lightning_ssl.data.download import Facts, Images, Published
 
 CHUNK = 4096  # images transposed at once
 

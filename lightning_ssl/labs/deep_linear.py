@@ -32,9 +32,9 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
-from lightning_ssl.energy import contrastive_covariance
+from lightning_ssl.checks import require, require_positive
 from lightning_ssl.labs.lab import PALETTE, Claim, Result, panels, per_seed, track
-from lightning_ssl.validation import require, require_positive
+from lightning_ssl.losses.energy import contrastive_covariance
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -41,21 +41,11 @@ import torch
 from torch import Tensor
 
 from lightning_ssl import papers
-from lightning_ssl.families import InfoNCE, Quadratic
-from lightning_ssl.importance import (
-    Direct,
-    Entropy,
-    Exact,
-    FromFamily,
-    Gaussian,
-    Importance,
-    Inverse,
-    Square,
-    Tsallis,
-    Uniform,
-)
+from lightning_ssl.checks import require, require_positive
 from lightning_ssl.labs.lab import PALETTE, Claim, Result, panels, per_seed, track
-from lightning_ssl.validation import require, require_positive
+from lightning_ssl.losses.families import InfoNCE, Quadratic
+from lightning_ssl.losses.importance import Direct, Entropy, Exact, FromFamily, Gaussian, Importance, Uniform
+from lightning_ssl.losses.solved import Inverse, Square, Tsallis
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -343,7 +343,7 @@ def nt_xent(y: Tensor, tau: float, tile: int = 256) -> tuple[Tensor, Tensor]:
 def weighted_pairs(y: Tensor, importance: Any, scale: float, clean: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """−E_{sg(α)}·scale of any importance α, mean over the 2N anchors, per run, and its gradient; y (2, R, m, N).
 
-    Every importance of `lightning_ssl.importance` in place of NT-Xent; α ∝ softmax with `scale` 1/τ is NT-Xent without
+    Every importance of `lightning_ssl.losses` in place of NT-Xent; α ∝ softmax with `scale` 1/τ is NT-Xent without
     its positive. `clean` (R, m, N) are outputs of un-augmented samples, for importances that weigh those.
     """
     _, R, _, N = y.shape
@@ -762,25 +762,25 @@ def rows_of(tables: Sequence[str], sigmas: Sequence[float], mask: float, mask_ta
 
 def importance_named(name: str, tau: float) -> Any:
     """An importance of the suite by name, its temperature matched to NT-Xent's."""
-    from lightning_ssl import importance
-    from lightning_ssl.families import InfoNCE
+    from lightning_ssl import losses
+    from lightning_ssl.losses.families import InfoNCE
 
     known: dict[str, Callable[[], Any]] = {
-        "infonce": lambda: importance.FromFamily(InfoNCE(tau=tau, eps=1.0)),
-        "entropy": lambda: importance.Entropy(tau=tau),
-        "inverse": lambda: importance.Inverse(tau=tau, gamma=2.0),
-        "square": lambda: importance.Square(tau=5.0),
-        "tsallis": lambda: importance.Tsallis(tau=tau, q=1.5),
-        "direct": lambda: importance.Direct(tau=tau, p=4.0),
-        "uniform": lambda: importance.FromFamily(_quadratic()),
-        "gaussian": lambda: importance.Gaussian(tau=tau),
+        "infonce": lambda: losses.FromFamily(InfoNCE(tau=tau, eps=1.0)),
+        "entropy": lambda: losses.Entropy(tau=tau),
+        "inverse": lambda: losses.Inverse(tau=tau, gamma=2.0),
+        "square": lambda: losses.Square(tau=5.0),
+        "tsallis": lambda: losses.Tsallis(tau=tau, q=1.5),
+        "direct": lambda: losses.Direct(tau=tau, p=4.0),
+        "uniform": lambda: losses.FromFamily(_quadratic()),
+        "gaussian": lambda: losses.Gaussian(tau=tau),
     }
     require(name in known, "importances", name, f"some of {', '.join(known)}")
     return known[name]()
 
 
 def _quadratic() -> Any:
-    from lightning_ssl.families import Quadratic
+    from lightning_ssl.losses.families import Quadratic
 
     return Quadratic()
 

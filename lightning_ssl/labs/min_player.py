@@ -39,7 +39,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from lightning_ssl.families import (
+from lightning_ssl.checks import require, require_positive
+from lightning_ssl.labs.importances import matched_tau, sphere_mixture, spread_of, weigh
+from lightning_ssl.labs.lab import PALETTE, Claim, Result, panels, per_seed, track
+from lightning_ssl.losses.families import (
     MINE,
     ExponentialFamily,
     Family,
@@ -51,10 +54,8 @@ from lightning_ssl.families import (
     SoftTriplet,
     Triplet,
 )
-from lightning_ssl.importance import FromFamily, Regularized, Tsallis
-from lightning_ssl.labs.importances import matched_tau, sphere_mixture, spread_of, weigh
-from lightning_ssl.labs.lab import PALETTE, Claim, Result, panels, per_seed, track
-from lightning_ssl.validation import require, require_positive
+from lightning_ssl.losses.importance import FromFamily
+from lightning_ssl.losses.solved import Regularized, Tsallis
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from torch import Tensor
 
+from lightning_ssl.checks import require, require_positive
 from lightning_ssl.labs.deep_linear import fixed_alpha, mean_covariance
 from lightning_ssl.labs.lab import PALETTE, Claim, Result, panels, per_seed, track
-from lightning_ssl.validation import require, require_positive
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

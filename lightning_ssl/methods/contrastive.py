@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.energy import FamilyLoss, PairLoss
-from lightning_ssl.families import InfoNCE
-from lightning_ssl.importance import Direct, Importance
-from lightning_ssl.methods.method import Method, Views
-from lightning_ssl.pairs import Anchors
+from lightning_ssl.losses.energy import FamilyLoss, PairLoss
+from lightning_ssl.losses.families import InfoNCE
+from lightning_ssl.losses.importance import Direct, Importance
+from lightning_ssl.losses.pairs import Anchors
+from lightning_ssl.methods.base import Method, Views
 
 
 class Contrastive(Method):

@@ -14,7 +14,7 @@ curves.py      metrics by epoch
 tables.py      CSV, Markdown, LaTeX
 figures.py     PNG and SVG
 page.py        the HTML page (page.html, page.css, page.js)
-command.py     the command line, and the order of all this
+compose.py     the order of all this
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lightning_ssl.report.command import Built, build, main
+    from lightning_ssl.report.compose import Built, build
 
-__all__ = ["Built", "build", "main"]
+__all__ = ["Built", "build"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from lightning_ssl.report import command
+        from lightning_ssl.report import compose
 
-        return getattr(command, name)
+        return getattr(compose, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

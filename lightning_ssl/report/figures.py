@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lightning_ssl.report.curves import PANELS, Panel, band
-from lightning_ssl.report.groups import SYMBOLS, Group, Grouping, natural, setting_name, shown
+from lightning_ssl.report.groups import Group, Grouping, natural, setting_name
 from lightning_ssl.report.groups import accuracy as final_accuracy
-from lightning_ssl.report.read import Scalar
 from lightning_ssl.report.statistics import Row
+from lightning_ssl.runs.labels import SYMBOLS, Scalar, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

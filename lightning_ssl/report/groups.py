@@ -17,31 +17,10 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 
-from lightning_ssl.report.read import Run, Scalar
+from lightning_ssl.report.read import Run
+from lightning_ssl.runs.labels import Scalar, is_infonce, label_of, loss_of, settings_of, shown
 
-# Where, when and how a run was watched, not what was trained. A prefix with a dot covers everything below it.
-INCIDENTAL = (
-    "seed_everything", "model.seed", "data.seed", "data.root", "data.workers", "data.download", "data.validate",
-    "name", "runs", "resume", "logger", "group", "tags", "config", "debug", "ckpt_path", "model.tile", "model.compile",
-    "model.channels_last", "rank", "rank.", "alpha", "alpha.",
-    "checkpoint", "checkpoint.", "checkpoints", "checkpoints.", "wandb", "wandb.", "verbose", "project", "entity",
-    "trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy", "trainer.strategy.",
-    "trainer.logger", "trainer.logger.", "trainer.default_root_dir",
-    "trainer.log_every_n_steps", "trainer.profiler", "trainer.profiler.", "trainer.enable_", "trainer.benchmark",
-    "trainer.deterministic", "trainer.inference_mode", "trainer.detect_anomaly", "trainer.barebones",
-    "trainer.num_sanity_val_steps", "trainer.callbacks.WeightNoise.seed",
-    "trainer.check_val_every_n_epoch", "trainer.val_check_interval", "trainer.plugins", "trainer.fast_dev_run",
-)  # fmt: skip
-NOISE = "trainer.callbacks.WeightNoise"  # noise in every update is part of what is descended
-# Arguments of every method; what else a model has belongs to its loss.
-NETWORK = ("backbone", "stem", "image_size", "mean", "std", "augment", "projector", "predictor", "optimization")
-SYMBOLS = {"tau": "τ", "gamma": "γ", "eps": "ε", "beta": "β"}
-# Values that go without saying; other parameters of a loss are always named.
-USUAL: dict[str, Scalar] = {
-    "anchors": "both", "beta": 0, "backprop_alpha": False, "normalize": True, "eps": 1, "kind": "infonce", "r0": 0,
-}  # fmt: skip
 SETTING_NAMES = {
     "data.batch_size": "batch size",
     "trainer.max_epochs": "epochs",
@@ -104,12 +83,15 @@ class Grouping:
         losses: dict[tuple[object, str], list[Run]] = defaultdict(list)
         sets: dict[str, list[Run]] = defaultdict(list)
         for run in told:
-            losses[loss_of(run), data_of(run)].append(run)
+            losses[loss_of(run.settings), data_of(run)].append(run)
             sets[data_of(run)].append(run)
-        swept = sorted({key for same in losses.values() for key in differing(map(settings_of, same))} - {"data.name"})
+        swept = sorted(
+            {key for same in losses.values() for key in differing(settings_of(run.settings) for run in same)}
+            - {"data.name"}
+        )
         recipe: dict[str, list[Scalar]] = {}
         for same in sets.values():
-            for name, values in differing(map(settings_of, same)).items():
+            for name, values in differing(settings_of(run.settings) for run in same).items():
                 if name not in swept and name != "data.name":
                     known = recipe.setdefault(name, [])
                     known += [value for value in values if value not in known]
@@ -118,9 +100,10 @@ class Grouping:
         for run in told:
             chosen = {key: run.settings.get(key) for key in swept}
             data = data_of(run)
-            key = (loss_of(run), data, tuple(map(repr, chosen.values())))
+            key = (loss_of(run.settings), data, tuple(map(repr, chosen.values())))
             group = groups.setdefault(
-                key, Group(label_of(run), data, loss_of(run), chosen, infonce=is_infonce(run.settings))
+                key,
+                Group(label_of(run.settings), data, loss_of(run.settings), chosen, infonce=is_infonce(run.settings)),
             )
             group.runs.append(run)
         grouping = cls(list(groups.values()), swept, recipe, metric, homeless)
@@ -172,31 +155,6 @@ def final_metric(runs: Iterable[Run]) -> str:
     return min(common, key=lambda name: ("paper" not in name, name), default="online/top1")
 
 
-def loss_of(run: Run) -> tuple[tuple[str, Scalar], ...]:
-    """The method and the parameters of its loss, as one hashable thing."""
-    mine = ((key, plain_number(value)) for key, value in run.settings.items() if of_loss(key))
-    return tuple(sorted(mine, key=lambda pair: pair[0]))
-
-
-def settings_of(run: Run) -> dict[str, Scalar]:
-    """What else could change the result: data, network, optimizer, length of training."""
-    return {key: plain_number(value) for key, value in run.settings.items() if not incidental(key) and not of_loss(key)}
-
-
-@cache
-def incidental(key: str) -> bool:
-    return any(key == name or (name.endswith((".", "_")) and key.startswith(name)) for name in INCIDENTAL)
-
-
-@cache
-def of_loss(key: str) -> bool:
-    """Whether a key says what is descended: the method and its arguments but the network's, and noise."""
-    if incidental(key):
-        return False
-    network = key.startswith("model.") and key.split(".")[1] in NETWORK
-    return (key == "model" or key.startswith("model.") or key.startswith(NOISE)) and not network
-
-
 def differing(settings: Iterable[dict[str, Scalar]]) -> dict[str, list[Scalar]]:
     """Keys that do not have the same value everywhere, with their values."""
     rows = list(settings)
@@ -213,59 +171,9 @@ def data_of(run: Run) -> str:
     return str(run.settings.get("data.name", run.settings.get("data", "?")))
 
 
-def label_of(run: Run) -> str:
-    """A readable name of the loss: the method, what gives its weights, and its parameters.
-
-    >>> label_of(Run(Path(), "", settings={"model": "AlphaCL", "model.importance": "Direct", "model.importance.p": 6}))
-    'AlphaCL Direct p=6'
-    """
-    words, parameters = [str(run.settings["model"])], []
-    if words == ["SimCLR"]:
-        words.append("InfoNCE")
-    for key, value in loss_of(run):
-        name = "noise" if key == f"{NOISE}.std" else key.rpartition(".")[2]
-        if key == "model":
-            continue
-        if name in ("importance", "family"):
-            if value not in ("FromFamily", None):
-                words.append(str(value))
-        elif value is not None and not (name in USUAL and value == USUAL[name]):
-            symbol = SYMBOLS.get(name, name)
-            parameters.append(symbol if value is True else f"{symbol}={shown(value)}")
-    return " ".join(words + sorted(parameters, key=str.casefold))
-
-
-def is_infonce(settings: dict[str, Scalar]) -> bool:
-    """Whether this is the plain InfoNCE of the papers' first rows, by either of its names."""
-    if settings.get("model.beta") not in (None, 0) or settings.get("model.backprop_alpha"):
-        return False
-    if settings.get("model") == "SimCLR":
-        return settings.get("model.eps", 1) == 1
-    family = settings.get("model.importance.family")
-    return family == "InfoNCE" and settings.get("model.importance.family.eps", 1) == 1
-
-
 def setting_name(key: str) -> str:
     """A swept parameter in words where there are some, otherwise its flag without what every flag shares."""
     return SETTING_NAMES.get(key, key.removeprefix("model.").removeprefix("data.").removeprefix("trainer."))
-
-
-def shown(value: Scalar) -> str:
-    """A value as a reader expects it: no trailing zeros, words for what is not a number."""
-    if value is None:
-        return "none"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def plain_number(value: Scalar) -> Scalar:
-    """4.0 and 4 are one value; NaN, which equals nothing, becomes a word."""
-    if isinstance(value, float) and not isinstance(value, bool):
-        if math.isnan(value):
-            return "nan"
-        return int(value) if value.is_integer() and abs(value) < 2**53 else value
-    return value
 
 
 def natural(value: Scalar) -> tuple[int, float, str]:

@@ -21,12 +21,13 @@ from typing import Any
 
 from lightning_ssl.report.curves import PANELS
 from lightning_ssl.report.figures import styles
-from lightning_ssl.report.groups import Grouping, accuracy, natural, setting_name, shown
+from lightning_ssl.report.groups import Grouping, accuracy, natural, setting_name
 from lightning_ssl.report.packing import SINGLE, figure_data
 from lightning_ssl.report.published import published
 from lightning_ssl.report.read import STATUSES, Run
 from lightning_ssl.report.statistics import LEVEL, Row, Verdict, p_text
 from lightning_ssl.report.tables import command_of, p_digits
+from lightning_ssl.runs.labels import shown
 
 
 def render(

@@ -13,8 +13,8 @@ from functools import cache
 from typing import Any
 
 from lightning_ssl import papers
-from lightning_ssl.report.groups import NOISE, Group, plain_number
-from lightning_ssl.report.read import Scalar
+from lightning_ssl.report.groups import Group
+from lightning_ssl.runs.labels import NOISE, Scalar, plain_number
 
 EPOCHS = (100, 300, 500)  # columns of every list
 

@@ -25,7 +25,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import yaml  # type: ignore[import-untyped]
 
-from lightning_ssl.validation import require
+from lightning_ssl.checks import require
+from lightning_ssl.runs.labels import Scalar, flatten
 
 FILES = ("config.yaml", "metrics.csv", "summary.json")
 BROKEN = "broken"
@@ -34,7 +35,6 @@ SILENCE = 3600.0  # seconds without a word after which a "running" run is called
 STEPWISE = ("train/", "alpha/")  # logged many times an epoch, so an epoch's value is their mean; others: the last
 
 Curve: TypeAlias = "tuple[np.ndarray, np.ndarray]"  # epochs trained (E,), values (E,)
-Scalar: TypeAlias = "str | int | float | bool | None"
 
 
 @dataclass
@@ -267,31 +267,6 @@ def float_of(cell: str) -> float | None:
         return float(cell)
     except ValueError:
         return None
-
-
-def flatten(tree: Any, prefix: str = "") -> dict[str, Scalar]:
-    """A configuration as the dotted flags that would give it: a class stands at its own key, its arguments below.
-
-    >>> flatten({"model": {"class_path": "lightning_ssl.methods.SimCLR", "init_args": {"tau": 0.5}}})
-    {'model': 'SimCLR', 'model.tau': 0.5}
-    """
-    if isinstance(tree, dict) and "class_path" in tree:
-        name = str(tree["class_path"]).rpartition(".")[2]
-        return {prefix: name, **flatten(tree.get("init_args") or {}, prefix)}
-    if isinstance(tree, dict):
-        flat: dict[str, Scalar] = {}
-        for key, value in tree.items():
-            flat.update(flatten(value, f"{prefix}.{key}" if prefix else str(key)))
-        return flat
-    if isinstance(tree, list) and tree and all(isinstance(item, dict) and "class_path" in item for item in tree):
-        # Callbacks: each at its own class's key, since their order says nothing.
-        named = {str(item["class_path"]).rpartition(".")[2]: item.get("init_args") for item in tree}
-        return flatten(named, prefix) if prefix else {}
-    if isinstance(tree, list | tuple):
-        tree = json.dumps(tree, default=str, ensure_ascii=False)
-    if not (tree is None or isinstance(tree, str | int | float)):
-        tree = str(tree)
-    return {prefix: tree} if prefix else {}
 
 
 def mapping(value: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lightning_ssl.report.groups import Group, Grouping
-from lightning_ssl.report.read import Scalar
+from lightning_ssl.runs.labels import Scalar
 
 LEVEL = 0.05
 

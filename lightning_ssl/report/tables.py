@@ -11,10 +11,11 @@ import io
 import re
 from collections.abc import Sequence
 
-from lightning_ssl.report.groups import Grouping, setting_name, shown
+from lightning_ssl.report.groups import Grouping, setting_name
 from lightning_ssl.report.published import published
 from lightning_ssl.report.read import Run
 from lightning_ssl.report.statistics import Row
+from lightning_ssl.runs.labels import shown
 
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 Cell = str | float | int | None

@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import yaml  # type: ignore[import-untyped]
 
+from lightning_ssl.checks import require
 from lightning_ssl.sweep.state import Trial
-from lightning_ssl.validation import require
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # pydantic 2 on names of pydantic 1

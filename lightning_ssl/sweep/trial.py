@@ -8,6 +8,7 @@ Ctrl-C in a terminal reaches the engine alone, which then decides; and it ends w
 from __future__ import annotations
 
 import contextlib
+import importlib
 import multiprocessing
 import os
 import signal
@@ -22,8 +23,9 @@ from pathlib import Path
 
 from lightning_ssl.sweep.state import State
 
-PRELOAD = ["lightning_ssl.sweep.apart", "lightning_ssl", "lightning_ssl.cli", "lightning_ssl.sweep.trial"]
-PRELOAD_FIT = [*PRELOAD, "lightning_ssl.fit"]
+PROGRAM = "lightning_ssl.cli"  # the module whose `main` is `lightning-ssl`; by name, for it stands above this one
+PRELOAD = ["lightning_ssl.sweep.apart", "lightning_ssl", PROGRAM, "lightning_ssl.sweep.trial"]
+PRELOAD_FIT = [*PRELOAD, "lightning_ssl.commands.fit"]
 
 TOO_LATE = 3  # the exit code of a process whose trial another engine has taken over
 GRACE = 30.0  # seconds a trial has to save its state after SIGTERM
@@ -76,13 +78,14 @@ def redirect(log: Path) -> None:
 
 def run_fit(flags: list[str]) -> int:
     """`lightning-ssl fit`, in this process."""
-    from lightning_ssl import cli
-
+    cli = importlib.import_module(PROGRAM)
+    assert cli.__file__ is not None
     # Lightning starts the other ranks of a DDP run by what this process says it was started with.
     sys.modules["__main__"] = cli
     sys.argv = [cli.__file__, "fit", *flags]
     try:
-        return cli.main(["fit", *flags])
+        code: int = cli.main(["fit", *flags])
+        return code
     except SystemExit as end:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0

@@ -8,11 +8,11 @@ from pl_bolts.models.self_supervised import SimCLR as BoltsSimCLR
 from pl_bolts.models.self_supervised import SimSiam as BoltsSimSiam
 from torch.nn.functional import normalize
 
-from lightning_ssl.bolts import Bolts, convert
-from lightning_ssl.energy import FamilyLoss
-from lightning_ssl.families import InfoNCE
+from lightning_ssl.commands.import_bolts import Bolts, convert
+from lightning_ssl.losses.energy import FamilyLoss
+from lightning_ssl.losses.families import InfoNCE
 from lightning_ssl.methods import BYOL, Head, SimCLR, SimSiam
-from lightning_ssl.methods.method import Views
+from lightning_ssl.methods.base import Views
 from lightning_ssl.methods.siamese import PredictorHead
 
 

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from lightning_ssl.callbacks import ImportanceMonitor, OnlineKNN, OnlineProbe, RankMonitor, WeightNoise
 from lightning_ssl.data import DataModule
 from lightning_ssl.data.module import Shuffled
-from lightning_ssl.importance import Direct
+from lightning_ssl.losses.importance import Direct
 from lightning_ssl.methods import BYOL, AlphaCL, Head, SimCLR, SimSiam
 from lightning_ssl.optim import momentum_schedule
 

@@ -11,8 +11,9 @@ from torch.nn import functional as F
 
 from lightning_ssl.callbacks import ImportanceMonitor
 from lightning_ssl.callbacks.importance import row_statistics
-from lightning_ssl.energy import FamilyLoss, PairLoss
-from lightning_ssl.importance import Entropy, Exact, Square, Uniform
+from lightning_ssl.losses.energy import FamilyLoss, PairLoss
+from lightning_ssl.losses.importance import Entropy, Exact, Uniform
+from lightning_ssl.losses.solved import Square
 from lightning_ssl.methods import AlphaCL
 
 NAMES = ("entropy", "effective_negatives", "zeros", "top1")

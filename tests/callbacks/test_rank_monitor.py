@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from lightning_ssl.callbacks import RankMonitor
 from lightning_ssl.callbacks.features import evaluating
-from lightning_ssl.callbacks.rank import RESOLUTION, Moments, alignment, effective_number, uniformity
+from lightning_ssl.callbacks.spectrum import RESOLUTION, Moments, alignment, effective_number, uniformity
 
 
 def ranks(features, batches=3):

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from lightning_ssl import data
-from lightning_ssl.data import command, sources
+from lightning_ssl.commands import data as command
+from lightning_ssl.data import download as sources
 
 
 def test_list_shows_which_data_sets_are_here(tmp_path, capsys):

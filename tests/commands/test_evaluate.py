@@ -10,7 +10,8 @@ from helpers.closeness import close
 from helpers.training import terms_of
 from PIL import Image
 
-from lightning_ssl import evaluate, fit, linear
+from lightning_ssl.commands import evaluate, fit
+from lightning_ssl.evaluation import linear
 from lightning_ssl.runs import Run
 
 CPU = torch.device("cpu")

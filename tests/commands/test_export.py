@@ -11,8 +11,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
-from lightning_ssl import evaluate, export, fit, runs
+from lightning_ssl.commands import evaluate, export, fit
 from lightning_ssl.networks import backbone
+from lightning_ssl.runs.build import build_method
 
 SMALL_HEAD = ["--model.projector", '{"hidden": 16, "out": 8}']
 
@@ -21,7 +22,7 @@ def checkpoint(tmp_path, *flags, model="SimCLR", name="resnet18"):
     """A checkpoint as `fit` writes it, after one batch, so that running statistics have changed."""
     config = fit.Fit(["--model", model, "--model.backbone", name, *SMALL_HEAD, *flags]).as_dict()
     torch.manual_seed(1)
-    method = runs.build_method(config)
+    method = build_method(config)
     for net in [method, *([method.target["backbone"]] if model == "BYOL" else [])]:
         size = method.augment.size
         net.train()(torch.rand(4, 3, size, size))
@@ -91,7 +92,7 @@ def test_safetensors_holds_the_backbone_and_its_origin(tmp_path):
     assert (about["method"], about["step"], about["version"]) == ("AlphaCL Direct", "12", "0.1.0+gabc")
     assert json.loads(about["mean"]) == list(method.augment.mean) == [0.5, 0.5, 0.5]
     assert json.loads(about["std"]) == list(method.augment.std)
-    rebuilt = runs.build_method(json.loads(about["config"]))
+    rebuilt = build_method(json.loads(about["config"]))
     rebuilt.backbone.load_state_dict(load_file(out))
 
 

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from lightning_ssl import cli, fit, methods, runs
+from lightning_ssl import cli, methods, runs
+from lightning_ssl.commands import fit
 from lightning_ssl.runs import Run
+from lightning_ssl.runs.build import build_data, build_method
 
 SMALL = [
     "--model.backbone=resnet_tiny",
@@ -127,10 +129,10 @@ def test_config_yaml_has_derived_values_and_repeats_the_run(whole, tmp_path):
 
 def test_a_checkpoint_rebuilds_its_method(whole):
     checkpoint = runs.read_checkpoint(whole.path)
-    method = runs.build_method(checkpoint["lightning_ssl"]["config"])
+    method = build_method(checkpoint["lightning_ssl"]["config"])
     method.load_state_dict(checkpoint["state_dict"])
     assert isinstance(method, methods.SimCLR)
-    assert runs.build_data(checkpoint["lightning_ssl"]["config"]).batch_size == 16
+    assert build_data(checkpoint["lightning_ssl"]["config"]).batch_size == 16
 
 
 def test_last_and_best_values_are_kept_apart(tmp_path):

@@ -14,7 +14,8 @@ from helpers.closeness import close
 from helpers.smooth import SmoothSimCLR
 from helpers.training import free_port, terms_of
 
-from lightning_ssl import fit, runs
+from lightning_ssl import runs
+from lightning_ssl.commands import fit
 from lightning_ssl.runs import Run
 
 IMAGES, BATCH, EPOCHS, TAU = 96, 24, 2, 0.2

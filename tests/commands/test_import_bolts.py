@@ -9,7 +9,9 @@ from helpers.bolts_layout import RECORDED, network, save
 from helpers.closeness import close
 from helpers.training import terms_of
 
-from lightning_ssl import bolts, runs
+from lightning_ssl import runs
+from lightning_ssl.commands import import_bolts as bolts
+from lightning_ssl.runs.build import build_data, build_method
 
 
 @pytest.fixture(scope="module", params=["SimCLR", "BYOL", "SimSiam"])
@@ -25,7 +27,7 @@ def imported(request, tmp_path_factory):
 @torch.no_grad()
 def test_features_and_heads_are_those_of_bolts(imported):
     kind, theirs, checkpoint = imported
-    ours = runs.build_method(checkpoint["lightning_ssl"]["config"]).eval()
+    ours = build_method(checkpoint["lightning_ssl"]["config"]).eval()
     ours.load_state_dict(checkpoint["state_dict"])
     x = torch.rand(4, 3, 32, 32)
     features, after = theirs(x)
@@ -44,7 +46,7 @@ def test_features_and_heads_are_those_of_bolts(imported):
 def test_the_head_in_training_mode_is_that_of_bolts(imported):
     """The import moves SimCLR's bias before its norm into the running mean; batch statistics must not change."""
     kind, theirs, checkpoint = imported
-    ours = runs.build_method(checkpoint["lightning_ssl"]["config"])
+    ours = build_method(checkpoint["lightning_ssl"]["config"])
     ours.load_state_dict(checkpoint["state_dict"])
     features = torch.randn(8, 512)
     head = theirs.projection if kind == "SimCLR" else theirs.online_network.projector
@@ -55,7 +57,7 @@ def test_the_head_in_training_mode_is_that_of_bolts(imported):
 
 def test_pixels_are_scaled_as_in_the_scripts_of_bolts(imported):
     kind, _, checkpoint = imported
-    ours = runs.build_method(checkpoint["lightning_ssl"]["config"])
+    ours = build_method(checkpoint["lightning_ssl"]["config"])
     images = torch.randint(256, (2, 3, 32, 32), dtype=torch.uint8)
     expected, gain = images / 255, 1.0
     if kind == "SimCLR":
@@ -78,7 +80,7 @@ def test_the_settings_are_imported(imported):
     key, value = own[kind]
     assert arguments[key] == value if kind != "SimSiam" else arguments[key].items() >= value.items()
     assert settings["momentum"] == (0.8 if kind == "SimSiam" else 0.9)
-    assert runs.build_data(checkpoint["lightning_ssl"]["config"]).data_set == "cifar10"
+    assert build_data(checkpoint["lightning_ssl"]["config"]).data_set == "cifar10"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -20,7 +20,8 @@ import torchvision
 from PIL import Image
 
 from lightning_ssl import data
-from lightning_ssl.data import cifar, sources
+from lightning_ssl.data import cifar
+from lightning_ssl.data import download as sources
 
 
 def md5(file):

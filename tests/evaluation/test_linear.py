@@ -10,8 +10,8 @@ from helpers.closeness import close
 from torch import nn
 from torch.nn import functional as F
 
-from lightning_ssl import linear
-from lightning_ssl.linear import (
+from lightning_ssl.evaluation import linear
+from lightning_ssl.evaluation.linear import (
     Adam,
     Split,
     accuracy,

@@ -10,20 +10,10 @@ import oracles
 import torch
 
 from helpers.closeness import close
-from lightning_ssl import families, importance
-from lightning_ssl.families import Family
-from lightning_ssl.importance import (
-    Direct,
-    Entropy,
-    Exact,
-    Gaussian,
-    Importance,
-    Inverse,
-    Regularized,
-    Square,
-    Tsallis,
-    Uniform,
-)
+from lightning_ssl import losses
+from lightning_ssl.losses.families import Family
+from lightning_ssl.losses.importance import Direct, Entropy, Exact, Gaussian, Importance, Uniform
+from lightning_ssl.losses.solved import Inverse, Regularized, Square, Tsallis
 
 
 def concrete(base, module):
@@ -42,8 +32,8 @@ def examples(cls, known):
     return [cls(*values) for values in itertools.product(*choices)]
 
 
-FAMILIES = [example for cls in concrete(Family, families) for example in examples(cls, [])]
-IMPORTANCES = [example for cls in concrete(Importance, importance) for example in examples(cls, FAMILIES)]
+FAMILIES = [example for cls in concrete(Family, losses) for example in examples(cls, [])]
+IMPORTANCES = [example for cls in concrete(Importance, losses) for example in examples(cls, FAMILIES)]
 
 TAU, Q = 0.7, -0.5
 # r' and its inverse of Tsallis at q = −½ and of ½ log α, written out by hand
@@ -76,7 +66,7 @@ CASES = [
 ]
 
 
-SOLVER_STOP = 16.0  # importance.solve_top_weight stops at |log Σα| ≤ 16 eps
+SOLVER_STOP = 16.0  # solved.solve_top_weight stops at |log Σα| ≤ 16 eps
 
 
 def oracle_gain(alpha, c, tau=1.0, q=1.0, **others):

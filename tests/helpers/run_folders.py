@@ -12,8 +12,8 @@ from pathlib import Path
 import yaml
 
 METHODS = "lightning_ssl.methods."
-IMPORTANCE = "lightning_ssl.importance."
-FAMILY = "lightning_ssl.families."
+IMPORTANCE = "lightning_ssl.losses."
+FAMILY = "lightning_ssl.losses."
 
 
 def alpha_cl(name, beta=0.0, backprop_alpha=False, **parameters):

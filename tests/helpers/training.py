@@ -7,8 +7,8 @@ import pytorch_lightning as pl
 import torch
 
 from lightning_ssl.data import DataModule
-from lightning_ssl.data.sources import Images
-from lightning_ssl.importance import Direct, Exact
+from lightning_ssl.data.download import Images
+from lightning_ssl.losses.importance import Direct, Exact
 from lightning_ssl.methods import BYOL, AlphaCL, Head, SimCLR, SimSiam
 
 SMALL = {"backbone": "resnet_tiny", "image_size": 32}

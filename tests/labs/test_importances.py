@@ -4,9 +4,10 @@ import pytest
 import torch
 from helpers.closeness import close
 
-from lightning_ssl.energy import PairLoss
-from lightning_ssl.importance import Entropy, Square, Uniform
 from lightning_ssl.labs import importances as lab
+from lightning_ssl.losses.energy import PairLoss
+from lightning_ssl.losses.importance import Entropy, Uniform
+from lightning_ssl.losses.solved import Square
 
 SEEDS, N, TAU = 2, 6, 0.5
 INPUTS, HIDDEN, OUTPUTS = 7, 12, 5

@@ -11,6 +11,7 @@ import yaml
 from helpers.closeness import close
 
 from lightning_ssl import labs, papers
+from lightning_ssl.commands import lab as command
 from lightning_ssl.labs import lab
 from lightning_ssl.labs.lab import Claim, Result
 
@@ -109,7 +110,7 @@ def toy_run(
 
 
 def parse(*words):
-    return vars(lab._parser(toy_run, "toy", "a toy").parse_args(words))
+    return vars(command._parser(toy_run, "toy", "a toy").parse_args(words))
 
 
 def test_flags_follow_the_signature():
@@ -146,19 +147,19 @@ def test_a_wrong_flag_is_one_line_and_exit_code_two(words, capsys):
 def test_a_wrong_value_is_one_line_unless_debugging(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(labs, "summaries", lambda: {"toy": "a toy"})
-    monkeypatch.setattr(lab.importlib, "import_module", lambda name: sys.modules[__name__])
+    monkeypatch.setattr(command.importlib, "import_module", lambda name: sys.modules[__name__])
     monkeypatch.setattr(sys.modules[__name__], "run", toy_run, raising=False)
-    assert lab.main(["toy", "--lr", "-1"]) == 2
+    assert command.main(["toy", "--lr", "-1"]) == 2
     assert capsys.readouterr().err == "lightning-ssl lab toy: lr=-1.0: lr must be above 0\n"
-    assert lab.main(["toy", "--lr", "-1", "--debug"]) == 2
+    assert command.main(["toy", "--lr", "-1", "--debug"]) == 2
     assert "Traceback" in capsys.readouterr().err
-    assert lab.main(["toy", "--no-progress"]) == 0
+    assert command.main(["toy", "--no-progress"]) == 0
     assert "2 of 3 agree" in capsys.readouterr().out
     (folder,) = (tmp_path / "runs" / "labs" / "toy").iterdir()
     assert (folder / "results.json").exists()
-    assert lab.main(["all", "--quick"]) == 0
+    assert command.main(["all", "--quick"]) == 0
     assert "2 of 3 agree" in capsys.readouterr().out.splitlines()[-2]
-    assert lab.main(["nonsense"]) == 2
+    assert command.main(["nonsense"]) == 2
     assert "expected one of toy, all, list" in capsys.readouterr().err
 
 
@@ -173,8 +174,8 @@ def test_one_failing_lab_does_not_hide_the_others(monkeypatch, capsys, tmp_path)
     modules["lightning_ssl.labs.bad"].run = broken
     modules["lightning_ssl.labs.good"].run = toy_run
     monkeypatch.setattr(labs, "summaries", lambda: {"bad": "fails", "good": "works"})
-    monkeypatch.setattr(lab.importlib, "import_module", modules.__getitem__)
-    assert lab.main(["all", "--folder", str(tmp_path)]) == 1
+    monkeypatch.setattr(command.importlib, "import_module", modules.__getitem__)
+    assert command.main(["all", "--folder", str(tmp_path)]) == 1
     out = capsys.readouterr().out
     assert "failed: RuntimeError: out of order" in out
     assert (tmp_path / "good" / "results.json").exists()
@@ -182,7 +183,7 @@ def test_one_failing_lab_does_not_hide_the_others(monkeypatch, capsys, tmp_path)
 
 def test_listing_names_every_lab_and_imports_no_torch():
     code = (
-        "import sys; from lightning_ssl.labs.lab import main; code = main(['list']); "
+        "import sys; from lightning_ssl.commands.lab import main; code = main(['list']); "
         "assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules; sys.exit(code)"
     )
     listing = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
@@ -201,7 +202,7 @@ def test_every_lab_has_a_one_line_claim_and_a_readable_signature(name):
     parameters = inspect.signature(run).parameters
     assert {"seeds", "quick", "progress"} <= set(parameters)
     assert all(p.kind is p.KEYWORD_ONLY for p in parameters.values())
-    knobs = vars(lab._parser(run, name, "").parse_args([]))
+    knobs = vars(command._parser(run, name, "").parse_args([]))
     assert {k: v for k, v in knobs.items() if k not in ("progress", "folder")} == {
         k: p.default for k, p in parameters.items() if k != "progress"
     }

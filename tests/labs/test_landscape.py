@@ -9,10 +9,10 @@ from helpers.closeness import bound, close
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.families import InfoNCE
-from lightning_ssl.importance import Entropy, FromFamily
 from lightning_ssl.labs import landscape
 from lightning_ssl.labs.landscape import Condition, Model, Setting, Study, Variant
+from lightning_ssl.losses.families import InfoNCE
+from lightning_ssl.losses.importance import Entropy, FromFamily
 
 SMALL = Setting(epochs=3, samples=23, batch=8, p=9, d=3, m=7, tau=0.3)
 STEP = 2 * (SMALL.p + SMALL.m + 2 * SMALL.batch)  # numbers added up in one step, forward and back

@@ -6,10 +6,11 @@ import pytest
 import torch
 from helpers.closeness import close
 
-from lightning_ssl.families import InfoNCE
-from lightning_ssl.importance import FromFamily, Square, Tsallis
 from lightning_ssl.labs import min_player as lab
 from lightning_ssl.labs.importances import sphere_mixture, weigh
+from lightning_ssl.losses.families import InfoNCE
+from lightning_ssl.losses.importance import FromFamily
+from lightning_ssl.losses.solved import Square, Tsallis
 
 SEEDS, N, TAU = 2, 8, 0.5
 INPUTS, HIDDEN, OUTPUTS = 8, 10, 6

@@ -9,8 +9,8 @@ import torch
 from helpers.closeness import close
 from helpers.losses import FAMILIES, IMPORTANCES, close_each, label, make_views, scales
 
-from lightning_ssl.energy import FamilyLoss, PairLoss
-from lightning_ssl.families import Family, LiftedStructured
+from lightning_ssl.losses.energy import FamilyLoss, PairLoss
+from lightning_ssl.losses.families import Family, LiftedStructured
 
 ROWS, COUNT = 6, 10  # anchors and candidates of make_distances
 

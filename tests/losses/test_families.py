@@ -7,9 +7,9 @@ from helpers.closeness import close
 from helpers.losses import scales
 from torch.nn import functional as F
 
-from lightning_ssl import families
-from lightning_ssl.families import InfoNCE, LiftedStructured, ModifiedTriplet, Quadratic, SoftTriplet, Triplet
-from lightning_ssl.importance import FromFamily
+from lightning_ssl.losses import families
+from lightning_ssl.losses.families import InfoNCE, LiftedStructured, ModifiedTriplet, Quadratic, SoftTriplet, Triplet
+from lightning_ssl.losses.importance import FromFamily
 
 CASES = [
     ("InfoNCE", {}),

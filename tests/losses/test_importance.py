@@ -9,22 +9,12 @@ from helpers.closeness import bound, close
 from helpers.losses import CASES, SOLVER_STOP, label, largest, oracle_gain, scales
 from scipy import optimize
 
-from lightning_ssl import importance
-from lightning_ssl.families import InfoNCE, Quadratic
-from lightning_ssl.importance import (
-    Direct,
-    Entropy,
-    Exact,
-    FromFamily,
-    Gaussian,
-    Inverse,
-    Regularized,
-    Square,
-    Tsallis,
-    Uniform,
-)
+from lightning_ssl.losses import solved
+from lightning_ssl.losses.families import InfoNCE, Quadratic
+from lightning_ssl.losses.importance import Direct, Entropy, Exact, FromFamily, Gaussian, Uniform
+from lightning_ssl.losses.solved import Inverse, Regularized, Square, Tsallis
 
-SOLVED = [case for case in CASES if isinstance(case[0], importance.Solved)]
+SOLVED = [case for case in CASES if isinstance(case[0], solved.Solved)]
 
 
 ROWS, COUNT = 5, 12

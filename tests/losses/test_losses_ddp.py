@@ -13,10 +13,11 @@ from helpers.losses import FAMILIES, IMPORTANCES, close_each, scales
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from lightning_ssl.energy import FamilyLoss, PairLoss
-from lightning_ssl.families import InfoNCE, Triplet
-from lightning_ssl.importance import Entropy, Gaussian, Inverse, Tsallis
-from lightning_ssl.pairs import Pairs
+from lightning_ssl.losses.energy import FamilyLoss, PairLoss
+from lightning_ssl.losses.families import InfoNCE, Triplet
+from lightning_ssl.losses.importance import Entropy, Gaussian
+from lightning_ssl.losses.pairs import Pairs
+from lightning_ssl.losses.solved import Inverse, Tsallis
 
 N = 12  # samples of the whole batch: 6, 4 or 3 a rank
 WIDTH, HIDDEN, OUT = 6, 8, 5
@@ -25,7 +26,7 @@ DTYPES = (torch.float32, torch.float64)
 
 # The ranks are forked from a process that has imported torch and run nothing: one import for all of them, and none of
 # the threads that make a fork of the test's own process unsafe. DDP imports torch._dynamo.
-multiprocessing.set_forkserver_preload(["torch._dynamo", "lightning_ssl.energy", "pytest"])
+multiprocessing.set_forkserver_preload(["torch._dynamo", "lightning_ssl.losses.energy", "pytest"])
 
 
 def launch(work, ranks, folder):

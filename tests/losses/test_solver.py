@@ -9,8 +9,9 @@ from helpers.losses import SOLVER_STOP
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_ssl import importance
-from lightning_ssl.importance import MAX_ITERATIONS, Direct, Entropy, Inverse, Regularized, Square, Tsallis
+from lightning_ssl.losses import solved
+from lightning_ssl.losses.importance import Direct, Entropy
+from lightning_ssl.losses.solved import MAX_ITERATIONS, Inverse, Regularized, Square, Tsallis
 
 
 def make_rows(kind: str, count: int, spread: float, seed: int, dtype: torch.dtype) -> torch.Tensor:
@@ -33,14 +34,14 @@ def make_rows(kind: str, count: int, spread: float, seed: int, dtype: torch.dtyp
 @pytest.fixture
 def iterations(monkeypatch):
     seen = []
-    solve = importance.solve_top_weight
+    solve = solved.solve_top_weight
 
     def counting(*args, **kwargs):
         log_t, count = solve(*args, **kwargs)
         seen.append(count)
         return log_t, count
 
-    monkeypatch.setattr(importance, "solve_top_weight", counting)
+    monkeypatch.setattr(solved, "solve_top_weight", counting)
     return seen
 
 
@@ -80,7 +81,7 @@ def check(rule, d2_neg, q):
     assert torch.isfinite(alpha).all()
     assert (alpha >= 0).all()
     # Solved rows are divided by a sum in float64, the others by one in float32 that torch takes pairwise.
-    levels = 1 if isinstance(rule, importance.Solved) else math.ceil(math.log2(d2_neg.shape[1]))
+    levels = 1 if isinstance(rule, solved.Solved) else math.ceil(math.log2(d2_neg.shape[1]))
     close(alpha.double().sum(1), torch.ones(len(alpha)), terms=levels)
     # Rows are divided by their sum, so a wrong multiplier would not show above.
     wide = rule(torch.zeros(len(d2_neg), dtype=torch.float64), d2_neg.double())
@@ -134,7 +135,7 @@ def test_the_pairs_of_a_row_share_one_multiplier(q, kind, log_tau, seed):
 def test_square_falls_back_to_sorting_when_the_support_shrinks_slowly(monkeypatch):
     d2 = make_rows("geometric", 300, 100.0, 0, torch.float64)
     exact = Square(tau=1e-3)(torch.zeros(3, dtype=torch.float64), d2)
-    monkeypatch.setattr(importance, "MAX_ITERATIONS", 1)
+    monkeypatch.setattr(solved, "MAX_ITERATIONS", 1)
     close(Square(tau=1e-3)(torch.zeros(3, dtype=torch.float64), d2), exact, terms=d2.shape[1])
 
 

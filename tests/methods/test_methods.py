@@ -9,11 +9,11 @@ from helpers.closeness import close
 from helpers.training import METHODS, SMALL, data, every_method, terms_of
 from torch.nn import functional as F
 
-from lightning_ssl.energy import PairLoss
-from lightning_ssl.families import InfoNCE, Quadratic
-from lightning_ssl.importance import Direct, Entropy, FromFamily
+from lightning_ssl.losses.energy import PairLoss
+from lightning_ssl.losses.families import InfoNCE, Quadratic
+from lightning_ssl.losses.importance import Direct, Entropy, FromFamily
 from lightning_ssl.methods import BYOL, AlphaCL, Optimization, SimCLR
-from lightning_ssl.methods.method import Views
+from lightning_ssl.methods.base import Views
 
 
 def fit(model, module=None, **trainer):

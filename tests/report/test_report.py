@@ -17,6 +17,7 @@ import pytest
 from helpers.run_folders import write_run, write_sweep
 
 from lightning_ssl import cli, report
+from lightning_ssl.commands import report as command
 from lightning_ssl.report import tables
 from lightning_ssl.report.packing import pack
 from lightning_ssl.report.page import data_script
@@ -265,7 +266,7 @@ def test_latex_contains_no_command_from_a_run(evil):
 
 def test_command_prints_the_page_and_the_winner(tmp_path, capsys):
     write_sweep(tmp_path / "runs", ("direct", "infonce"), seeds=3, spread=0.0005, epochs=2)
-    assert report.main([str(tmp_path / "runs"), "--out", str(tmp_path / "out" / "page.html")]) == 0
+    assert command.main([str(tmp_path / "runs"), "--out", str(tmp_path / "out" / "page.html")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == str(tmp_path / "out" / "page.html")
     assert lines[1].startswith("AlphaCL Direct p=4 τ=0.5 wins: ")
@@ -290,7 +291,7 @@ def test_bad_input_is_one_clear_line(tmp_path, monkeypatch, words, message):
         write_run(tmp_path / "runs" / "a", epochs=1)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=re.escape(message)) as error:
-        report.main(words)
+        command.main(words)
     assert "\n" not in str(error.value)
 
 
@@ -303,7 +304,7 @@ def test_metric_and_baseline_can_be_chosen(tmp_path):
 
 def test_help_shows_an_example_and_imports_no_heavy_package():
     heavy = {"torch", "pytorch_lightning", "scipy", "matplotlib", "numpy", "pandas"}  # they take seconds to import
-    code = "import sys; from lightning_ssl import report; report.main(['--help']); "
+    code = "import sys; from lightning_ssl.commands import report; report.main(['--help']); "
     code += f"sys.exit(bool({heavy} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr
@@ -313,7 +314,7 @@ def test_help_shows_an_example_and_imports_no_heavy_package():
 def test_watch_rebuilds_and_ends_with_a_final_page(tmp_path):
     folder, page = tmp_path / "runs", tmp_path / "page.html"
     folder.mkdir()
-    code = "import sys; from lightning_ssl.report import main; sys.exit(main(sys.argv[1:]))"
+    code = "import sys; from lightning_ssl.commands.report import main; sys.exit(main(sys.argv[1:]))"
     words = [str(folder), "--watch", "--every", "0.2", "--out", str(page)]
     watcher = subprocess.Popen([sys.executable, "-u", "-c", code, *words], stdout=subprocess.PIPE, encoding="utf-8")
     try:

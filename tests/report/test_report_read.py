@@ -8,8 +8,9 @@ import pytest
 from helpers.closeness import close
 from helpers.run_folders import write_run, write_sweep
 
-from lightning_ssl.report.groups import Grouping, accuracy, label_of
-from lightning_ssl.report.read import Reader, Run, flatten, read_run
+from lightning_ssl.report.groups import Grouping, accuracy
+from lightning_ssl.report.read import Reader, Run, read_run
+from lightning_ssl.runs.labels import flatten, label_of
 
 
 def test_complete_run_is_read_completely(tmp_path):
@@ -160,7 +161,7 @@ def test_configuration_is_flattened_to_its_flags():
     ],
 )
 def test_a_loss_is_named_by_its_method_and_its_parameters(tmp_path, loss, label):
-    assert label_of(read_run(write_run(tmp_path / "a", loss))) == label
+    assert label_of(read_run(write_run(tmp_path / "a", loss)).settings) == label
 
 
 def grouping_of(folder, **kwargs):
@@ -230,5 +231,5 @@ def test_the_linear_evaluation_is_the_result_once_every_finished_run_has_one(tmp
 def test_noise_in_the_weights_is_part_of_the_loss():
     plain = Run(None, "", settings={"model": "AlphaCL", "model.importance": "Exact"})
     noisy = Run(None, "", settings={**plain.settings, "trainer.callbacks.WeightNoise.std": 0.01})
-    assert label_of(plain) == "AlphaCL Exact"
-    assert label_of(noisy) == "AlphaCL Exact noise=0.01"
+    assert label_of(plain.settings) == "AlphaCL Exact"
+    assert label_of(noisy.settings) == "AlphaCL Exact noise=0.01"

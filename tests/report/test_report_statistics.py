@@ -221,16 +221,16 @@ def test_tables_2_to_4_are_found_by_setting(tmp_path):
 
 
 def test_beta_and_noise_are_found_in_the_dual_networks_paper(tmp_path):
-    infonce = {"class_path": "lightning_ssl.families.InfoNCE", "init_args": {"tau": 0.5, "eps": 1.0}}
+    infonce = {"class_path": "lightning_ssl.losses.InfoNCE", "init_args": {"tau": 0.5, "eps": 1.0}}
 
     def beta(config):
-        importance = {"class_path": "lightning_ssl.importance.FromFamily", "init_args": {"family": infonce}}
+        importance = {"class_path": "lightning_ssl.losses.FromFamily", "init_args": {"family": infonce}}
         config["model"]["init_args"] |= {"importance": importance, "beta": -0.5}
 
     def noise(config):
         exact = {"tau": 0.5, "kind": "infonce", "r0": 0.0}
         config["model"]["init_args"]["importance"] = {
-            "class_path": "lightning_ssl.importance.Exact",
+            "class_path": "lightning_ssl.losses.Exact",
             "init_args": exact,
         }
         noise = {"class_path": "lightning_ssl.callbacks.WeightNoise", "init_args": {"std": 0.01, "seed": 0}}

@@ -7,8 +7,8 @@ import yaml
 from helpers import ROOT
 from PIL import Image
 
-from lightning_ssl import fit
-from lightning_ssl.data.sources import Images, write_cache
+from lightning_ssl.commands import fit
+from lightning_ssl.data.download import Images, write_cache
 
 DATA = sorted(path.stem for path in (ROOT / "configs/data").glob("*.yaml"))
 METHODS = sorted(path.stem for path in (ROOT / "configs/method").glob("*.yaml"))
@@ -86,7 +86,7 @@ def test_two_files_give_the_last_row_of_table_1(tmp_path):
     model = config["model"]["init_args"]
     assert config["model"]["class_path"] == "lightning_ssl.methods.AlphaCL"
     direct = {"tau": 0.5, "p": 4.0, "normalize": True}
-    assert model["importance"] == {"class_path": "lightning_ssl.importance.Direct", "init_args": direct}
+    assert model["importance"] == {"class_path": "lightning_ssl.losses.Direct", "init_args": direct}
     assert (model["backbone"], model["stem"], model["augment"]) == ("resnet18", "cifar", "paper_cifar")
     assert (config["data"]["batch_size"], model["optimization"]["lr"]) == (128, 0.01)
     assert config["trainer"]["max_epochs"] == 500

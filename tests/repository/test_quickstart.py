@@ -5,7 +5,7 @@ import statistics
 import pytest
 from helpers import ROOT
 
-from lightning_ssl import fit
+from lightning_ssl.commands import fit
 from lightning_ssl.runs import Run
 
 

@@ -19,7 +19,8 @@ from helpers import ROOT, TESTS
 from helpers.closeness import close
 from rich.console import Console
 
-from lightning_ssl import cli, sweep
+from lightning_ssl import cli
+from lightning_ssl.commands import sweep
 from lightning_ssl.sweep import outcome, plan, screen, trial
 from lightning_ssl.sweep.engine import command_of, trial_id, verdict
 from lightning_ssl.sweep.state import State, Trial
@@ -517,7 +518,7 @@ def test_other_commands_do_not_change(write, command):
 
 
 def test_help_gives_examples_and_imports_neither_torch_nor_wandb():
-    code = "import sys; from lightning_ssl import sweep; sweep.main(['--help']); "
+    code = "import sys; from lightning_ssl.commands import sweep; sweep.main(['--help']); "
     code += "sys.exit(any(name in sys.modules for name in ('torch', 'wandb', 'scipy', 'numpy')))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr

@@ -16,8 +16,11 @@ import wandb.sdk.launch  # noqa: F401  (imported once here, or in every fork)
 from helpers.wandb_server import ENTITY, FLAGS, KEY, Server, closed_port
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-from lightning_ssl import dashboard, fit, mirror, reach
+from lightning_ssl.commands import dashboard, fit
 from lightning_ssl.runs import Run
+from lightning_ssl.tracking import connection as reach
+from lightning_ssl.tracking import dashboard as workspace
+from lightning_ssl.tracking import logger as mirror
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic V1 style")  # those of wandb-workspaces
 
@@ -29,7 +32,7 @@ CONFIG = {
         "class_path": "lightning_ssl.methods.AlphaCL",
         "init_args": {
             "importance": {
-                "class_path": "lightning_ssl.importance.Direct",
+                "class_path": "lightning_ssl.losses.Direct",
                 "init_args": {"tau": 0.5, "p": 6.0, "normalize": True},
             },
             "beta": 0.0,
@@ -192,10 +195,10 @@ def test_the_label_of_a_run_is_that_of_the_report():
         model = {"class_path": f"lightning_ssl.methods.{method}", "init_args": arguments}
         if importance:
             name, given = importance
-            arguments["importance"] = {"class_path": f"lightning_ssl.importance.{name}", "init_args": given}
+            arguments["importance"] = {"class_path": f"lightning_ssl.losses.importance.{name}", "init_args": given}
         return mirror.described({**CONFIG, "model": model})
 
-    family = {"class_path": "lightning_ssl.families.Triplet", "init_args": {"margin": 0.25}}
+    family = {"class_path": "lightning_ssl.losses.Triplet", "init_args": {"margin": 0.25}}
     assert words("SimCLR", tau=0.5)["label"] == "SimCLR InfoNCE τ=0.5"
     assert words("SimCLR", tau=0.1, backbone="resnet_tiny")["label"] == "SimCLR InfoNCE τ=0.1"  # without the network
     plain, other = (words("AlphaCL", ("Direct", {"p": 4.0, "normalize": n}))["label"] for n in (True, False))
@@ -203,7 +206,7 @@ def test_the_label_of_a_run_is_that_of_the_report():
     assert other.startswith("AlphaCL Direct")
     assert other != plain
     noise = {"callbacks": [{"class_path": "lightning_ssl.callbacks.WeightNoise", "init_args": {"std": 0.01}}]}
-    exact = {"class_path": "lightning_ssl.importance.Exact", "init_args": {"tau": 0.5}}
+    exact = {"class_path": "lightning_ssl.losses.Exact", "init_args": {"tau": 0.5}}
     config = {**CONFIG, "model": {"class_path": "AlphaCL", "init_args": {"importance": exact}}}
     noisy = {**config, "trainer": {**CONFIG["trainer"], **noise}}
     assert mirror.described(config)["label"] != mirror.described(noisy)["label"]
@@ -414,7 +417,7 @@ def test_the_dashboard_is_written_without_a_server_or_an_account(tmp_path, world
 
 def test_the_dashboard_groups_by_keys_that_a_run_has():
     words = mirror.described(CONFIG)
-    assert {dashboard.LOSS, "seed", *dashboard.PARAMETERS} <= words.keys()
+    assert {workspace.LOSS, "seed", *workspace.PARAMETERS} <= words.keys()
 
 
 def test_the_dashboard_is_saved_in_the_project_of_the_runs(world):
@@ -425,13 +428,13 @@ def test_the_dashboard_is_saved_in_the_project_of_the_runs(world):
     assert (view["entityName"], view["projectName"], view["displayName"]) == (ENTITY, "p", "Losses")
     assert (
         panels(json.loads(view["spec"])).keys()
-        == panels(dashboard.as_dict(dashboard.build(ENTITY, "p"))["spec"]).keys()
+        == panels(workspace.as_dict(workspace.build(ENTITY, "p"))["spec"]).keys()
     )
 
 
 def test_dashboard_errors_name_what_is_missing(world):
     with pytest.raises(ValueError, match=r"there is no key .*--dump"):
-        dashboard.save(dashboard.build(ENTITY, "p"))
+        workspace.save(workspace.build(ENTITY, "p"))
     with pytest.raises(ValueError, match="--project"):
         dashboard.main(["--entity", ENTITY])
     with pytest.raises(ValueError, match="entity='a/b'"):
@@ -439,8 +442,7 @@ def test_dashboard_errors_name_what_is_missing(world):
 
 
 def test_help_and_dump_import_no_torch(tmp_path):
-    code = (
-        "import sys; from lightning_ssl import dashboard as d; d.main(sys.argv[1:]); sys.exit('torch' in sys.modules)"
-    )
+    code = "import sys; from lightning_ssl.commands import dashboard as d; d.main(sys.argv[1:]); "
+    code += "sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True).returncode == 0
     assert subprocess.run([sys.executable, "-c", code, *WORDS, "--dump", str(tmp_path / "file")]).returncode == 0

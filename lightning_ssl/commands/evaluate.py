@@ -24,15 +24,16 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lightning_ssl import data, runs
+from lightning_ssl.checks import require
+from lightning_ssl.commands.parser import Parser
 from lightning_ssl.runs import Run
-from lightning_ssl.validation import Parser, require
 
 if TYPE_CHECKING:
     import torch
 
     from lightning_ssl.data import DataModule
     from lightning_ssl.data.module import Loader
-    from lightning_ssl.linear import Outcome, Split
+    from lightning_ssl.evaluation.linear import Outcome, Split
     from lightning_ssl.methods import Method
 
 PROTOCOLS = {"paper": ("paper",), "common": ("common",), "both": ("paper", "common")}
@@ -131,6 +132,8 @@ class Trained(NamedTuple):
 
 def restore(checkpoint: str | Path) -> Trained:
     """Build the method that a checkpoint, or a run folder's newest one, was saved from, with its weights."""
+    from lightning_ssl.runs.build import build_method  # it imports torch
+
     path = Path(checkpoint)
     run = Run(path) if path.is_dir() else Run(path.parent.parent)
     path = (run.newest_checkpoint() if path.is_dir() else None) or path
@@ -139,7 +142,7 @@ def restore(checkpoint: str | Path) -> Trained:
     model = config["model"]
     # Compiling takes longer than one pass over the images.
     uncompiled = {**model, "init_args": {**model.get("init_args", {}), "compile": False}}
-    method = runs.build_method({**config, "model": uncompiled})
+    method = build_method({**config, "model": uncompiled})
     try:
         method.load_state_dict(found["state_dict"])
     except RuntimeError as error:
@@ -185,8 +188,8 @@ def evaluate(
     best_test: bool = False,
 ) -> dict[str, Any]:
     """Features once, then each protocol: metrics and everything that decides them, as plain values."""
-    from lightning_ssl import linear
     from lightning_ssl.callbacks.knn import vote
+    from lightning_ssl.evaluation import linear
 
     place = device_of(device)
     module.prepare_data()
@@ -243,7 +246,7 @@ def features_of(method: Method, loader: Loader, device: torch.device, tick: Call
     import torch
 
     from lightning_ssl.callbacks.features import evaluating
-    from lightning_ssl.linear import Split
+    from lightning_ssl.evaluation.linear import Split
 
     features: torch.Tensor | None = None
     labels, filled = [], 0

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from lightning_ssl import runs
 from lightning_ssl.callbacks.features import log_at_once, until_validation
+from lightning_ssl.checks import require
 from lightning_ssl.runs import Run
-from lightning_ssl.validation import require
 
 
 class RunLogger(Logger):

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl.families import Family
-from lightning_ssl.importance import FromFamily, Importance, Streaming, refuse_second_derivative
-from lightning_ssl.pairs import Anchors, Pairs, Tile
-from lightning_ssl.validation import require, require_finite
+from lightning_ssl.checks import require, require_finite
+from lightning_ssl.losses.families import Family
+from lightning_ssl.losses.importance import FromFamily, Importance, Streaming, refuse_second_derivative
+from lightning_ssl.losses.pairs import Anchors, Pairs, Tile
 
 PairWeights = Importance | Callable[[Tensor, Tensor, Tensor | None], Tensor]
 

@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lightning_ssl import data, runs
-from lightning_ssl.validation import Parser, require
+from lightning_ssl.checks import require
+from lightning_ssl.commands.parser import Parser
 
 if TYPE_CHECKING:
     from torch import Tensor

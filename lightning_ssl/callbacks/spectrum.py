@@ -24,8 +24,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.callbacks.features import evaluating, gather_rows, is_due, sum_over_ranks
-from lightning_ssl.validation import require
+from lightning_ssl.callbacks.features import evaluating, is_due
+from lightning_ssl.checks import require
+from lightning_ssl.distributed import gather_rows, sum_over_ranks
 
 
 def effective_number(weights: Tensor) -> Tensor:

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.data.sources import generator_of
-from lightning_ssl.validation import require
+from lightning_ssl.checks import require
+from lightning_ssl.seeding import generator_of
 
 
 class Split(NamedTuple):

@@ -5,8 +5,8 @@
     wandb sync RUNS/NAME/wandb/offline-run-*                  what was kept while there was no key or no server
 
 The folder comes first and is complete without W&B, so nothing here may stop training or ask a question: without a key,
-or when the server does not answer, the run is kept offline (see reach.py). A resumed run goes on in the W&B run whose
-id is in its summary.json.
+or when the server does not answer, the run is kept offline (see connection.py). A resumed run continues in the W&B run
+whose id is in its summary.json.
 
 In W&B a run has the words that one filters and groups by at the top of its configuration (`loss: Direct`,
 `method: AlphaCL`, `p: 4`, `lr`, `batch_size` …) and everything else below `settings`: sweeps write the flags that they
@@ -20,7 +20,6 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import wandb
@@ -28,9 +27,11 @@ from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.loggers.logger import rank_zero_experiment
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-from lightning_ssl import reach, runs
+from lightning_ssl import runs
 from lightning_ssl.methods import Method
 from lightning_ssl.runs import Run
+from lightning_ssl.runs.labels import flatten, label_of
+from lightning_ssl.tracking import connection
 
 PROJECT = "lightning_ssl"
 PROBES = ("online/", "knn/")
@@ -55,7 +56,7 @@ class Mirror(WandbLogger):
             job_type="fit",
             tags=config.get("tags") or None,
             config=described(config),
-            settings=reach.settings(),
+            settings=connection.settings(),
         )
         self.run = run
         self.best: dict[str, float] = {}
@@ -77,13 +78,13 @@ class Mirror(WandbLogger):
     def begin(self) -> Any:
         """Online if it can be, else offline, and if the disk does not take it either, not at all."""
         self.best = dict(self.run.summary().get("best", {}))
-        chosen, reason = reach.mode()
+        chosen, reason = connection.mode()
         for mode in dict.fromkeys((chosen, "offline", "disabled")):
             try:
                 found = wandb.init(mode=mode, **self._wandb_init)  # type: ignore[arg-type]
                 break
             except Exception as error:  # whatever it is, the run goes on
-                reason = reach.told(error)
+                reason = connection.told(error)
         else:
             raise ValueError(f"logger='wandb': {reason}")
         if found.disabled:
@@ -142,7 +143,7 @@ class Mirror(WandbLogger):
             action()
         except Exception as error:  # the client's own process may have died, a disk may be full
             self.lost = True
-            line = f"W&B: {reach.told(error)}; `wandb sync` uploads what is in {self.run.path / 'wandb'}"
+            line = f"W&B: {connection.told(error)}; `wandb sync` uploads what is in {self.run.path / 'wandb'}"
             print(line, file=sys.stderr, flush=True)
 
 
@@ -176,12 +177,4 @@ def described(config: dict[str, Any]) -> dict[str, Any]:
             if name not in network and isinstance(value, bool | int | float | str):
                 found.setdefault(name, value)
         part = args.get("importance") or args.get("family")
-    return {"label": loss_label(config), **found, "settings": config}
-
-
-def loss_label(config: dict[str, Any]) -> str:
-    """The loss as the report names it, so that both compare the same things."""
-    from lightning_ssl.report.groups import label_of
-    from lightning_ssl.report.read import Run, flatten
-
-    return label_of(Run(Path(), "", settings=flatten(config)))
+    return {"label": label_of(flatten(config)), **found, "settings": config}

@@ -15,8 +15,8 @@ from dataclasses import fields
 from typing import Any
 
 from lightning_ssl import methods
-from lightning_ssl.families import Family
-from lightning_ssl.importance import Importance
+from lightning_ssl.losses.families import Family
+from lightning_ssl.losses.importance import Importance
 from lightning_ssl.methods.siamese import PredictorHead
 
 NO_SUCH_KEY = re.compile(r"Option '([^']+)' is not accepted|Group '([^']+)' does not accept option '([^']+)'")

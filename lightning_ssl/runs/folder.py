@@ -8,7 +8,7 @@
 
     run = runs.Run("runs/direct")
     run.summary()["last"]["online/top1"]
-    method = runs.build_method(runs.read_checkpoint(run.newest_checkpoint())["lightning_ssl"]["config"])
+    runs.read_checkpoint(run.newest_checkpoint())["lightning_ssl"]["config"]      see build.py for its method
 
 Readers (report, sweeps) want to start quickly, so importing this imports no torch.
 """
@@ -28,16 +28,12 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
 
 import lightning_ssl
-
-if TYPE_CHECKING:
-    from lightning_ssl.data import DataModule
-    from lightning_ssl.methods import Method
 
 LOWER_IS_BETTER = re.compile(r"loss|alignment|uniformity|zeros")
 # What a run measures of its clock, and not of its loss: it differs when the same run is repeated.
@@ -271,20 +267,6 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             f"checkpoint={str(path)!r}: expected one written by `lightning-ssl fit` or `lightning-ssl import-bolts`"
         )
     return found
-
-
-def build_method(config: dict[str, Any]) -> Method:
-    """The method of a configuration, with new weights."""
-    from lightning_ssl import fit
-
-    return fit.build(config, "model")
-
-
-def build_data(config: dict[str, Any]) -> DataModule:
-    """The data module of a configuration."""
-    from lightning_ssl import fit
-
-    return fit.build(config, "data")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

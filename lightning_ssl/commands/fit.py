@@ -29,7 +29,6 @@ from typing import Any, Literal
 import pytorch_lightning as pl
 import torch
 import yaml  # type: ignore[import-untyped]
-from jsonargparse import ArgumentParser
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.exceptions import SIGTERMException
@@ -37,12 +36,12 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from lightning_ssl import data, runs
 from lightning_ssl.callbacks import ImportanceMonitor, OnlineKNN, OnlineProbe, RankMonitor
-from lightning_ssl.complaints import one_line, refusal
 from lightning_ssl.data import DataModule
 from lightning_ssl.methods import Method
 from lightning_ssl.networks import stem_for
-from lightning_ssl.recording import Checkpoints, Recorder, RunLogger, WholeFiles
 from lightning_ssl.runs import Run
+from lightning_ssl.runs.errors import one_line, refusal
+from lightning_ssl.runs.recorder import Checkpoints, Recorder, RunLogger, WholeFiles
 
 CALLBACKS = {"probe": OnlineProbe, "knn": OnlineKNN, "rank": RankMonitor, "alpha": ImportanceMonitor}
 # What does not decide a run's result: where it lies, and who is told of it.
@@ -306,7 +305,7 @@ class Fit(LightningCLI):
         elif asked["logger"] not in (None, True, False):
             loggers.append(asked["logger"])
         if self.config.logger == "wandb":
-            from lightning_ssl import mirror
+            from lightning_ssl.tracking import logger as mirror
 
             loggers.append(mirror.wandb_logger(run, config))
         asked["logger"] = loggers
@@ -412,20 +411,6 @@ def flat(config: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             found[f"{prefix}{key}"] = value
     return found
-
-
-def build(config: dict[str, Any], key: Literal["model", "data"]) -> Any:
-    """A part of a configuration as an object."""
-    parser = ArgumentParser(exit_on_error=False)
-    if key == "model":
-        parser.add_subclass_arguments(Method, "model")
-    else:
-        parser.add_class_arguments(DataModule, "data")
-    try:
-        parsed = parser.parse_object({key: config[key]})
-    except (argparse.ArgumentError, KeyError) as error:
-        raise ValueError(f"{key} of the configuration: {one_line(error)}") from error
-    return parser.instantiate(parsed)[key]
 
 
 def print_result(run: Run) -> None:

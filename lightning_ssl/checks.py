@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import argparse
 import math
-from typing import NoReturn
 
 
 def require(condition: bool, argument: str, value: object, allowed: str) -> None:
@@ -25,10 +23,3 @@ def require_finite(argument: str, value: float) -> None:
 
 def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-class Parser(argparse.ArgumentParser):
-    """A command line that refuses as everything else does, without the usage before it."""
-
-    def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{self.prog}: {message} (see {self.prog} --help)")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_ssl import data
-from lightning_ssl.validation import Parser
+from lightning_ssl.commands.parser import Parser
 
 EXAMPLES = """examples:
   lightning-ssl data list                             what there is, and what is on this machine

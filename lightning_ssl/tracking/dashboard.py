@@ -3,30 +3,19 @@
     lightning-ssl dashboard --entity me --project lightning_ssl
     lightning-ssl dashboard --entity me --project lightning_ssl --dump workspace.json      no server, no account
 
-Runs are grouped by their loss with its parameters (`label`; see mirror.py for what a run tells W&B): accuracy of the
+Runs are grouped by their loss with its parameters (`label`; see logger.py for what a run tells W&B): accuracy of the
 probes over epochs with a band of the standard error over seeds, final accuracy with error bars, parallel coordinates
 over what is usually swept, what α does, how many dimensions the features fill.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import re
-import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from lightning_ssl.validation import Parser, require
 
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
-
-EXAMPLES = """examples:
-  lightning-ssl dashboard --entity me --project lightning_ssl
-  lightning-ssl dashboard --entity me --project lightning_ssl --group 4kzq0n7s --parameters tau,p     one sweep
-  lightning-ssl dashboard --entity me --project lightning_ssl --dump -          what would be sent, and nothing sent"""
 
 LOSS = "label"
 FINAL = "online/top1"
@@ -36,60 +25,17 @@ PARAMETERS = ("batch_size", "lr", "epochs")
 LOGARITHMIC = ("tau", "batch_size", "lr")
 
 
-def parser() -> Parser:
-    """The command line, which needs neither torch nor wandb."""
-    top = Parser(
-        prog="lightning-ssl dashboard",
-        description="Make the W&B workspace that compares losses.",
-        epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    top.add_argument("--entity", required=True, help="the user or team that owns the project")
-    top.add_argument("--project", required=True, help="the project of the runs")
-    top.add_argument("--name", default="Losses", help="of the workspace (default: %(default)s)")
-    top.add_argument("--group", help="only runs of this group, such as a sweep's id")
-    top.add_argument(
-        "--parameters", default=",".join(PARAMETERS), metavar="LIST",
-        help="axes of the parallel coordinates, such as tau,p (default: %(default)s)",
-    )  # fmt: skip
-    top.add_argument("--dump", metavar="FILE", help="write the workspace as JSON (- to the screen) and send nothing")
-    return top
-
-
-def main(argv: Sequence[str]) -> int:
-    """Build the workspace, then save it in W&B or write it to a file."""
-    try:
-        arguments = parser().parse_args(list(argv))
-    except SystemExit:  # --help, which is printed by now
-        return 0
-    for key in ("entity", "project"):
-        value = getattr(arguments, key)
-        require(re.fullmatch(r"[\w.-]+", value) is not None, key, value, "a name of letters, digits, -, _ and .")
-    parameters = [name.strip() for name in arguments.parameters.split(",") if name.strip()]
-    workspace = build(arguments.entity, arguments.project, arguments.name, arguments.group, parameters)
-    if arguments.dump:
-        text = json.dumps(as_dict(workspace), indent=2, ensure_ascii=False) + "\n"
-        if arguments.dump == "-":
-            sys.stdout.write(text)
-        else:
-            Path(arguments.dump).write_text(text, encoding="utf-8")
-            print(f"the workspace is in {arguments.dump}")
-        return 0
-    save(workspace)
-    return 0
-
-
 def save(workspace: Workspace) -> None:
     """Send it, or say in one line why that cannot be."""
-    from lightning_ssl import reach
+    from lightning_ssl.tracking import connection
 
-    mode, reason = reach.mode()
+    mode, reason = connection.mode()
     if mode != "online":
         raise ValueError(f"dashboard: {reason}; --dump FILE writes the workspace without a server")
     try:
         workspace.save()
     except Exception as error:  # refused key, unknown project, …
-        raise ValueError(f"dashboard: {reach.told(error)}") from error
+        raise ValueError(f"dashboard: {connection.told(error)}") from error
     print(f"the workspace is at {workspace.url}")
 
 

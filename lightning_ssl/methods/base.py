@@ -17,10 +17,10 @@ from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 from lightning_ssl.augment import TwoViews
-from lightning_ssl.data.sources import generator_of
+from lightning_ssl.checks import require, require_positive
 from lightning_ssl.networks import Norm, Projector, Stem, backbone
 from lightning_ssl.optim import LARS, constant, parameter_groups, released, warmup_cosine
-from lightning_ssl.validation import require, require_positive
+from lightning_ssl.seeding import generator_of
 
 OptimizerName = Literal["adam", "sgd", "lars"]
 ScheduleName = Literal["warmup_cosine", "constant", "released"]

@@ -17,7 +17,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lightning_ssl.validation import require
+from lightning_ssl.checks import require
+from lightning_ssl.distributed import gather_into, is_distributed
 
 Anchors = Literal["both", "one"]
 
@@ -175,17 +176,6 @@ def spans(start: int, stop: int, size: int) -> Iterator[slice]:
     """Consecutive slices of at most the given size."""
     for at in range(start, stop, size):
         yield slice(at, min(at + size, stop))
-
-
-def is_distributed() -> bool:
-    return dist.is_available() and dist.is_initialized()
-
-
-def gather_into(whole: Tensor, mine: Tensor) -> None:
-    """Fill `whole` with the tensors of all ranks, one after the other."""
-    # torch 2.13 renamed it.
-    gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor
-    gather(whole, mine)
 
 
 def check_views(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:

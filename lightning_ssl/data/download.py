@@ -21,12 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
 import torch
 from filelock import FileLock
 from torch import Tensor
 
-from lightning_ssl.validation import require
+from lightning_ssl.checks import require
 
 Batch = tuple[Tensor, Tensor, Tensor]
 """images uint8 (B, 3, H, W), labels int64 (B,), ids int64 (B,)."""
@@ -68,12 +67,6 @@ class Images:
 
     def load(self) -> Images:
         return self
-
-
-def generator_of(*numbers: int) -> torch.Generator:
-    """A generator seeded by several numbers, such that those of (0, 1) and (1, 0) have nothing in common."""
-    seed = np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1)
-    return torch.Generator().manual_seed(int(seed))
 
 
 class DeadEnd(Exception):

@@ -1,7 +1,7 @@
 """Whether a W&B server can be reached, found out within seconds and without asking anybody anything.
 
-    chosen, reason = reach.mode()        ("online", ""), or ("offline", "there is no key …")
-    wandb.init(mode=chosen, settings=reach.settings())
+    chosen, reason = connection.mode()        ("online", ""), or ("offline", "there is no key …")
+    wandb.init(mode=chosen, settings=connection.settings())
 
 Left to itself the client asks for a key where it finds none, waits 90 s and more for a server that accepts connections
 and never answers, and at the end of a run waits for ever.

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.validation import require, require_finite, require_positive
+from lightning_ssl.checks import require, require_finite, require_positive
 
 
 class Family(ABC):

@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_ssl import runs
-from lightning_ssl.evaluate import Trained, restore
-from lightning_ssl.validation import Parser, require
+from lightning_ssl.checks import require
+from lightning_ssl.commands.evaluate import Trained, restore
+from lightning_ssl.commands.parser import Parser
 
 if TYPE_CHECKING:
     from torch import Tensor

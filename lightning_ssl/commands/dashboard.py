@@ -1,0 +1,62 @@
+"""`lightning-ssl dashboard`: make the W&B workspace that compares losses."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from lightning_ssl.checks import require
+from lightning_ssl.commands.parser import Parser
+from lightning_ssl.tracking.dashboard import PARAMETERS, as_dict, build, save
+
+EXAMPLES = """examples:
+  lightning-ssl dashboard --entity me --project lightning_ssl
+  lightning-ssl dashboard --entity me --project lightning_ssl --group 4kzq0n7s --parameters tau,p     one sweep
+  lightning-ssl dashboard --entity me --project lightning_ssl --dump -          what would be sent, and nothing sent"""
+
+
+def parser() -> Parser:
+    """The command line, which needs neither torch nor wandb."""
+    top = Parser(
+        prog="lightning-ssl dashboard",
+        description="Make the W&B workspace that compares losses.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--entity", required=True, help="the user or team that owns the project")
+    top.add_argument("--project", required=True, help="the project of the runs")
+    top.add_argument("--name", default="Losses", help="of the workspace (default: %(default)s)")
+    top.add_argument("--group", help="only runs of this group, such as a sweep's id")
+    top.add_argument(
+        "--parameters", default=",".join(PARAMETERS), metavar="LIST",
+        help="axes of the parallel coordinates, such as tau,p (default: %(default)s)",
+    )  # fmt: skip
+    top.add_argument("--dump", metavar="FILE", help="write the workspace as JSON (- to the screen) and send nothing")
+    return top
+
+
+def main(argv: Sequence[str]) -> int:
+    """Build the workspace, then save it in W&B or write it to a file."""
+    try:
+        arguments = parser().parse_args(list(argv))
+    except SystemExit:  # --help, which is printed by now
+        return 0
+    for key in ("entity", "project"):
+        value = getattr(arguments, key)
+        require(re.fullmatch(r"[\w.-]+", value) is not None, key, value, "a name of letters, digits, -, _ and .")
+    parameters = [name.strip() for name in arguments.parameters.split(",") if name.strip()]
+    workspace = build(arguments.entity, arguments.project, arguments.name, arguments.group, parameters)
+    if arguments.dump:
+        text = json.dumps(as_dict(workspace), indent=2, ensure_ascii=False) + "\n"
+        if arguments.dump == "-":
+            sys.stdout.write(text)
+        else:
+            Path(arguments.dump).write_text(text, encoding="utf-8")
+            print(f"the workspace is in {arguments.dump}")
+        return 0
+    save(workspace)
+    return 0

@@ -1,0 +1,43 @@
+"""Collectives over the ranks of a distributed run; on one process each returns its own input."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def is_distributed() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+def gather_into(whole: Tensor, mine: Tensor) -> None:
+    """Fill `whole` with the tensors of all ranks, one after the other."""
+    # torch 2.13 renamed it.
+    gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor
+    gather(whole, mine)
+
+
+def sum_over_ranks(*tensors: Tensor) -> list[Tensor]:
+    """Each tensor summed over the ranks, by one exchange for all of them; they have one dtype and one device."""
+    if not is_distributed():
+        return list(tensors)
+    flat = torch.cat([x.flatten() for x in tensors])
+    dist.all_reduce(flat)
+    parts = flat.split([x.numel() for x in tensors])
+    return [part.view(x.shape) for part, x in zip(parts, tensors, strict=True)]
+
+
+def gather_rows(x: Tensor) -> Tensor:
+    """The rows of all ranks in their order; ranks may have different numbers of them."""
+    if not is_distributed():
+        return x
+    mine = torch.tensor([len(x)], device=x.device)
+    counts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(counts, mine)
+    lengths = [int(count) for count in counts]
+    padded = x.new_zeros(max(lengths), *x.shape[1:])
+    padded[: len(x)] = x
+    parts = [torch.empty_like(padded) for _ in lengths]
+    dist.all_gather(parts, padded)
+    return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])

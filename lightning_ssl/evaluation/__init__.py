@@ -1,0 +1,1 @@
+"""Linear evaluation of frozen features."""

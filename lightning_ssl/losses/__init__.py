@@ -1,0 +1,63 @@
+"""Contrastive losses: pair importances α, the (φ, ψ) family, and the energy that training maximizes.
+
+pairs.py       distances of a batch, masks, ranks
+families.py    the (φ, ψ) losses
+importance.py  α with a closed form, and α from a family
+solved.py      α from a regularizer: the row solver
+energy.py      E_α, PairLoss, FamilyLoss and the kernel
+"""
+
+from lightning_ssl.losses.energy import FamilyLoss, PairLoss, contrastive_covariance, energy
+from lightning_ssl.losses.families import (
+    MINE,
+    ExponentialFamily,
+    Family,
+    InfoNCE,
+    LiftedStructured,
+    ModifiedTriplet,
+    NPlusOneTuplet,
+    Quadratic,
+    SoftTriplet,
+    Triplet,
+)
+from lightning_ssl.losses.importance import (
+    Direct,
+    Entropy,
+    Exact,
+    FromFamily,
+    Gaussian,
+    Importance,
+    Streaming,
+    Uniform,
+)
+from lightning_ssl.losses.solved import Inverse, Regularized, Solved, Square, Tsallis
+
+__all__ = [
+    "MINE",
+    "Direct",
+    "Entropy",
+    "Exact",
+    "ExponentialFamily",
+    "Family",
+    "FamilyLoss",
+    "FromFamily",
+    "Gaussian",
+    "Importance",
+    "InfoNCE",
+    "Inverse",
+    "LiftedStructured",
+    "ModifiedTriplet",
+    "NPlusOneTuplet",
+    "PairLoss",
+    "Quadratic",
+    "Regularized",
+    "SoftTriplet",
+    "Solved",
+    "Square",
+    "Streaming",
+    "Triplet",
+    "Tsallis",
+    "Uniform",
+    "contrastive_covariance",
+    "energy",
+]
