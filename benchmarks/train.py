@@ -12,7 +12,7 @@ resnet_tiny on shapes, batches of 256. The ways take turns in one process, and m
 
 A turn is an epoch of a few steps, so that the probe, which learns before a validation only, has its share of it.
 Validation and checkpoints are not part of a step, and the first steps of a turn are not counted. `bare` takes a step
-after each step of `fit`, so that whatever else the machine does befalls both alike.
+after each step of `fit`, so that other work on the machine slows both alike.
 """
 
 from __future__ import annotations

@@ -305,9 +305,9 @@ class Fit(LightningCLI):
         elif asked["logger"] not in (None, True, False):
             loggers.append(asked["logger"])
         if self.config.logger == "wandb":
-            from lightning_ssl.tracking import logger as mirror
+            from lightning_ssl.tracking.logger import wandb_logger
 
-            loggers.append(mirror.wandb_logger(run, config))
+            loggers.append(wandb_logger(run, config))
         asked["logger"] = loggers
         given = asked["callbacks"] or []
         asked["callbacks"] = [*measuring, *(given if isinstance(given, list) else [given]), recorder, checkpoints]

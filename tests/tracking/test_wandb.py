@@ -18,7 +18,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from lightning_ssl.commands import dashboard, fit
 from lightning_ssl.runs import Run
-from lightning_ssl.tracking import connection as reach
+from lightning_ssl.tracking import connection
 from lightning_ssl.tracking import dashboard as workspace
 from lightning_ssl.tracking import logger as mirror
 
@@ -76,8 +76,8 @@ def ended(process):
 @pytest.fixture
 def impatient(monkeypatch):
     """Timeouts of a second."""
-    monkeypatch.setattr(reach, "HELLO_TIMEOUT", 1.0)
-    monkeypatch.setattr(reach, "TIMEOUTS", dict.fromkeys(reach.TIMEOUTS, 1.0))
+    monkeypatch.setattr(connection, "HELLO_TIMEOUT", 1.0)
+    monkeypatch.setattr(connection, "TIMEOUTS", dict.fromkeys(connection.TIMEOUTS, 1.0))
 
 
 def a_run(folder, metrics=({"online/top1": 0.5}, {"online/top1": 0.3}), then=lambda: None, status="success", **changes):
@@ -280,15 +280,15 @@ def test_a_malformed_key_is_one_line(tmp_path, world, capfd):
 
 def test_all_timeouts_together_are_within_half_a_minute(tmp_path, world, monkeypatch):
     of_the_client = 10.0  # which it may add to init_timeout
-    assert reach.HELLO_TIMEOUT + sum(reach.TIMEOUTS.values()) + of_the_client <= 30
+    assert connection.HELLO_TIMEOUT + sum(connection.TIMEOUTS.values()) + of_the_client <= 30
 
     def all_are_used():
         asked = []
-        monkeypatch.setattr(reach.requests, "head", lambda url, **options: asked.append(options["timeout"]))
-        assert reach.mode()[0] == "online"
-        assert asked == [reach.HELLO_TIMEOUT]
+        monkeypatch.setattr(connection.requests, "head", lambda url, **options: asked.append(options["timeout"]))
+        assert connection.mode()[0] == "online"
+        assert asked == [connection.HELLO_TIMEOUT]
         settings = mirror.wandb_logger(Run(tmp_path), CONFIG)._wandb_init["settings"]
-        assert settings.items() >= reach.TIMEOUTS.items()
+        assert settings.items() >= connection.TIMEOUTS.items()
         assert settings["finish_timeout_raises"]
 
     world({"WANDB_BASE_URL": f"http://127.0.0.1:{closed_port()}", "WANDB_API_KEY": KEY})
@@ -348,7 +348,7 @@ def test_a_server_that_answers_only_the_first_request_costs_one_line(tmp_path, w
 @pytest.mark.parametrize("silent", [False, True], ids=["closed port", "no answer"])
 def test_a_server_that_dies_during_a_run_costs_one_line(tmp_path, world, monkeypatch, capfd, silent):
     """The client tries for `finish_timeout`; the data is on disk."""
-    monkeypatch.setitem(reach.TIMEOUTS, "finish_timeout", 1.0)
+    monkeypatch.setitem(connection.TIMEOUTS, "finish_timeout", 1.0)
     gone, dead = (multiprocessing.get_context("fork").Event() for _ in range(2))
 
     def then():
