@@ -110,7 +110,7 @@ def bare(images: Images, batch: int) -> Callable[[], None]:
     views = model.views(images.images[:batch])
 
     def step() -> None:
-        loss = model.loss_of(views)
+        loss = model.compute_loss(views)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -159,7 +159,7 @@ def measure(batch: int, steps: int, turns: int) -> list[Bar]:
     """All ways in turn; the first turn is not counted."""
     images = data.load("shapes", split="train", train_images=batch * steps)
     bare_step = bare(images, batch)
-    off = ("--probe=null", "--knn=null", "--rank=null", "--alpha=null")
+    off = ("--probe=null", "--knn=null", "--spectrum=null", "--importance_monitor=null")
     ways: dict[str, Callable[[], tuple[float, ...]]] = {
         "fit, bare": lambda: by_fit(batch, steps, other=bare_step),
         "fit without callbacks": lambda: by_fit(batch, steps, *off)[:1],

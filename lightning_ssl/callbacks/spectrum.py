@@ -1,16 +1,16 @@
-"""`RankMonitor`: whether the features collapse, and how the embeddings of two views lie on the sphere.
+"""`FeatureSpectrum`: whether the features collapse, and how the embeddings of two views lie on the sphere.
 
 Of the validation images' features X, (N, F), singular values σ, and covariance eigenvalues λ:
 
-    rank/rankme      e^H of σ_k/Σσ, X not centred (Garrido et al. 2023, "RankMe", Eqn. 1, without its ε: 0 log 0 = 0)
-    rank/effective   e^H of λ_k/Σλ (Roy & Vetterli 2007, of the covariance): how many directions hold the variance
-    rank/std         mean over the F dimensions of the standard deviation of x/‖x‖: 1/√F spread evenly, 0 collapsed
+    spectrum/rankme      e^H of σ_k/Σσ, X not centred (Garrido et al. 2023, Eqn. 1, without its ε: 0 log 0 = 0)
+    spectrum/effective   e^H of λ_k/Σλ (Roy & Vetterli 2007, of the covariance): how many directions hold the variance
+    spectrum/std         mean over the F dimensions of the standard deviation of x/‖x‖: 1/√F spread evenly, 0 collapsed
                      (Chen & He 2021, Fig. 2)
 
 and of the normalized embeddings z, z' of two views of some of these images, in evaluation mode (Wang & Isola 2020):
 
-    rank/alignment   E ‖z − z'‖²
-    rank/uniformity  log E_{i≠j} e^{−2‖z_i − z_j‖²}, the mean of both views: from 0, all in one point, towards −4
+    spectrum/alignment   E ‖z − z'‖²
+    spectrum/uniformity  log E_{i≠j} e^{−2‖z_i − z_j‖²}, the mean of both views: from 0, all in one point, towards −4
 
 RankMe falls with the mean of the features (one large direction), the effective rank does not see it.
 """
@@ -90,7 +90,7 @@ class Moments:
 RESOLUTION = 1e-13  # of the mean ‖x‖²: a direction with less of it is float32's rounding of the features
 
 
-class RankMonitor(pl.Callback):
+class FeatureSpectrum(pl.Callback):
     """Logs the five measures above at validations.
 
     every_n_epochs   how often, and at the last epoch
@@ -130,7 +130,7 @@ class RankMonitor(pl.Callback):
             values["alignment"] = alignment(z1, z2)
             values["uniformity"] = (uniformity(z1) + uniformity(z2)) / 2
         self.moments, self.chosen = None, []
-        named = {f"rank/{key}": value.to(pl_module.device, torch.float32) for key, value in values.items()}
+        named = {f"spectrum/{key}": value.to(pl_module.device, torch.float32) for key, value in values.items()}
         pl_module.log_dict(named, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
 
     @torch.no_grad()

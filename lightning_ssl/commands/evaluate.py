@@ -1,13 +1,13 @@
 """`lightning-ssl evaluate`: how much of the classes a linear classifier reads off a trained network's features.
 
-    linear/paper_top1, linear/paper_top5      the α-CL papers' protocol: Adam, 50 epochs, the last one
-    linear/common_top1, linear/common_top5    L-BFGS, its penalty chosen on images held out of the training set
+    linear/adam_top1, linear/adam_top5        the α-CL papers' protocol: Adam, 50 epochs, the last one
+    linear/lbfgs_top1, linear/lbfgs_top5      L-BFGS, its penalty chosen on images held out of the training set
     knn/top1                                  the 200 nearest neighbours' vote
 
 The network is frozen: features of the un-augmented images are computed once, in evaluation mode, and kept in memory.
 `linear.py` has the protocols. Results are shares between 0 and 1, in the run folder's summary.json under `linear`, and
 with their settings in its evaluation.json; those of a checkpoint that is in no run folder lie beside it, in
-CKPT.evaluation.json. Another data set than that of training says so in the name: `linear/paper_top1@cifar100`.
+CKPT.evaluation.json. Another data set than that of training says so in the name: `linear/adam_top1@cifar100`.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ if TYPE_CHECKING:
     from lightning_ssl.evaluation.linear import Outcome, Split
     from lightning_ssl.methods import Method
 
-PROTOCOLS = {"paper": ("paper",), "common": ("common",), "both": ("paper", "common")}
+PROTOCOLS = {"adam": ("adam",), "lbfgs": ("lbfgs",), "both": ("adam", "lbfgs")}
 NEIGHBOURS: dict[str, Any] = {"k": 200, "tau": 0.1, "distance": "cosine"}  # as `OnlineKNN` has it
 
 EXAMPLES = """examples:
   lightning-ssl evaluate runs/direct                             its newest checkpoint, by both protocols
-  lightning-ssl evaluate runs/direct --protocol paper --seeds 5  the papers' alone, with five classifiers
+  lightning-ssl evaluate runs/direct --protocol adam --seeds 5  the papers' alone, with five classifiers
   lightning-ssl evaluate runs/direct/checkpoints/step-00001560.ckpt
   lightning-ssl evaluate runs/direct --data cifar100             another data set than that of training (transfer)
   lightning-ssl evaluate runs/mine --data folder --root photos --options '{"store_size": 160}'
   lightning-ssl evaluate simclr.imported.ckpt --device cuda
 
-paper    Adam 3e-4, weight decay 1e-3, batches of 128, 50 epochs; the last epoch's accuracy, mean over the seeds
-common   L-BFGS to the optimum; the penalty is chosen on a tenth of the training images, then all of them are fitted"""
+adam     Adam 3e-4, weight decay 1e-3, batches of 128, 50 epochs; the last epoch's accuracy, mean over the seeds;
+         this is the α-CL papers' protocol
+lbfgs    L-BFGS to the optimum; the penalty is chosen on a tenth of the training images, then all of them are fitted"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -97,7 +98,7 @@ def parser() -> Parser:
     top.add_argument(
         "--best-test",
         action="store_true",
-        help="also what the papers' released code reports, as linear/paper_best_test_top1: the best of the 50 epochs,"
+        help="also what the papers' released code reports, as linear/adam_best_test_top1: the best of the 50 epochs,"
         " chosen on the test images; never in summary.json",
     )
     return top
@@ -205,13 +206,13 @@ def evaluate(
             for name, loader in loaders.items()
         )
         clock.lap("features")
-        if "paper" in protocols:
-            tick = bar("the papers' protocol", linear.PAPER.epochs)
-            found["paper"] = linear.paper(train, test, classes, seeds, best_test=best_test, tick=tick)
-            clock.lap("paper")
-        if "common" in protocols:
-            found["common"] = linear.common(train, test, classes, seeds[0], tick=bar("the common protocol", None))
-            clock.lap("common")
+        if "adam" in protocols:
+            tick = bar("Adam", linear.PAPER.epochs)
+            found["adam"] = linear.adam(train, test, classes, seeds, best_test=best_test, tick=tick)
+            clock.lap("adam")
+        if "lbfgs" in protocols:
+            found["lbfgs"] = linear.lbfgs(train, test, classes, seeds[0], tick=bar("L-BFGS", None))
+            clock.lap("lbfgs")
         shares = vote(test.features, train.features, train.labels, classes, **NEIGHBOURS)  # (N, C)
         clock.lap("knn")
 
@@ -327,15 +328,15 @@ def print_table(trained: Trained, record: dict[str, Any]) -> None:
 
     about, how = record["data"], {}
     for name, details in record["protocols"].items():
-        if name == "paper":
+        if name == "adam":
             top1 = details["top1_by_seed"]
             spread = f", {min(top1):.4f} – {max(top1):.4f}" if len(top1) > 1 else ""
-            how["linear/paper_top1"] = f"{len(top1)} seeds{spread}" if len(top1) > 1 else "1 seed"
-            how["linear/paper_best_test_top1"] = "chosen on the test images"
+            how["linear/adam_top1"] = f"{len(top1)} seeds{spread}" if len(top1) > 1 else "1 seed"
+            how["linear/adam_best_test_top1"] = "chosen on the test images"
         else:
             end = "" if details["converged"] else f", not converged after {details['iterations']} iterations"
             edge = ", an end of the grid" if details["penalty"] in edges(details["penalties"]) else ""
-            how["linear/common_top1"] = f"penalty {details['penalty']:.2g}{edge}{end}"
+            how["linear/lbfgs_top1"] = f"penalty {details['penalty']:.2g}{edge}{end}"
     how["knn/top1"] = "k = {k}, τ = {tau}, {distance}".format(**record["knn"])
     title = f"{runs.label_of(trained.config)} at step {trained.step} on {about['name']}"
     table = Table("metric", "value", "how", title=title)

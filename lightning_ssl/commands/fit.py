@@ -7,7 +7,7 @@
     lightning-ssl fit … --print_config                                  what would be run
 
 Later files and flags win. The run is in RUNS/NAME; the same command continues it if it was killed (`--resume never`
-begins another one). `--probe null`, `--knn null`, `--rank null`, `--alpha null` switch a callback off.
+begins another one). `--probe null`, `--knn null`, `--spectrum null`, `--importance_monitor null` switch a callback off.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pytorch_lightning.utilities.exceptions import SIGTERMException
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from lightning_ssl import data, runs
-from lightning_ssl.callbacks import ImportanceMonitor, OnlineKNN, OnlineProbe, RankMonitor
+from lightning_ssl.callbacks import FeatureSpectrum, ImportanceMonitor, OnlineKNN, OnlineProbe
 from lightning_ssl.data import DataModule
 from lightning_ssl.methods import Method
 from lightning_ssl.networks import stem_for
@@ -43,7 +43,12 @@ from lightning_ssl.runs import Run
 from lightning_ssl.runs.errors import one_line, refusal
 from lightning_ssl.runs.recorder import Checkpoints, Recorder, RunLogger, WholeFiles
 
-CALLBACKS = {"probe": OnlineProbe, "knn": OnlineKNN, "rank": RankMonitor, "alpha": ImportanceMonitor}
+CALLBACKS = {
+    "probe": OnlineProbe,
+    "knn": OnlineKNN,
+    "spectrum": FeatureSpectrum,
+    "importance_monitor": ImportanceMonitor,
+}
 # What does not decide a run's result: where it lies, and who is told of it.
 ABOUT = ("config", "runs", "name", "resume", "logger", "group", "tags")
 # What may change when a run goes on.
@@ -133,15 +138,15 @@ class Fit(LightningCLI):
         self.complete()
 
     def complete(self) -> None:
-        """Write into the configuration what follows from it: the data's facts and the stem."""
+        """Write into the configuration what follows from it: the data's info and the stem."""
         config, model, about = self.config, self.config.model.init_args, self.config.data
         seed = config.seed_everything
         if isinstance(seed, bool):
             raise ValueError(f"seed_everything={seed!r}: expected a number; a run must be repeatable")
-        facts = data.facts(about.name, about.root, **(about.options or {}))
+        info = data.info(about.name, about.root, **(about.options or {}))
         for key in ("image_size", "mean", "std"):
             if key in model and model[key] is None:
-                model[key] = getattr(facts, key)
+                model[key] = getattr(info, key)
         if "stem" in model and model.stem is None and not model.backbone.startswith("timm:"):
             model.stem = stem_for(model.image_size)
         if config.trainer.accelerator == "cpu":

@@ -328,9 +328,9 @@ def architecture(encoder: State, recorded: dict[str, Any]) -> tuple[str, str]:
 
 def images(name: str) -> tuple[int, tuple[float, ...], tuple[float, ...]]:
     """Side, mean and standard deviation: bolts' own where it has them."""
-    if name == "folder":  # whose facts need its files
+    if name == "folder":  # whose info need its files
         return 224, *MOMENTS[name]
-    known = data.facts(name)
+    known = data.info(name)
     return known.image_size, *MOMENTS.get(name, (known.mean, known.std))
 
 

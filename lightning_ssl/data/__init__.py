@@ -4,7 +4,7 @@
     data.fetch("cifar10", "data")             download, verify and keep; does nothing when it is there
     data.DataModule("cifar10", batch_size=256)
 
-One file per data set; each has `rows` (a split), `facts` (sizes and moments, known before anything is read) and, where
+One file per data set; each has `rows` (a split), `info` (sizes and moments, known before anything is read) and, where
 there is something to download, `PUBLISHED`. Importing this package imports no torch.
 """
 
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lightning_ssl.checks import require
 
 if TYPE_CHECKING:
-    from lightning_ssl.data.download import Facts
+    from lightning_ssl.data.download import DatasetInfo
     from lightning_ssl.data.download import Images as Images
     from lightning_ssl.data.folder import Folder
     from lightning_ssl.data.module import DataModule as DataModule
@@ -44,7 +44,7 @@ SETS = {
 SPLITS = ("train", "test", "pretrain")
 """`pretrain` is all there is to learn from without labels: with STL-10 train and unlabeled, elsewhere train."""
 
-_LATE = {"DataModule": "module", "Images": "sources"}
+_LATE = {"DataModule": "module", "Images": "download"}
 
 
 def __getattr__(name: str) -> Any:
@@ -67,11 +67,11 @@ def load(name: str, root: str | Path = "data", split: str = "train", **options: 
     return rows(name, root, split, **options).load()
 
 
-def facts(name: str, root: str | Path = "data", **options: Any) -> Facts:
+def info(name: str, root: str | Path = "data", **options: Any) -> DatasetInfo:
     """Image size, number of classes and the channels' mean and standard deviation, without reading an image."""
     module = of(name)
     check_options(name, module, options)
-    found: Facts = module.facts(name, Path(root), **options)
+    found: DatasetInfo = module.info(name, Path(root), **options)
     return found
 
 

@@ -19,12 +19,12 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from lightning_ssl.data.download import DeadEnd, Facts, Images, Published
+from lightning_ssl.data.download import DatasetInfo, DeadEnd, Images, Published
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 FACTS = {
-    "cifar10": Facts(32, 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
-    "cifar100": Facts(32, 100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    "cifar10": DatasetInfo(32, 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
+    "cifar100": DatasetInfo(32, 100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
 }
 
 
@@ -33,7 +33,7 @@ def rows(name: str, root: Path, split: str) -> Images:
     return PUBLISHED[name].split(root, "train" if split == "pretrain" else split)
 
 
-def facts(name: str, root: Path) -> Facts:
+def info(name: str, root: Path) -> DatasetInfo:
     return FACTS[name]
 
 

@@ -33,7 +33,7 @@ Batch = tuple[Tensor, Tensor, Tensor]
 SECONDS_OF_SILENCE = 30.0  # a host that says nothing for so long is not there
 
 
-class Facts(NamedTuple):
+class DatasetInfo(NamedTuple):
     """What is known of a data set before an image is read."""
 
     image_size: int

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from lightning_ssl.checks import require
-from lightning_ssl.data.download import Batch, Facts, Images
+from lightning_ssl.data.download import Batch, DatasetInfo, Images
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".tif", ".tiff")
 FOLDERS = {"train": ("train",), "pretrain": ("train",), "test": ("val", "test")}
@@ -96,10 +96,10 @@ def rows(name: str, root: Path, split: str, *, store_size: int = 256) -> Folder:
     return Folder(files, torch.tensor(labels), classes, store_size)
 
 
-def facts(name: str, root: Path, *, store_size: int = 256) -> Facts:
+def info(name: str, root: Path, *, store_size: int = 256) -> DatasetInfo:
     """Size as stored, classes as there are folders, moments of ImageNet."""
     classes = class_names(find(root, "train"))
-    return Facts(store_size, len(classes), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    return DatasetInfo(store_size, len(classes), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 def find(root: Path, split: str) -> Path:

@@ -32,7 +32,7 @@ class Rows(Protocol):
     def batch(self, ids: Tensor) -> Batch: ...
 
 
-class Order(Protocol):
+class BatchSampler(Protocol):
     """Which ids a rank takes, batch by batch."""
 
     def __len__(self) -> int: ...
@@ -40,7 +40,7 @@ class Order(Protocol):
     def __iter__(self) -> Iterator[Tensor]: ...
 
 
-class Shuffled:
+class ShuffledSampler:
     """Training: every epoch reshuffled, the last incomplete batch dropped, and any batch of any epoch to begin at."""
 
     def __init__(
@@ -86,7 +86,7 @@ class Shuffled:
         yield from self.order()[start:, self.rank * share : (self.rank + 1) * share]
 
 
-class InOrder:
+class SequentialSampler:
     """Evaluation: every image once, on one rank, and equally many batches, none of them empty, on every rank."""
 
     def __init__(self, length: int, batch_size: int, rank: int = 0, ranks: int = 1, most: int | None = None) -> None:
@@ -116,7 +116,7 @@ class Loader:
     batch_sampler: ClassVar[None] = None  # Lightning asks whatever has a `sampler` for it
 
     def __init__(
-        self, rows: Rows, sampler: Order, workers: int = 0, epoch: Callable[[], int | None] = lambda: None
+        self, rows: Rows, sampler: BatchSampler, workers: int = 0, epoch: Callable[[], int | None] = lambda: None
     ) -> None:
         self.rows, self.sampler, self.epoch = rows, sampler, epoch
         self.workers = workers if rows.decodes else 0
@@ -129,7 +129,7 @@ class Loader:
         # A generator: the epoch is asked for with the first batch. Lightning sets it after it has made the iterator,
         # and 1.9 sets that of a DataLoader only.
         epoch = self.epoch()
-        if epoch is not None and isinstance(self.sampler, Shuffled):
+        if epoch is not None and isinstance(self.sampler, ShuffledSampler):
             self.sampler.set_epoch(epoch)
         self.begun, self.handed_out = getattr(self.sampler, "epoch", 0), getattr(self.sampler, "start", 0)
         for batch in self.decoded() if self.workers else map(self.rows.batch, self.sampler):
@@ -152,14 +152,14 @@ class Loader:
             raise ValueError(str(error).strip().rpartition("\n")[2].removeprefix("ValueError: ")) from error
 
     def state_dict(self) -> dict[str, int]:
-        if not isinstance(self.sampler, Shuffled):
+        if not isinstance(self.sampler, ShuffledSampler):
             return {}
         # An epoch that was set or sought, but of which no batch was asked for, is at its start.
         begun = self.begun == self.sampler.epoch and self.sampler.start == 0
         return {"epoch": self.sampler.epoch, "batch": self.handed_out if begun else self.sampler.start}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        if isinstance(self.sampler, Shuffled):
+        if isinstance(self.sampler, ShuffledSampler):
             self.sampler.seek(state["epoch"], state["batch"])
 
 
@@ -206,7 +206,7 @@ class DataModule(pl.LightningDataModule):
         self.seed, self.reshuffle, self.validate = seed or 0, reshuffle, validate
         self.download, self.workers = download, workers
         self.options = dict(options or {})
-        self._facts = data.facts(name, self.root, **self.options)
+        self._info = data.info(name, self.root, **self.options)
         self._rows: dict[str, Rows] = {}
         self._loader: Loader | None = None  # the one that training reads
         self._place: dict[str, int] = {}  # of a checkpoint, where it begins
@@ -214,21 +214,21 @@ class DataModule(pl.LightningDataModule):
     @property
     def image_size(self) -> int:
         """Side of the square images, in pixels."""
-        return self._facts.image_size
+        return self._info.image_size
 
     @property
     def num_classes(self) -> int:
-        return self._facts.num_classes
+        return self._info.num_classes
 
     @property
     def mean(self) -> tuple[float, float, float]:
         """Of each channel, images scaled to [0, 1]."""
-        return self._facts.mean
+        return self._info.mean
 
     @property
     def std(self) -> tuple[float, float, float]:
         """Of each channel, images scaled to [0, 1]."""
-        return self._facts.std
+        return self._info.std
 
     @property
     def local_batch_size(self) -> int:
@@ -262,7 +262,7 @@ class DataModule(pl.LightningDataModule):
     def train_dataloader(self) -> Loader:
         """This rank's part of every training batch."""
         rows = self.rows(self.split)
-        order = Shuffled(len(rows), self.batch_size, *self.ranks, seed=self.seed, reshuffle=self.reshuffle)
+        order = ShuffledSampler(len(rows), self.batch_size, *self.ranks, seed=self.seed, reshuffle=self.reshuffle)
         self._loader = Loader(rows, order, self.workers_per_rank, self.current_epoch)
         if self._place:
             self._loader.load_state_dict(self._place)
@@ -299,7 +299,9 @@ class DataModule(pl.LightningDataModule):
 
     def in_order(self, split: str, most: int | None = None) -> Loader:
         rows = self.rows(split)
-        return Loader(rows, InOrder(len(rows), self.batch_size, *self.ranks, most=most), self.workers_per_rank)
+        return Loader(
+            rows, SequentialSampler(len(rows), self.batch_size, *self.ranks, most=most), self.workers_per_rank
+        )
 
     @property
     def workers_per_rank(self) -> int:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_ssl.checks import require
-from lightning_ssl.data.download import Facts, Images
+from lightning_ssl.data.download import DatasetInfo, Images
 from lightning_ssl.seeding import generator_of
 
 
@@ -88,8 +88,8 @@ def rows(
     return Images(images, labels, CLASSES)
 
 
-def facts(name: str, root: Path, *, size: int = 32, **_: int) -> Facts:
-    return Facts(size, len(CLASSES), MEAN, STD)
+def info(name: str, root: Path, *, size: int = 32, **_: int) -> DatasetInfo:
+    return DatasetInfo(size, len(CLASSES), MEAN, STD)
 
 
 def draw(count: int, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_ssl.data.download import Facts, Images, Published
+from lightning_ssl.data.download import DatasetInfo, Images, Published
 
 CHUNK = 4096  # images transposed at once
 
@@ -29,8 +29,8 @@ def rows(name: str, root: Path, split: str) -> Images:
     return Images(both.images[:labelled], both.labels[:labelled], both.classes)
 
 
-def facts(name: str, root: Path) -> Facts:
-    return Facts(96, 10, (0.4467, 0.4398, 0.4066), (0.2603, 0.2566, 0.2713))
+def info(name: str, root: Path) -> DatasetInfo:
+    return DatasetInfo(96, 10, (0.4467, 0.4398, 0.4066), (0.2603, 0.2566, 0.2713))
 
 
 def read_official(dataset: Any, folder: Path) -> dict[str, Images]:

@@ -1,8 +1,8 @@
 """Linear classifiers of frozen features, by two protocols; features in, accuracies out.
 
     train, test = Split(features, labels), Split(features, labels)
-    paper(train, test, classes=10, seeds=[0, 1, 2])     the α-CL papers': Adam, 50 epochs, nothing chosen
-    common(train, test, classes=10)                     L-BFGS, the penalty chosen on images held out of train
+    adam(train, test, classes=10, seeds=[0, 1, 2])      the α-CL papers': Adam, 50 epochs, nothing chosen
+    lbfgs(train, test, classes=10)                      L-BFGS, the penalty chosen on images held out of train
 
 Both standardize with the statistics of what they learn from, report the end of training and never its best moment,
 and see the test images once. Several seeds, or several penalties, are one batched program.
@@ -53,7 +53,7 @@ def accuracy(logits: Tensor, labels: Tensor, k: int = 1) -> Tensor:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The papers' protocol
+# Adam: the papers' protocol
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ PAPER = Adam()
 
 
 @torch.no_grad()
-def paper(
+def adam(
     train: Split,
     test: Split,
     classes: int,
@@ -137,14 +137,14 @@ def first_weights(classes: int, features: int, generator: torch.Generator) -> tu
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The common protocol
+# L-BFGS
 
 PENALTIES = tuple(10 ** (k / 2) for k in range(-10, 1))  # 1e-5 … 1, two a decade
 HELD_OUT = 10  # one image of so many, of every class alike
 
 
 @torch.no_grad()
-def common(
+def lbfgs(
     train: Split,
     test: Split,
     classes: int,

@@ -173,7 +173,7 @@ def losses(compared: Sequence[Entry], z1: Tensor, z2: Tensor, clean: Tensor, val
         if entry.backprop_alpha:
             alphas.append(weigh(entry.importance, d2_pos[at], d2_neg[at], valid))
         else:
-            looked_at = d2_clean if entry.importance.weighs_clean else d2_neg
+            looked_at = d2_clean if entry.importance.uses_clean_view else d2_neg
             alphas.append(weigh(entry.importance, d2_pos[at].detach(), looked_at[at].detach(), valid))
     alpha = torch.cat(alphas)
     return -(alpha * (d2_neg - d2_pos[:, :, None])).sum(2).mean(1), alpha.detach()

@@ -240,7 +240,7 @@ class Layer:
 
 
 def encode(x: Tensor, P: Params, model: Model, symmetric: bool) -> tuple[Tensor, Callable[[Tensor], Params]]:
-    """The encoder's output (V, B·K, m, N) for views x (V, B, p, N), and its pullback to the parameters."""
+    """The encoder's output (V, B·K, m, N) for views x (V, B, p, N), and its vjp to the parameters."""
     layers: list[Layer] = []
     for index in range(1, model.depth + 1):
         layers.append(Layer(x, P, index, model, symmetric))
@@ -261,7 +261,7 @@ def encode(x: Tensor, P: Params, model: Model, symmetric: bool) -> tuple[Tensor,
 
 
 def affine(y: Tensor, H: Tensor, c: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Params, Tensor]]]:
-    """Hy + c for y (V, R, m, N) and R maps H (..., m, m), c (..., m), and its pullback to (H, c) and to y."""
+    """Hy + c for y (V, R, m, N) and R maps H (..., m, m), c (..., m), and its vjp to (H, c) and to y."""
     V, R, m, N = y.shape
     rows = y.reshape(V * R, m, N)
     wide = H.reshape(R, m, m).repeat(V, 1, 1)
@@ -356,14 +356,14 @@ def weighted_pairs(y: Tensor, importance: Any, scale: float, clean: Tensor | Non
     valid = torch.ones(M, M, dtype=torch.bool)
     valid[anchor, anchor] = valid[anchor, partner] = False
     weighed = d2
-    if getattr(importance, "weighs_clean", False) and clean is not None:
+    if getattr(importance, "uses_clean_view", False) and clean is not None:
         zc, _ = normalize(clean)
         weighed = (1 - torch.bmm(zc.transpose(1, 2), zc)).repeat(1, 2, 2)
     rows = valid.expand(R, M, M).reshape(R * M, M)
     alpha = importance(d2_pos.reshape(R * M), weighed.clamp_min(0).reshape(R * M, M), rows).view(R, M, M)
-    mass = alpha.sum(2)
-    loss = scale * ((mass * d2_pos).sum(1) - (alpha * d2).sum((1, 2))) / M
-    alpha[:, anchor, partner] = -mass  # now ∂(−E)/∂(z_iᵀz_j)
+    row_sum = alpha.sum(2)
+    loss = scale * ((row_sum * d2_pos).sum(1) - (alpha * d2).sum((1, 2))) / M
+    alpha[:, anchor, partner] = -row_sum  # now ∂(−E)/∂(z_iᵀz_j)
     g = torch.bmm(z, alpha + alpha.transpose(1, 2)).mul_(scale / M)
     return loss, _pull_normalize(g, z, inv, N)
 

@@ -320,16 +320,16 @@ def run(
     theorem2 = torch.stack(
         [(solved_by_theorem_2(f, p, n) - weigh(FromFamily(f), p, n, valid)).abs().amax((1, 2)) for f, p, n in chunks]
     )
-    # Losses differ in Σ_j α_ij, hence in the size of their gradients; each steps by lr over that mass at the start.
-    mass = torch.cat([weigh(FromFamily(f), p, n, valid).sum(2).mean(1) for f, p, n in chunks])[:, None, None]
+    # Losses differ in Σ_j α_ij, hence in the size of their gradients; each steps by lr over that row_sum at the start.
+    row_sum = torch.cat([weigh(FromFamily(f), p, n, valid).sum(2).mean(1) for f, p, n in chunks])[:, None, None]
     of_losses = partial(by_group, [partial(loss_of, f) for f in exponential.values()])
-    descent, falling = descend(weights, xs, ys, of_losses, steps, lr / mass, progress, "descent on the loss")
+    descent, falling = descend(weights, xs, ys, of_losses, steps, lr / row_sum, progress, "descent on the loss")
     solvers = partial(
         by_group, [partial(step_objective, partial(solved_by_theorem_2, f)) for f in exponential.values()]
     )
-    coordinate, _ = descend(weights, xs, ys, solvers, steps, lr / mass, progress, "coordinate-wise steps")
+    coordinate, _ = descend(weights, xs, ys, solvers, steps, lr / row_sum, progress, "coordinate-wise steps")
     shaken, _ = descend(
-        [w * (1 + 1e-15) for w in weights], xs, ys, of_losses, steps, lr / mass, progress, "descent, weights rounded"
+        [w * (1 + 1e-15) for w in weights], xs, ys, of_losses, steps, lr / row_sum, progress, "descent, weights rounded"
     )
     rounding = path_gap(shaken, descent)
     at_end = relative_gap(gradient(descent[-1], xs, ys, solvers)[0], gradient(descent[-1], xs, ys, of_losses)[0])

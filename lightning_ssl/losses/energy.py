@@ -40,9 +40,9 @@ def contrastive_covariance(a1: Tensor, b1: Tensor, alpha: Tensor, a2: Tensor, b2
     a1, b1 are a[i], b[i] (…, N, D); a2, b2 are a[i'], b[i']; alpha is (…, N, N), its diagonal ignored.
     """
     alpha = alpha - torch.diag_embed(alpha.diagonal(dim1=-2, dim2=-1))
-    mass = alpha.sum(-1)  # (…, N)
-    pull = (mass + alpha.sum(-2))[..., None] * b1 - (alpha + alpha.mT) @ b1
-    return a1.mT @ pull - (a1 - a2).mT @ (mass[..., None] * (b1 - b2))
+    row_sum = alpha.sum(-1)  # (…, N)
+    pull = (row_sum + alpha.sum(-2))[..., None] * b1 - (alpha + alpha.mT) @ b1
+    return a1.mT @ pull - (a1 - a2).mT @ (row_sum[..., None] * (b1 - b2))
 
 
 class PairLoss(nn.Module):
@@ -86,13 +86,13 @@ class PairLoss(nn.Module):
         self.check_finite = check_finite
         self.workspace = Workspace()
         if backprop_alpha:
-            clean = getattr(importance, "weighs_clean", False)
+            clean = getattr(importance, "uses_clean_view", False)
             require(not clean, "backprop_alpha", True, f"False: {importance!r} weighs samples that get no gradient")
             probe = torch.ones(1, 2)
             pullback_of(importance)(probe, probe, probe)  # an importance without one refuses here, not in training
 
     def forward(self, z1: Tensor, z2: Tensor, clean: Tensor | None = None) -> Tensor:
-        if getattr(self.importance, "weighs_clean", False) != (clean is not None):
+        if getattr(self.importance, "uses_clean_view", False) != (clean is not None):
             given = "None" if clean is None else "a tensor"
             needs = "the un-augmented embeddings" if clean is None else "None"
             raise ValueError(f"clean={given}: {self.importance} needs {needs}")
@@ -104,7 +104,7 @@ class PairLoss(nn.Module):
             # ½ Σ_ij W_ij d2_ij, with d2_ij = ½‖z_i‖² + ½‖z_j‖² − ⟨z_i, z_j⟩
             half_norms = pairs.distances.half_norms.squeeze(1)
             repulsion = swept.degree.dot(half_norms) - 0.5 * pairs.points.flatten().dot(swept.pull.flatten())
-        return ((1 + self.beta) * swept.mass.dot(pairs.d2_pos) - repulsion) / len(pairs)
+        return ((1 + self.beta) * swept.row_sum.dot(pairs.d2_pos) - repulsion) / len(pairs)
 
     def extra_repr(self) -> str:
         return (
@@ -139,7 +139,7 @@ class Swept(NamedTuple):
 
     pull: Tensor  # (M, D): W z
     degree: Tensor  # (M,): W 1
-    mass: Tensor  # (M,): Σ_j α_ij
+    row_sum: Tensor  # (M,): Σ_j α_ij
     value: Tensor | None = None  # (M,): φ(ξ_i), where there is a φ
     repulsion: Tensor | None = None  # Σ_ij α_ij d2_neg_ij, where W is not α + αᵀ
 
@@ -171,8 +171,8 @@ class FusedPairs(torch.autograd.Function):
 def gradients(pairs: Pairs, swept: Swept, beta: float) -> tuple[Tensor, Tensor]:
     """M times the gradient of the loss in this rank's two views: (B, D) each."""
     (difference,) = pairs.own(pairs.difference)
-    mass = torch.stack(pairs.own(swept.mass)).sum(0)  # over the anchors of a sample
-    attraction = (mass * (1 + beta))[:, None] * difference  # falls on z1, and reversed on z2
+    row_sum = torch.stack(pairs.own(swept.row_sum)).sum(0)  # over the anchors of a sample
+    attraction = (row_sum * (1 + beta))[:, None] * difference  # falls on z1, and reversed on z2
     repulsion = torch.addcmul(swept.pull, swept.degree[:, None], pairs.points, value=-1)
     g1, *g2 = pairs.own(repulsion)
     return g1.add_(attraction), g2[0].sub_(attraction) if g2 else attraction.neg_()
@@ -219,32 +219,32 @@ def sweep_streaming(pairs: Pairs, loss: PairLoss) -> Swept | None:
     if not SMALLEST_SUM < total.min().item() <= total.max().item() < 1 / SMALLEST_SUM:
         return None
     log_sum = total.log()
-    mass = importance.mass(log_sum, pairs.d2_pos)
-    scale = mass / total
+    row_sum = importance.row_sum(log_sum, pairs.d2_pos)
+    scale = row_sum / total
     sums = Sums(pairs)
     for at, tile in enumerate(pairs.tiles(side)):
         k = first[at] if keep else kernel(tile, 0)
         both = torch.add(scale[tile.rows, None], scale[tile.columns], out=outer[: k.numel()].view(k.shape))
         sums.add(tile, k.mul_(both), tile.mirrored)
-    return sums.swept(mass, importance.value(log_sum, pairs.d2_pos))
+    return sums.swept(row_sum, importance.value(log_sum, pairs.d2_pos))
 
 
 def sweep_fitted(pairs: Pairs, importance: Importance, loss: PairLoss) -> Swept:
     """Rows are fitted whole, a strip at a time; then any tile of W is weighed from both its sides."""
-    params = mass = value = None
+    params = row_sum = value = None
     for rows in pairs.strips(strip_height(pairs, loss.tile)):
         d2 = pairs.weighed.tile(rows, slice(0, len(pairs))).clamp_(min=0)  # (m, M)
         fitted = importance.fit(pairs.d2_pos[rows], d2, pairs.valid(rows))
-        if params is None or mass is None:
+        if params is None or row_sum is None:
             params = fitted.params.new_zeros(len(fitted.params), len(pairs))
-            mass = torch.zeros_like(params[0])
-            value = None if fitted.value is None else torch.zeros_like(mass)
-        params[:, rows], mass[rows] = fitted.params, fitted.mass
+            row_sum = torch.zeros_like(params[0])
+            value = None if fitted.value is None else torch.zeros_like(row_sum)
+        params[:, rows], row_sum[rows] = fitted.params, fitted.row_sum
         if value is not None and fitted.value is not None:
             value[rows] = fitted.value
     assert params is not None
-    assert mass is not None
-    for x in (params, mass, value):
+    assert row_sum is not None
+    for x in (params, row_sum, value):
         if x is not None:
             pairs.sum_over_ranks(x)
     sums = Sums(pairs)
@@ -253,14 +253,14 @@ def sweep_fitted(pairs: Pairs, importance: Importance, loss: PairLoss) -> Swept:
         w = importance.weigh(d2, params[:, tile.rows, None])
         w += importance.weigh(d2, params[:, None, tile.columns])
         sums.add(tile, pairs.exclude_(w, tile, 0.0), tile.mirrored)
-    return sums.swept(mass, value)
+    return sums.swept(row_sum, value)
 
 
 def sweep_strips(pairs: Pairs, loss: PairLoss) -> Swept:
     """Whole rows of α at a time, for what has no elementwise form: any callable, and α that is propagated through."""
     sums = Sums(pairs)
-    mass = torch.zeros_like(sums.degree)
-    repulsion = mass.new_zeros(())
+    row_sum = torch.zeros_like(sums.degree)
+    repulsion = row_sum.new_zeros(())
     everything = slice(0, len(pairs))
     for rows in pairs.strips(strip_height(pairs, loss.tile)):
         valid = pairs.valid(rows)
@@ -271,16 +271,16 @@ def sweep_strips(pairs: Pairs, loss: PairLoss) -> Swept:
         alpha = loss.importance(pairs.d2_pos[rows], d2_weighed.clone(), valid)
         require(alpha.shape == d2.shape, "alpha", tuple(alpha.shape), f"of d2_neg's shape {tuple(d2.shape)}")
         alpha = alpha.to(d2.dtype).masked_fill(~valid, 0.0)
-        mass[rows] = alpha.sum(1)
+        row_sum[rows] = alpha.sum(1)
         repulsion += (alpha * d2).sum()
         if loss.backprop_alpha:
             # the loss is −Σ_j α_ij e_ij with e_ij = d2_neg_ij − (1+β) d2_pos_i
             e = (d2 - (1 + loss.beta) * pairs.d2_pos[rows, None]).masked_fill_(~valid, 0.0)
             alpha = alpha + pullback_of(loss.importance)(d2_weighed, alpha, e)
         sums.add(Tile(rows, everything), alpha, mirror=True)
-    for x in (mass, repulsion):
+    for x in (row_sum, repulsion):
         pairs.sum_over_ranks(x)
-    return sums.swept(mass)._replace(repulsion=repulsion)
+    return sums.swept(row_sum)._replace(repulsion=repulsion)
 
 
 class Sums:
@@ -300,15 +300,15 @@ class Sums:
             self.pull[tile.columns].addmm_(w.T, z[tile.rows])
             self.degree[tile.columns].add_(w.sum(0))
 
-    def swept(self, mass: Tensor, value: Tensor | None = None) -> Swept:
+    def swept(self, row_sum: Tensor, value: Tensor | None = None) -> Swept:
         pull, degree = self.pairs.sum_over_ranks(self.pull), self.pairs.sum_over_ranks(self.degree)
-        return Swept(pull, degree, mass, value)
+        return Swept(pull, degree, row_sum, value)
 
 
 def pullback_of(importance: PairWeights) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
-    pullback = getattr(importance, "pullback", None)
-    require(pullback is not None, "backprop_alpha", True, f"False: {importance!r} has no `pullback`")
-    return pullback  # type: ignore[return-value]
+    vjp = getattr(importance, "vjp", None)
+    require(vjp is not None, "backprop_alpha", True, f"False: {importance!r} has no `vjp`")
+    return vjp  # type: ignore[return-value]
 
 
 class Workspace(threading.local):

@@ -35,19 +35,19 @@ class Rows(NamedTuple):
     """What is known of each row once it has been seen whole."""
 
     params: Tensor  # (P, M): enough to weigh any pair of the row
-    mass: Tensor  # (M,): Σ_j α_ij
+    row_sum: Tensor  # (M,): Σ_j α_ij
     value: Tensor | None = None  # (M,): φ(ξ_i), where the importance comes from a loss
 
 
 class Importance(ABC):
     """A rule that gives every negative pair its weight."""
 
-    weighs_clean: ClassVar[bool] = False
+    uses_clean_view: ClassVar[bool] = False
     """Whether the distances weighed are those of the un-augmented view (d2_neg is then of that view)."""
 
     @property
     def streams(self) -> bool:
-        """Whether `log_kernel` and `mass` say it all (see `Streaming`)."""
+        """Whether `log_kernel` and `row_sum` say it all (see `Streaming`)."""
         return False
 
     @abstractmethod
@@ -68,7 +68,7 @@ class Importance(ABC):
             alpha = alpha.masked_fill(~valid, 0.0)
         return alpha.to(dtype)
 
-    def pullback(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
+    def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
         """∂/∂d2_neg_ij of Σ_k cotangent_ik α_ik, the cotangent held fixed: what `backprop_alpha` adds to α."""
         raise ValueError(f"backprop_alpha=True: {type(self).__name__} has no derivative of its weights to propagate")
 
@@ -103,7 +103,7 @@ class Streaming(Importance):
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
         """ℓ, elementwise. It may overwrite its argument, and the caller may overwrite what it returns."""
 
-    def mass(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
+    def row_sum(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
         """Σ_j α_ij, from log Σ_j exp ℓ(d2_neg_ij): (M,), (M,) → (M,). As it stands, rows sum to 1."""
         return torch.ones_like(log_sum)
 
@@ -114,17 +114,17 @@ class Streaming(Importance):
     def fit(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Rows:
         logits = self._logits(d2_neg)  # (M, K)
         if valid is not None:
-            # A row without negatives keeps its logits here; its weights are masked, and its mass is 0.
+            # A row without negatives keeps its logits here; its weights are masked, and its row_sum is 0.
             empty = ~valid.any(1, keepdim=True)
             logits = logits.masked_fill(~(valid | empty), -torch.inf)
         top = logits.amax(1)
         total = (logits - top[:, None]).exp().sum(1)
         log_sum = top + total.log()
-        mass = self.mass(log_sum, d2_pos)
+        row_sum = self.row_sum(log_sum, d2_pos)
         if valid is not None:
-            mass = mass.masked_fill(empty[:, 0], 0.0)
+            row_sum = row_sum.masked_fill(empty[:, 0], 0.0)
         # The sum stands beside the largest logit and not in a logarithm, which has few digits left at small τ.
-        return Rows(torch.stack([top, mass / total]), mass, self.value(log_sum, d2_pos))
+        return Rows(torch.stack([top, row_sum / total]), row_sum, self.value(log_sum, d2_pos))
 
     def weigh(self, d2_neg: Tensor, params: Tensor) -> Tensor:
         top, scale = params
@@ -148,7 +148,7 @@ class Entropy(Streaming):
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
         return d2_neg.mul_(-1 / self.tau)
 
-    def pullback(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
+    def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
         centre = (alpha * cotangent).sum(1, keepdim=True)
         return alpha * (centre - cotangent) / self.tau
 
@@ -168,10 +168,10 @@ class Direct(Streaming):
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
         return d2_neg.pow_(self.p / 2).mul_(-1 / self.tau)
 
-    def mass(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
-        return super().mass(log_sum, d2_pos) if self.normalize else log_sum.exp()
+    def row_sum(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
+        return super().row_sum(log_sum, d2_pos) if self.normalize else log_sum.exp()
 
-    def pullback(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
+    def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
         # When p < 2, ℓ' grows without bound towards d2 = 0. Such a pair's own gradient vanishes, but as a difference of
         # large terms: below the rounding of a unit vector's d2 they would only lose digits.
         slope = d2_neg.clamp(min=torch.finfo(d2_neg.dtype).eps).pow(self.p / 2 - 1) * (-self.p / (2 * self.tau))  # ℓ'
@@ -187,10 +187,10 @@ class Uniform(Streaming):
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
         return d2_neg.zero_()
 
-    def mass(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
+    def row_sum(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
         return log_sum.exp()
 
-    def pullback(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
+    def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
         return torch.zeros_like(alpha)
 
 
@@ -198,7 +198,7 @@ class Uniform(Streaming):
 class Gaussian(Streaming):
     """α_ij = exp(−‖g(x0_i) − g(x0_j)‖²/2τ) on un-augmented samples x0: a kernel that the views cannot move."""
 
-    weighs_clean: ClassVar[bool] = True
+    uses_clean_view: ClassVar[bool] = True
     tau: float = 0.5
 
     def __post_init__(self) -> None:
@@ -207,7 +207,7 @@ class Gaussian(Streaming):
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
         return d2_neg.mul_(-1 / self.tau)
 
-    def mass(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
+    def row_sum(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
         return log_sum.exp()
 
 
@@ -219,7 +219,7 @@ class Exact(Streaming):
     `kind="soft_triplet"` ξ(r) = e^{−(r−r0)/τ} / (1 + e^{−(r−r0)/τ})
     """
 
-    weighs_clean: ClassVar[bool] = True
+    uses_clean_view: ClassVar[bool] = True
     tau: float = 0.5
     kind: Literal["infonce", "soft_triplet"] = "infonce"
     r0: float = 0.0
@@ -235,7 +235,7 @@ class Exact(Streaming):
             return F.logsigmoid(d2_neg.mul_(-1 / self.tau)).sub_(math.log(self.tau))
         return F.logsigmoid((self.r0 - d2_neg) / self.tau)
 
-    def mass(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
+    def row_sum(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
         return log_sum.exp()
 
 
@@ -260,7 +260,7 @@ class FromFamily(Streaming):
         assert isinstance(self.family, ExponentialFamily)
         return d2_neg.mul_(-1 / self.family.tau)
 
-    def mass(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
+    def row_sum(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
         assert isinstance(self.family, ExponentialFamily)
         return self.family.gain(self.family.log_xi(log_sum, d2_pos))
 

@@ -67,7 +67,7 @@ class ImplicitRows(torch.autograd.Function):
     def backward(ctx: Any, cotangent: Tensor) -> tuple[Tensor, None, None, None]:
         refuse_second_derivative(str(ctx.solved))
         d2_neg, alpha = ctx.saved_tensors
-        return ctx.solved.pullback(d2_neg, alpha, cotangent), None, None, None
+        return ctx.solved.vjp(d2_neg, alpha, cotangent), None, None, None
 
 
 class Solved(Importance):
@@ -159,7 +159,7 @@ class Tsallis(Solved):
         x.clamp_(min=-1)  # log1p keeps its digits where q is near 1 and x tiny
         return x + 1, x.log1p().mul_(power).exp_()
 
-    def pullback(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
+    def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
         # Implicitly: r''(α_j) dα_j = dc_j − dμ and Σ_j dα_j = 0, with −1/r'' = α^{2−q}/τ on the support.
         return implicit_pullback(torch.where(alpha > 0, alpha.pow(2 - self.q) / self.tau, 0.0), cotangent)
 
@@ -197,8 +197,8 @@ class Inverse(Solved):
     def weigh(self, d2_neg: Tensor, params: Tensor) -> Tensor:
         return self._tsallis.weigh(d2_neg, params)
 
-    def pullback(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
-        return self._tsallis.pullback(d2_neg, alpha, cotangent)
+    def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
+        return self._tsallis.vjp(d2_neg, alpha, cotangent)
 
 
 @dataclass(frozen=True)
@@ -244,7 +244,7 @@ class Square(Solved):
         nearest, mu, scale = params  # nearest + mu in one would lose the digits of mu
         return (mu - (d2_neg - nearest)).clamp_(min=0) * scale
 
-    def pullback(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
+    def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
         return implicit_pullback((alpha > 0).to(alpha.dtype) / self.tau, cotangent)
 
 
@@ -318,6 +318,6 @@ class Regularized(Solved):
         beyond = x >= self.r_prime(x.new_zeros(()))
         return torch.where(beyond, self.r_prime(x.new_ones(())), x), beyond
 
-    def pullback(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
+    def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
         slope = self._invert_with_slope(self.r_prime(alpha))[1]
         return implicit_pullback(torch.where(alpha > 0, -slope, 0.0), cotangent)

@@ -86,7 +86,7 @@ class Views(NamedTuple):
 
 
 class Method(pl.LightningModule):
-    """Trains a backbone and a projector on two views; a subclass gives `loss_of(views)`.
+    """Trains a backbone and a projector on two views; a subclass gives `compute_loss(views)`.
 
     backbone      resnet18, resnet34, resnet50, resnet_tiny or timm:NAME
     stem          "cifar", "standard", or None to choose by `image_size`
@@ -130,7 +130,7 @@ class Method(pl.LightningModule):
         if compile:
             self.backbone.compile()  # in place, so that the names of the parameters stay
 
-    def loss_of(self, views: Views) -> Tensor:
+    def compute_loss(self, views: Views) -> Tensor:
         """The scalar to descend, of this rank's views."""
         raise NotImplementedError
 
@@ -175,7 +175,7 @@ class Method(pl.LightningModule):
             torch.manual_seed(seed)
 
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> Tensor:
-        loss = self.loss_of(self.views(batch[0], batch_idx))
+        loss = self.compute_loss(self.views(batch[0], batch_idx))
         to_logger = self.logs_its_loss and bool(self.trainer.loggers)  # Lightning warns where there is none
         self.log("train/loss", loss, prog_bar=True, logger=to_logger, batch_size=len(batch[0]))
         return loss

@@ -19,7 +19,7 @@ class Contrastive(Method):
     """Both views go through the network as one batch, so that a batch norm sees them together (as SimCLR's does)."""
 
     def __init__(self, loss: PairLoss, **network: Any) -> None:
-        self.needs_clean = getattr(loss.importance, "weighs_clean", False)
+        self.needs_clean = getattr(loss.importance, "uses_clean_view", False)
         super().__init__(**network)
         self.loss = loss
 
@@ -28,7 +28,7 @@ class Contrastive(Method):
         z: Tensor = self.projector(self(x))
         return F.normalize(z, dim=1)
 
-    def loss_of(self, views: Views) -> Tensor:
+    def compute_loss(self, views: Views) -> Tensor:
         z1, z2 = self.embed(torch.cat(views[:2])).chunk(2)
         if views.clean is None:
             return self.loss(z1, z2)

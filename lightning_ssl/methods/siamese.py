@@ -32,9 +32,9 @@ SIMSIAM = Head(hidden=2048, out=2048, layers=2, norm="bn", last_norm="bn_noaffin
 BYOL_PROJECTOR = Head(hidden=4096, out=256, layers=2, norm="bn")
 
 
-def cosine(p: Tensor, z: Tensor) -> Tensor:
-    """Mean cosine of a prediction and its target, which is a constant: (B, D), (B, D) → scalar."""
-    return F.cosine_similarity(p, z.detach(), dim=1).mean()
+def mean_cosine(p: Tensor, z: Tensor) -> Tensor:
+    """Mean cosine of predictions and targets: (B, D), (B, D) → scalar."""
+    return F.cosine_similarity(p, z, dim=1).mean()
 
 
 class SimSiam(Method):
@@ -44,9 +44,10 @@ class SimSiam(Method):
         super().__init__(projector=projector, **network)
         self.predictor = Predictor(self.projector.out_features, **asdict(predictor))
 
-    def loss_of(self, views: Views) -> Tensor:
+    def compute_loss(self, views: Views) -> Tensor:
         z1, z2 = (self.projector(self(x)) for x in views[:2])
-        return -0.5 * (cosine(self.predictor(z1), z2) + cosine(self.predictor(z2), z1))
+        p1, p2 = self.predictor(z1), self.predictor(z2)
+        return -0.5 * (mean_cosine(p1, z2.detach()) + mean_cosine(p2, z1.detach()))
 
 
 class BYOL(Method):
@@ -71,11 +72,11 @@ class BYOL(Method):
             {"backbone": copy.deepcopy(self.backbone), "projector": copy.deepcopy(self.projector)}
         ).requires_grad_(False)
 
-    def loss_of(self, views: Views) -> Tensor:
+    def compute_loss(self, views: Views) -> Tensor:
         predictions = [self.predictor(self.projector(self(x))) for x in views[:2]]
         with torch.no_grad():
             targets = [self.target["projector"](self.target["backbone"](x)) for x in views[:2]]
-        agreement = cosine(predictions[0], targets[1]) + cosine(predictions[1], targets[0])
+        agreement = mean_cosine(predictions[0], targets[1]) + mean_cosine(predictions[1], targets[0])
         return 4 - 2 * agreement
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:

@@ -63,15 +63,15 @@ PANELS = (
         ),
     ),
     Panel(
-        "rank",
+        "spectrum",
         "Rank and collapse",
         "A rank that falls, or a deviation near 0, is a representation that collapses.",
         (
-            Metric("rank/rankme", "RankMe"),
-            Metric("rank/effective", "effective rank"),
-            Metric("rank/std", "deviation of unit features"),
-            Metric("rank/alignment", "alignment"),
-            Metric("rank/uniformity", "uniformity"),
+            Metric("spectrum/rankme", "RankMe"),
+            Metric("spectrum/effective", "effective rank"),
+            Metric("spectrum/std", "deviation of unit features"),
+            Metric("spectrum/alignment", "alignment"),
+            Metric("spectrum/uniformity", "uniformity"),
         ),
     ),
 )

@@ -152,7 +152,7 @@ def final_metric(runs: Iterable[Run]) -> str:
     """The linear evaluation that every finished run has, the papers' first; otherwise the online probe."""
     finished = [run for run in runs if run.finished]
     common = set.intersection(*(set(run.linear()) for run in finished)) if finished else set()
-    return min(common, key=lambda name: ("paper" not in name, name), default="online/top1")
+    return min(common, key=lambda name: ("adam" not in name, name), default="online/top1")
 
 
 def differing(settings: Iterable[dict[str, Scalar]]) -> dict[str, list[Scalar]]:

@@ -14,7 +14,7 @@ Scalar: TypeAlias = "str | int | float | bool | None"
 INCIDENTAL = (
     "seed_everything", "model.seed", "data.seed", "data.root", "data.workers", "data.download", "data.validate",
     "name", "runs", "resume", "logger", "group", "tags", "config", "debug", "ckpt_path", "model.tile", "model.compile",
-    "model.channels_last", "rank", "rank.", "alpha", "alpha.",
+    "model.channels_last", "spectrum", "spectrum.", "importance_monitor", "importance_monitor.",
     "checkpoint", "checkpoint.", "checkpoints", "checkpoints.", "wandb", "wandb.", "verbose", "project", "entity",
     "trainer.accelerator", "trainer.devices", "trainer.num_nodes", "trainer.strategy", "trainer.strategy.",
     "trainer.logger", "trainer.logger.", "trainer.default_root_dir",

@@ -106,11 +106,11 @@ def sections(parameters: Sequence[str]) -> list[Any]:
             name="Features: rank and collapse",
             is_open=False,
             panels=[
-                lines("RankMe", "rank/rankme"),
-                lines("Effective rank", "rank/effective"),
-                lines("Standard deviation of unit features", "rank/std"),
-                lines("Alignment", "rank/alignment"),
-                lines("Uniformity", "rank/uniformity"),
+                lines("RankMe", "spectrum/rankme"),
+                lines("Effective rank", "spectrum/effective"),
+                lines("Standard deviation of unit features", "spectrum/std"),
+                lines("Alignment", "spectrum/alignment"),
+                lines("Uniformity", "spectrum/uniformity"),
             ],
         ),
         ws.Section(

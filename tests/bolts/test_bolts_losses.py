@@ -112,7 +112,7 @@ def test_byols_loss_is_that_of_bolts_plus_four():
     ours, theirs = both(lambda: BoltsBYOL(**SIZES))
     x1, x2, _ = views()
     loss = theirs.calculate_loss(x1, x2) + theirs.calculate_loss(x2, x1)
-    mine = ours.loss_of(views())
+    mine = ours.compute_loss(views())
     torch.testing.assert_close(mine, loss + 4)
     loss.backward()
     mine.backward()
@@ -123,7 +123,7 @@ def test_simsiams_loss_is_that_of_bolts_before_the_first_step():
     ours, theirs = both(lambda: BoltsSimSiam(predictor_hidden_dim=8, **SIZES))
     x1, x2, _ = views()
     loss = theirs.calculate_loss(x1, x2) + theirs.calculate_loss(x2, x1)
-    mine = ours.loss_of(views())
+    mine = ours.compute_loss(views())
     torch.testing.assert_close(mine, loss)
     loss.backward()
     mine.backward()
@@ -162,7 +162,7 @@ def test_simclrs_loss_is_tau_times_that_of_bolts_once_batch_norms_stand_still():
     ours, theirs = (model.eval() for model in both(simclr))
     x1, x2, _ = views()
     loss = theirs.shared_step(((x1, x2, x1), None))
-    mine = ours.loss_of(views())
+    mine = ours.compute_loss(views())
     torch.testing.assert_close(mine, 0.5 * loss, rtol=1e-6, atol=0)
     loss.backward()
     mine.backward()
@@ -172,4 +172,4 @@ def test_simclrs_loss_is_tau_times_that_of_bolts_once_batch_norms_stand_still():
         ours.train(),
         theirs.train(),
     )  # in training ours sees both views as one batch, as SimCLR's does, and bolts each alone
-    assert abs(ours.loss_of(views()) - 0.5 * theirs.shared_step(((x1, x2, x1), None))) > 1e-4
+    assert abs(ours.compute_loss(views()) - 0.5 * theirs.shared_step(((x1, x2, x1), None))) > 1e-4

@@ -10,9 +10,9 @@ from pl_bolts.models.self_supervised import BYOL as BoltsBYOL
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_ssl.callbacks import ImportanceMonitor, OnlineKNN, OnlineProbe, RankMonitor, WeightNoise
+from lightning_ssl.callbacks import FeatureSpectrum, ImportanceMonitor, OnlineKNN, OnlineProbe, WeightNoise
 from lightning_ssl.data import DataModule
-from lightning_ssl.data.module import Shuffled
+from lightning_ssl.data.module import ShuffledSampler
 from lightning_ssl.losses.importance import Direct
 from lightning_ssl.methods import BYOL, AlphaCL, Head, SimCLR, SimSiam
 from lightning_ssl.optim import momentum_schedule
@@ -73,13 +73,13 @@ def test_bolts_evaluator_and_our_callbacks_leave_the_method_alone(make):
     ours = [
         OnlineProbe(),
         OnlineKNN(every_n_epochs=1),
-        RankMonitor(every_n_epochs=1),
+        FeatureSpectrum(every_n_epochs=1),
         ImportanceMonitor(every_n_steps=2),
     ]
     alone, _ = fit(make)
     watched, trainer = fit(make, documented_evaluator()(z_dim=112, dataset="shapes"), *ours)
     assert torch.equal(weights(alone), weights(watched))
-    expected = {"online_val_acc", "online/top1", "knn/top1", "rank/rankme"}
+    expected = {"online_val_acc", "online/top1", "knn/top1", "spectrum/rankme"}
     if isinstance(watched, SimCLR | AlphaCL):
         expected.add("alpha/entropy")
     assert expected <= trainer.callback_metrics.keys()
@@ -100,7 +100,7 @@ def test_epochs_are_reshuffled_and_in_the_order_of_the_newer_lightning():
         def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
             self.ids.append(batch[2])
 
-    seen, order = Seen(), Shuffled(64, 16)
+    seen, order = Seen(), ShuffledSampler(64, 16)
     fit(METHODS["SimCLR"], seen, epochs=3)
     expected = []
     for epoch in range(3):

@@ -8,10 +8,10 @@ from helpers.closeness import close
 from helpers.training import Relabelled, fit, free_port, same, terms_of
 from torch import nn
 
-from lightning_ssl.callbacks import ImportanceMonitor, OnlineKNN, OnlineProbe, RankMonitor, WeightNoise
+from lightning_ssl.callbacks import FeatureSpectrum, ImportanceMonitor, OnlineKNN, OnlineProbe, WeightNoise
 from lightning_ssl.methods import SimCLR
 
-PREFIXES = ("online/", "knn/", "rank/", "alpha/")
+PREFIXES = ("online/", "knn/", "spectrum/", "alpha/")
 BATCH, STEPS, TAU = 16, 6, 0.5
 
 
@@ -33,7 +33,7 @@ def run(**trainer):
     """Metrics, probe and weights after two epochs of three steps."""
     torch.manual_seed(0)
     model, probe = Plain(), OnlineProbe(share=0.5, memory=24)
-    monitors = [OnlineKNN(k=5, max_reference=40), RankMonitor(), ImportanceMonitor(2, rows=10)]
+    monitors = [OnlineKNN(k=5, max_reference=40), FeatureSpectrum(), ImportanceMonitor(2, rows=10)]
     callbacks = [WeightNoise(std=1.0), probe, *monitors]
     # A quarter of the images has no label, and the ranks have different numbers of them; 53 references is odd.
     module = Relabelled("shapes", batch_size=BATCH, options={"train_images": 53, "test_images": 12})

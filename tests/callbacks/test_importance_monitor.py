@@ -50,7 +50,7 @@ def slow_statistics(loss, z1, z2, clean):
 @pytest.mark.parametrize("loss", LOSSES, ids=label)
 def test_statistics_equal_a_slow_loop_over_rows(loss):
     z1, z2, clean = (z.detach() for z in make_views(7))
-    views = (z1, z2, clean) if getattr(loss.importance, "weighs_clean", False) else (z1, z2)
+    views = (z1, z2, clean) if getattr(loss.importance, "uses_clean_view", False) else (z1, z2)
     found = ImportanceMonitor(rows=1000).statistics(loss, views)
     expected = slow_statistics(loss, z1, z2, views[2] if len(views) == 3 else None)
     # e^H has the relative error of H ≤ log K

@@ -9,7 +9,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch.nn import functional as F
 from torchmetrics.functional.classification import multiclass_accuracy
 
-from lightning_ssl.callbacks import ImportanceMonitor, OnlineKNN, OnlineProbe, RankMonitor
+from lightning_ssl.callbacks import FeatureSpectrum, ImportanceMonitor, OnlineKNN, OnlineProbe
 from lightning_ssl.callbacks.features import evaluating, labelled_features
 from lightning_ssl.callbacks.probe import EPS, STEPS, LinearProbe
 
@@ -34,7 +34,7 @@ def clusters(count, seed, spread=0.5):
 @every_method
 def test_callbacks_change_no_weight_no_buffer_and_no_random_number(make):
     states, generators = [], []
-    for callbacks in ([], [OnlineProbe(share=1), OnlineKNN(k=5), RankMonitor(), ImportanceMonitor(1)]):
+    for callbacks in ([], [OnlineProbe(share=1), OnlineKNN(k=5), FeatureSpectrum(), ImportanceMonitor(1)]):
         model = seeded(make)
         fit(model, callbacks)
         states.append(model.state_dict())

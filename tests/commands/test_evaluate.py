@@ -15,7 +15,7 @@ from lightning_ssl.evaluation import linear
 from lightning_ssl.runs import Run
 
 CPU = torch.device("cpu")
-LINEAR = [f"linear/{name}_{top}" for name in ("paper", "common") for top in ("top1", "top5")]
+LINEAR = [f"linear/{name}_{top}" for name in ("adam", "lbfgs") for top in ("top1", "top5")]
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +25,7 @@ def trained(tmp_path_factory):
     argv = ["--model", "SimCLR", "--model.backbone", "resnet_tiny", "--model.augment", "paper_cifar"]
     argv += ["--data.options", '{"train_images": 512, "test_images": 128}', "--data.batch_size", "64"]
     argv += ["--trainer.max_epochs", "2", "--trainer.accelerator", "cpu", "--trainer.enable_progress_bar", "false"]
-    argv += ["--probe", "null", "--knn", "null", "--rank", "null", "--alpha", "null"]
+    argv += ["--probe", "null", "--knn", "null", "--spectrum", "null", "--importance_monitor", "null"]
     assert fit.main([*argv, "--runs", str(folder), "--name", "run"]) == 0
     return folder / "run"
 
@@ -60,9 +60,9 @@ def test_a_run_gets_a_table_a_summary_and_the_settings(run, capsys):
         512,
         128,
     )
-    assert record["protocols"]["paper"]["seeds"] == [0, 1, 2]
-    assert record["protocols"]["paper"]["epochs"] == 50
-    assert record["protocols"]["common"]["held_out_images"] == 52
+    assert record["protocols"]["adam"]["seeds"] == [0, 1, 2]
+    assert record["protocols"]["adam"]["epochs"] == 50
+    assert record["protocols"]["lbfgs"]["held_out_images"] == 52
 
 
 def test_the_accuracies_are_those_of_the_protocols_on_the_same_features(run):
@@ -76,8 +76,8 @@ def test_the_accuracies_are_those_of_the_protocols_on_the_same_features(run):
             splits.append(linear.Split(*found.method.validation_step(batch, 0).values()))
     results = run.summary()["linear"]
     one_image = 1.01 / len(splits[1].labels)  # features of other batch sizes are rounded differently
-    assert results["linear/paper_top1"] == pytest.approx(linear.paper(*splits, 10, [5, 6]).top1, abs=one_image)
-    assert results["linear/common_top1"] == pytest.approx(linear.common(*splits, 10, 5).top1, abs=one_image)
+    assert results["linear/adam_top1"] == pytest.approx(linear.adam(*splits, 10, [5, 6]).top1, abs=one_image)
+    assert results["linear/lbfgs_top1"] == pytest.approx(linear.lbfgs(*splits, 10, 5).top1, abs=one_image)
 
 
 def test_the_encoder_does_not_change_even_in_training_mode(trained):
@@ -123,37 +123,37 @@ def test_features_that_are_not_finite_are_refused(trained):
 def test_a_checkpoint_outside_a_run_gets_its_result_beside_it(trained, tmp_path):
     alone = tmp_path / "alone.ckpt"
     shutil.copy(Run(trained).newest_checkpoint(), alone)
-    evaluate.main([str(alone), "--protocol", "common", "--device", "cpu"])
+    evaluate.main([str(alone), "--protocol", "lbfgs", "--device", "cpu"])
     (record,) = evaluations(tmp_path / "alone.ckpt.evaluation.json")
-    assert list(record["metrics"]) == ["linear/common_top1", "linear/common_top5", "knn/top1"]
+    assert list(record["metrics"]) == ["linear/lbfgs_top1", "linear/lbfgs_top5", "knn/top1"]
 
 
 def test_an_older_checkpoint_does_not_change_the_summary(run, capsys):
     older = run.step_checkpoints()[-1]
-    evaluate.main([str(older), "--protocol", "paper", "--device", "cpu"])
+    evaluate.main([str(older), "--protocol", "adam", "--device", "cpu"])
     assert run.summary()["linear"] == {}
     assert evaluations(run.path / "evaluation.json")[0]["step"] == 8
     assert "summary.json is about step-00000016.ckpt" in capsys.readouterr().out
 
 
 def test_protocols_add_up_and_a_repeated_one_is_replaced(run):
-    for protocol in ("common", "paper", "paper"):
+    for protocol in ("lbfgs", "adam", "adam"):
         evaluate.main([str(run.path), "--protocol", protocol, "--device", "cpu"])
     assert sorted(run.summary()["linear"]) == sorted(LINEAR)
-    assert [list(one["protocols"]) for one in evaluations(run.path / "evaluation.json")] == [["common"], ["paper"]]
+    assert [list(one["protocols"]) for one in evaluations(run.path / "evaluation.json")] == [["lbfgs"], ["adam"]]
 
 
 def test_results_of_an_earlier_step_are_dropped_from_the_summary(run):
-    run.update_summary(linear={"linear/paper_top1": 0.123}, linear_step=8)
-    evaluate.main([str(run.path), "--protocol", "common", "--device", "cpu"])
-    assert list(run.summary()["linear"]) == ["linear/common_top1", "linear/common_top5"]
+    run.update_summary(linear={"linear/adam_top1": 0.123}, linear_step=8)
+    evaluate.main([str(run.path), "--protocol", "lbfgs", "--device", "cpu"])
+    assert list(run.summary()["linear"]) == ["linear/lbfgs_top1", "linear/lbfgs_top5"]
 
 
 def test_the_best_test_accuracy_is_not_in_the_summary(run, capsys):
-    evaluate.main([str(run.path), "--protocol", "paper", "--best-test", "--device", "cpu"])
-    assert list(run.summary()["linear"]) == ["linear/paper_top1", "linear/paper_top5"]
+    evaluate.main([str(run.path), "--protocol", "adam", "--best-test", "--device", "cpu"])
+    assert list(run.summary()["linear"]) == ["linear/adam_top1", "linear/adam_top5"]
     (record,) = evaluations(run.path / "evaluation.json")
-    assert record["metrics"]["linear/paper_best_test_top1"] >= record["metrics"]["linear/paper_top1"]
+    assert record["metrics"]["linear/adam_best_test_top1"] >= record["metrics"]["linear/adam_top1"]
     assert "chosen on the test images" in capsys.readouterr().out
 
 
@@ -167,7 +167,7 @@ def test_another_data_set_is_named_in_the_metric(run, tmp_path):
     words = ["--data", "folder", "--root", str(tmp_path / "photos"), "--options", '{"store_size": 48}']
     evaluate.main([str(run.path), *words, "--device", "cpu"])
     assert list(run.summary()["linear"]) == [f"{name}@folder" for name in LINEAR]
-    assert run.summary()["linear"]["linear/common_top1@folder"] == 1
+    assert run.summary()["linear"]["linear/lbfgs_top1@folder"] == 1
     (record,) = evaluations(run.path / "evaluation.json")
     assert record["data"] == {
         "name": "folder", "options": {"store_size": 48}, "train_images": 40, "test_images": 12, "classes": 2

@@ -24,7 +24,7 @@ SMALL = [
     "--trainer.enable_progress_bar=false",
     "--trainer.log_every_n_steps=2",
     "--knn.k=5",
-    "--alpha.every_n_steps=5",
+    "--importance_monitor.every_n_steps=5",
 ]
 SIMCLR = ["--model=SimCLR", *SMALL]
 BYOL = ["--model=BYOL", *SMALL, "--model.projector.hidden=32", "--model.predictor.hidden=32"]
@@ -111,7 +111,7 @@ def test_a_run_folder_is_complete(whole):
     assert (summary["epoch"], summary["step"], summary["seed"], summary["label"]) == (3, 18, 0, "SimCLR")
     assert summary["command"][:2] == ["lightning-ssl", "fit"]
     expected = ["train/loss", "train/loss_epoch", "lr", "images_per_second", "online/top1", "online/top5", "knn/top1"]
-    expected += ["rank/rankme", "rank/effective", "rank/std", "rank/alignment", "rank/uniformity"]
+    expected += ["spectrum/rankme", "spectrum/effective", "spectrum/std", "spectrum/alignment", "spectrum/uniformity"]
     expected += ["alpha/entropy", "alpha/effective_negatives", "alpha/zeros", "alpha/top1"]
     assert set(expected) <= summary["last"].keys()
     assert len(whole.metrics.series("train/loss_epoch")) == 3
@@ -338,12 +338,12 @@ def test_a_mistake_in_a_file_is_one_line(text, line, tmp_path, capfd):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_and_saves_the_weights(tmp_path, monkeypatch, capfd):
-    original = methods.SimCLR.loss_of
+    original = methods.SimCLR.compute_loss
 
-    def loss_of(self, views):
+    def compute_loss(self, views):
         return original(self, views) * (float("nan") if self.global_step == 8 else 1.0)
 
-    monkeypatch.setattr(methods.SimCLR, "loss_of", loss_of)
+    monkeypatch.setattr(methods.SimCLR, "compute_loss", compute_loss)
     assert cli.main(["fit", *words(tmp_path)]) == 2
     assert "train/loss=nan at step 8: the last finite one was" in capfd.readouterr().err
     run = Run(tmp_path / "run")

@@ -71,7 +71,7 @@ def test_two_ranks_equal_one_process_with_the_whole_batch(tmp_path):
     assert all((one[name] - start[name]).abs().max() > 1e-3 for name in one)  # it did learn
     # the callbacks saw the images of both ranks
     last = [Run(tmp_path / name).summary()["last"] for name in ("one", "two")]
-    for name in ("online/top1", "online/loss", "knn/top1", "rank/rankme"):
+    for name in ("online/top1", "online/loss", "knn/top1", "spectrum/rankme"):
         close(torch.tensor(last[1][name]), torch.tensor(last[0][name]))  # float64 features, logged in float32
     one, two = (Run(tmp_path / name).metrics.series("train/loss_epoch") for name in ("one", "two"))
     close(two, one, **rounding)

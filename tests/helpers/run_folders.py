@@ -41,7 +41,8 @@ LOSSES = {
 }
 COLUMNS = (
     "train/loss_step", "train/loss_epoch", "lr", "images_per_second", "online/top1", "online/top5", "online/loss",
-    "knn/top1", "rank/rankme", "rank/effective", "rank/std", "rank/alignment", "rank/uniformity", "alpha/entropy",
+    "knn/top1", "spectrum/rankme", "spectrum/effective", "spectrum/std", "spectrum/alignment",
+    "spectrum/uniformity", "alpha/entropy",
     "alpha/effective_negatives", "alpha/zeros", "alpha/top1",
 )  # fmt: skip
 
@@ -60,7 +61,7 @@ def config_of(loss="direct", seed=0, epochs=10, data="shapes", batch_size=256, b
         "trainer": {"max_epochs": epochs, "accelerator": "cpu", "devices": 1, "precision": None, "logger": None},
         "model": model,
         "data": {"name": data, "root": "data", "batch_size": batch_size, "seed": seed, "options": None},
-        "probe": {"lr": 0.001}, "knn": {"k": 20}, "rank": {}, "alpha": {}, "group": None, "tags": [],
+        "probe": {"lr": 0.001}, "knn": {"k": 20}, "spectrum": {}, "importance_monitor": {}, "group": None, "tags": [],
     }  # fmt: skip
 
 

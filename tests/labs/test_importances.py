@@ -34,7 +34,7 @@ def test_batched_loss_and_gradient_equal_pair_loss_run_by_run(name):
     one = PairLoss(entry.importance, backprop_alpha=entry.backprop_alpha)
     for seed in range(SEEDS):
         a, b, c = (z[seed].detach().requires_grad_(True) for z in (z1, z2, clean))
-        expected = one(a, b, c.detach()) if entry.importance.weighs_clean else one(a, b)
+        expected = one(a, b, c.detach()) if entry.importance.uses_clean_view else one(a, b)
         close(loss[seed], expected, terms=2 * N * NEGATIVES, gain=1 / TAU)
         for ours, theirs, z in zip(gradients, torch.autograd.grad(expected, (a, b)), (a, b), strict=True):
             close(tangential(ours[seed], z), tangential(theirs, z), terms=2 * N + OUTPUTS, gain=1 / TAU)

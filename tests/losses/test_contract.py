@@ -103,7 +103,7 @@ both_anchors = pytest.mark.parametrize("anchors", ["both", "one"])
 
 
 def gradients(loss, views):
-    extra = [views[2]] if loss.importance.weighs_clean else []
+    extra = [views[2]] if loss.importance.uses_clean_view else []
     value = loss(views[0], views[1], *extra)
     return value, *torch.autograd.grad(value, views[:2])
 
@@ -172,7 +172,7 @@ def test_huge_and_far_embeddings_give_a_finite_loss(kind, what, tile):
 def test_a_loss_trains_after_it_was_evaluated_in_inference_mode(kind, what):
     views = make_views()
     loss = kind(what)
-    extra = [views[2]] if loss.importance.weighs_clean else []
+    extra = [views[2]] if loss.importance.uses_clean_view else []
     with torch.inference_mode():
         evaluated = loss(*(z.detach() for z in views[:2]), *extra).item()
     close(gradients(loss, views)[0].item(), evaluated, terms=terms_of(views), scale=scales_of(loss, views)[0])

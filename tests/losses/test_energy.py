@@ -48,12 +48,12 @@ def assert_same(actual, expected, loss, *views, gain=1.0):
 def test_pair_loss_has_the_value_and_gradient_of_the_loop_with_alpha_fixed(rule, oracle, parameters, anchors):
     z1, z2, clean = make_views()
     d2_pos, d2_neg = oracles.distances(z1, z2, anchors)
-    weighed = oracles.clean_distances(clean, anchors) if rule.weighs_clean else d2_neg
+    weighed = oracles.clean_distances(clean, anchors) if rule.uses_clean_view else d2_neg
     alpha = oracles.each_row(oracle, weighed.detach(), **parameters)
     expected = oracles.pair_loss(alpha, d2_pos, d2_neg, beta=-0.5)
     expected = expected.detach(), *torch.autograd.grad(expected, (z1, z2))
     loss = PairLoss(rule, anchors=anchors, beta=-0.5, tile=3)
-    extra = [clean] if rule.weighs_clean else []
+    extra = [clean] if rule.uses_clean_view else []
     actual = value_and_gradients(loss, z1, z2, *extra)
     assert_same(actual, expected, loss, z1, z2, *extra, gain=oracle_gain(alpha, weighed.detach(), **parameters))
 

@@ -163,7 +163,7 @@ def test_uniform_and_quadratic_differ_by_the_number_of_negatives(d2_pos, d2_neg)
 )
 def test_pullback_is_the_derivative_of_the_weights(rule, d2_pos, d2_neg):
     cotangent = torch.rand(d2_neg.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    pulled = rule.pullback(d2_neg, rule(d2_pos, d2_neg), cotangent)
+    pulled = rule.vjp(d2_neg, rule(d2_pos, d2_neg), cotangent)
     h = 1e-6
     for i, j in [(0, 0), (1, 5), (4, 11), (2, 3)]:
         step = torch.zeros_like(d2_neg)
@@ -185,7 +185,7 @@ def test_the_weights_can_be_differentiated_by_autograd(rule, d2_pos, d2_neg):
 @pytest.mark.parametrize("rule", [FromFamily(InfoNCE()), Gaussian(), Exact()], ids=label)
 def test_a_rule_without_a_pullback_refuses_it(rule, d2_neg):
     with pytest.raises(ValueError, match=f"backprop_alpha=True: {type(rule).__name__}"):
-        rule.pullback(d2_neg, d2_neg, d2_neg)
+        rule.vjp(d2_neg, d2_neg, d2_neg)
 
 
 @pytest.mark.parametrize(

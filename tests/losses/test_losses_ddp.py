@@ -78,7 +78,7 @@ def step(net, loss, batch):
     """Value and parameter gradient of one step, after DDP's averaging if the net is wrapped."""
     net.zero_grad()
     z1, z2, clean = net(torch.cat(batch)).chunk(3)
-    needs_clean = getattr(loss.importance, "weighs_clean", False)
+    needs_clean = getattr(loss.importance, "uses_clean_view", False)
     value = loss(z1, z2, clean.detach()) if needs_clean else loss(z1, z2)
     value.backward()
     # One vector: the last bias has no gradient, as distances do not move with the origin, and so no scale of its own.

@@ -54,7 +54,7 @@ def test_the_loss_of_alpha_cl_is_pair_loss_of_normalized_embeddings():
     images = data().rows("train").batch(torch.arange(8))[0]
     views = model.views(images)
     z1, z2 = F.normalize(model.projector(model.backbone(torch.cat(views[:2]))), dim=1).chunk(2)
-    close(model.loss_of(views), PairLoss(Direct())(z1, z2), terms=terms_of(model))
+    close(model.compute_loss(views), PairLoss(Direct())(z1, z2), terms=terms_of(model))
 
 
 def test_simclr_has_the_gradient_of_alpha_cl_from_infonce():
@@ -63,7 +63,7 @@ def test_simclr_has_the_gradient_of_alpha_cl_from_infonce():
     for kind in (lambda: SimCLR(tau=tau, **SMALL), lambda: AlphaCL(FromFamily(InfoNCE(tau)), **SMALL)):
         torch.manual_seed(0)
         model = kind()
-        model.loss_of(model.views(images)).backward()
+        model.compute_loss(model.views(images)).backward()
         gradients.append(model.backbone.conv1.weight.grad)
     pixels = images[:, 0].numel()  # a gradient of a convolution adds them up
     close(*gradients, terms=2 * terms_of(model) + pixels, gain=1 / tau)
@@ -110,7 +110,7 @@ def test_siamese_losses_at_perfect_agreement():
         model.predictor = torch.nn.Identity()
         x = torch.rand(4, 3, 32, 32)
         # a cosine adds up the embedding; BYOL's loss is 4 minus four of them
-        close(model.loss_of(Views(x, x)), torch.tensor(lowest), terms=model.projector.out_features, scale=4.0)
+        close(model.compute_loss(Views(x, x)), torch.tensor(lowest), terms=model.projector.out_features, scale=4.0)
 
 
 @pytest.mark.parametrize(

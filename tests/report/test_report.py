@@ -76,7 +76,7 @@ def page(built):
 
 def test_every_file_is_written_and_readable(built):
     names = {file.name for file in built.files}
-    figures = ("final", "accuracy", "loss", "alpha", "rank", "parameters")
+    figures = ("final", "accuracy", "loss", "alpha", "spectrum", "parameters")
     assert names >= {"report.html", "summary.csv", "runs.csv", "table.md", "table.tex"}
     assert names >= {f"{stem}.{kind}" for stem in figures for kind in ("png", "svg")}
     for file in built.files:

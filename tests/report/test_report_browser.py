@@ -124,7 +124,7 @@ def lines(browser, panel):
 
 
 def test_every_figure_is_drawn_without_errors(page):
-    for key in ("final", "accuracy", "loss", "alpha", "rank"):
+    for key in ("final", "accuracy", "loss", "alpha", "spectrum"):
         assert page.execute_script(f"return document.querySelectorAll('#plot-{key} svg.main-svg').length") > 0
     page.execute_script("document.getElementById('plot-parameters').scrollIntoView()")
     wait(page, "return document.querySelectorAll('#plot-parameters .parcoords .y-axis').length >= 3")
@@ -218,7 +218,7 @@ def test_legend_button_toggles_its_line(page):
     button = page.find_element("css selector", "#legend button")
     button.click()
     wait(page, f"return document.getElementById('plot-accuracy').data.filter(t => t.name).length === {len(before) - 1}")
-    assert set(lines(page, "rank")) < set(before)
+    assert set(lines(page, "spectrum")) < set(before)
     page.execute_script("document.querySelector('#legend button').click()")
     wait(page, f"return document.getElementById('plot-accuracy').data.filter(t => t.name).length === {len(before)}")
 

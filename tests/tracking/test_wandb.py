@@ -118,7 +118,7 @@ def test_a_fit_sends_its_configuration_and_summary_and_stores_no_key(tmp_path, w
         assert told.summary[probe] == summary["last"][probe]
         assert told.summary[f"best/{probe}"] == summary["best"][probe]
     rows = {key for row in told.history for key in row}
-    assert {"train/loss_epoch", "online/top1", "rank/rankme", "trainer/global_step"} <= rows
+    assert {"train/loss_epoch", "online/top1", "spectrum/rankme", "trainer/global_step"} <= rows
     assert summary["wandb"]["id"] == told.id
     files = bytes_of(run.path)
     assert any("wandb" in path.parts for path in files)

@@ -9,7 +9,7 @@ from helpers.closeness import bound, close
 from helpers.training import METHODS, data, every_method, fit, seeded, terms_of
 from torch.nn import functional as F
 
-from lightning_ssl.callbacks import RankMonitor
+from lightning_ssl.callbacks import FeatureSpectrum
 from lightning_ssl.callbacks.features import evaluating
 from lightning_ssl.callbacks.spectrum import RESOLUTION, Moments, alignment, effective_number, uniformity
 
@@ -99,13 +99,13 @@ class ByHand(pl.Callback):
 def test_a_validation_measures_all_features_and_two_views(make):
     by_hand = ByHand()
     model = seeded(make)
-    metrics = fit(model, [RankMonitor(), by_hand], data()).callback_metrics
+    metrics = fit(model, [FeatureSpectrum(), by_hand], data()).callback_metrics
     for key, value in by_hand.expected.items():
-        close(metrics[f"rank/{key}"], torch.tensor(value), terms=terms_of(model), where=key)
+        close(metrics[f"spectrum/{key}"], torch.tensor(value), terms=terms_of(model), where=key)
 
 
 def test_views_are_of_images_from_every_batch():
-    class Watched(RankMonitor):
+    class Watched(FeatureSpectrum):
         def embeddings(self, trainer, pl_module):
             seen.append(torch.cat(self.chosen))
             return super().embeddings(trainer, pl_module)
@@ -119,7 +119,7 @@ def test_views_are_of_images_from_every_batch():
 
 @pytest.mark.parametrize(
     ("make", "message"),
-    [(lambda: RankMonitor(every_n_epochs=0), "every_n_epochs=0"), (lambda: RankMonitor(images=1), "images=1")],
+    [(lambda: FeatureSpectrum(every_n_epochs=0), "every_n_epochs=0"), (lambda: FeatureSpectrum(images=1), "images=1")],
 )
 def test_bad_settings_are_refused_by_name_and_value(make, message):
     with pytest.raises(ValueError, match=message):
