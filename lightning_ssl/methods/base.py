@@ -100,7 +100,6 @@ class Method(pl.LightningModule):
     """
 
     needs_clean = False
-    logs_its_loss = True  # not where a recorder does it
 
     def __init__(
         self,
@@ -176,7 +175,9 @@ class Method(pl.LightningModule):
 
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> Tensor:
         loss = self.compute_loss(self.views(batch[0], batch_idx))
-        to_logger = self.logs_its_loss and bool(self.trainer.loggers)  # Lightning warns where there is none
+        callbacks = getattr(self.trainer, "callbacks")  # noqa: B009  mypy does not see it
+        logged_elsewhere = any(getattr(callback, "logs_train_loss", False) for callback in callbacks)
+        to_logger = bool(self.trainer.loggers) and not logged_elsewhere  # Lightning warns if there is no logger
         self.log("train/loss", loss, prog_bar=True, logger=to_logger, batch_size=len(batch[0]))
         return loss
 

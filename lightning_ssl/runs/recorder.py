@@ -72,6 +72,8 @@ class Recorder(pl.Callback):
     It comes after the callbacks that measure and before the checkpoints.
     """
 
+    logs_train_loss = True  # `Method.training_step` then leaves `train/loss` to this callback
+
     def __init__(self, run: Run, images_per_step: int) -> None:
         self.run, self.images_per_step = run, images_per_step
         self.elapsed, self.training, self.images = 0.0, 0.0, 0  # seconds of fit, of training steps; images trained on
@@ -102,7 +104,6 @@ class Recorder(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.began = time.perf_counter()
-        pl_module.logs_its_loss = False  # type: ignore[assignment]
         if trainer.is_global_zero:
             self.run.metrics.open(self.rows)
             self.summarize(trainer, status="running", error=None)

@@ -24,7 +24,7 @@ def fit(model, module=None, **trainer):
         "enable_checkpointing": False,
         "enable_model_summary": False,
     }
-    runner = pl.Trainer(accelerator="cpu", limit_val_batches=0, **quiet, **trainer)
+    runner = pl.Trainer(accelerator="cpu", limit_val_batches=0, **{**quiet, **trainer})
     runner.fit(model, module or data())
     return runner
 
@@ -47,6 +47,17 @@ def test_the_same_seed_takes_the_same_steps(make):
         fit(model)
         weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize("logged_elsewhere", [False, True])
+def test_train_loss_goes_to_loggers_unless_a_callback_logs_it(logged_elsewhere, tmp_path):
+    callback = pl.Callback()
+    callback.logs_train_loss = logged_elsewhere
+    logger = pl.loggers.CSVLogger(tmp_path)
+    runner = fit(METHODS["SimCLR"](), callbacks=[callback], logger=logger, log_every_n_steps=1)
+    assert "train/loss" in runner.callback_metrics
+    logged = "".join(file.read_text() for file in tmp_path.rglob("metrics.csv"))
+    assert ("train/loss" in logged) == (not logged_elsewhere)
 
 
 def test_the_loss_of_alpha_cl_is_pair_loss_of_normalized_embeddings():
