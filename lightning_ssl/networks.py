@@ -1,10 +1,10 @@
 """Networks: images (B, 3, H, W) → features (B, F) → embeddings (B, D).
 
-    net = backbone("resnet18", image_size=32)                   # net.num_features = 512, net.stem_name = "cifar"
-    projector = Projector(net.num_features, **PROJECTORS["alpha_cl"])
+    net = build_backbone("resnet18", image_size=32)    # net.num_features = 512, net.stem_name = "cifar"
+    projector = Projector(net.num_features, hidden=512, out=128)
 
-The learned representation is the backbone's; the projector, and SimSiam's and BYOL's predictor behind it, are thrown
-away after training. On a CPU `net.to(memory_format=torch.channels_last)` saves a good quarter of the time.
+The features of the backbone are the learned representation. The projector, and the predictor of SimSiam and BYOL, are
+discarded after training. On a CPU, `net.to(memory_format=torch.channels_last)` saves more than a quarter of the time.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
-from typing import Literal, TypedDict, cast, get_args
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -27,18 +29,25 @@ Norm = Literal["bn", "bn_noaffine"]
 
 
 class Backbone(nn.Module):
-    """What is known of every backbone: (B, 3, H, W) → (B, num_features)."""
+    """The interface of every backbone: images (B, 3, H, W) → features (B, num_features)."""
 
     num_features: int
     stem_name: Stem | None
-    """The stem that was chosen, for the record of a run; None where the network has only its own."""
+    """The stem in use; None for a timm network, which has its own."""
 
 
-def backbone(name: str, image_size: int, stem: Stem | None = None) -> Backbone:
-    """Build a backbone by name: resnet18, resnet34, resnet50, resnet_tiny, or timm:NAME where timm is installed.
+def build_backbone(name: str, image_size: int, stem: Stem | None = None) -> Backbone:
+    """Build a backbone with random weights.
 
-    `stem="cifar"` is a 3×3 convolution of stride 1 without pooling (He et al. 2016, Sec. 4.2; SimCLR, appendix B.9),
-    `"standard"` the 7×7 one of stride 2 and a max-pool; None chooses the first up to 64 pixels. Weights are random.
+    name        resnet18, resnet34, resnet50, resnet_tiny, or timm:NAME if timm is installed
+    image_size  side of the images in pixels
+    stem        "cifar": a 3×3 convolution of stride 1, no pooling (He et al. 2016, Sec. 4.2; SimCLR, appendix B.9)
+                "standard": a 7×7 convolution of stride 2 and a max-pool
+                None: "cifar" up to 64 pixels, "standard" above
+
+    >>> net = build_backbone("resnet_tiny", image_size=32)
+    >>> net(torch.zeros(2, 3, 32, 32)).shape, net.num_features, net.stem_name
+    (torch.Size([2, 112]), 112, 'cifar')
     """
     require(image_size >= 1, "image_size", image_size, "at least 1 pixel")
     require(stem is None or stem in get_args(Stem), "stem", stem, f"None or one of {', '.join(get_args(Stem))}")
@@ -52,11 +61,11 @@ def backbone(name: str, image_size: int, stem: Stem | None = None) -> Backbone:
     return ResNet(*RESNETS[name], chosen)
 
 
-SMALL = 64  # pixels; above, the standard stem
+SMALL = 64  # pixels: the largest image size with the CIFAR stem by default
 
 
 def stem_for(image_size: int) -> Stem:
-    """The stem of images of a size."""
+    """Return the default stem for an image size."""
     return "cifar" if image_size <= SMALL else "standard"
 
 
@@ -71,8 +80,8 @@ class ResNet(TorchvisionResNet, Backbone):
     """torchvision's ResNet without its classifier.
 
     Its `state_dict`, with `fc.weight` and `fc.bias` added, loads strictly into torchvision's model of the same name.
-    Where the stem is CIFAR's, that model must be given it first, `model.conv1, model.maxpool = make_stem("cifar")`,
-    or by hand: `nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()`.
+    With the CIFAR stem, replace the stem of that model first: `model.conv1, model.maxpool = make_stem("cifar")`, or
+    without this package, `nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()`.
     """
 
     def __init__(self, block: type[BasicBlock | Bottleneck], layers: list[int], stem: Stem = "standard") -> None:
@@ -84,9 +93,10 @@ class ResNet(TorchvisionResNet, Backbone):
 
 
 class ResNetTiny(Backbone):
-    """A narrow ResNet with one block per stage, about 0.2 M parameters, for a CPU and 32×32 images.
+    """A narrow ResNet with one block per stage and about 0.2 M parameters, for 32×32 images on a CPU.
 
-    Its CIFAR stem has stride 2: a quarter of the work of the full resolution, where most of a narrow net's time goes.
+    Its CIFAR stem has stride 2. A narrow network spends most of its time at full resolution; stride 2 reduces this
+    time to a quarter.
     """
 
     def __init__(self, stem: Stem = "cifar", widths: tuple[int, ...] = (16, 48, 112)) -> None:
@@ -98,7 +108,7 @@ class ResNetTiny(Backbone):
         self.relu = nn.ReLU(inplace=True)
         self.layers = nn.Sequential(
             BasicBlock(widths[0], widths[0]),
-            *(halving_block(before, after) for before, after in pairwise(widths)),
+            *(downsampling_block(before, after) for before, after in pairwise(widths)),
         )
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         for module in self.layers.modules():
@@ -111,26 +121,27 @@ class ResNetTiny(Backbone):
         return torch.flatten(self.avgpool(x), 1)
 
 
-def halving_block(before: int, after: int) -> nn.Module:
+def downsampling_block(before: int, after: int) -> nn.Module:
+    """A residual block of stride 2, with a 1×1 convolution on the shortcut."""
     shortcut = nn.Sequential(nn.Conv2d(before, after, 1, 2, bias=False), nn.BatchNorm2d(after))
     return BasicBlock(before, after, 2, shortcut)
 
 
 def make_stem(stem: Stem, width: int = 64, stride: int = 1) -> tuple[nn.Conv2d, nn.Module]:
-    """`conv1` and `maxpool` of a ResNet; `stride` is that of the CIFAR stem."""
+    """Return `conv1` and `maxpool` of a ResNet; `stride` applies to the CIFAR stem."""
     if stem == "cifar":
         return initialize(nn.Conv2d(3, width, 3, stride, 1, bias=False)), nn.Identity()
     return initialize(nn.Conv2d(3, width, 7, 2, 3, bias=False)), nn.MaxPool2d(3, 2, 1)
 
 
 def initialize(convolution: nn.Conv2d) -> nn.Conv2d:
-    """As torchvision initializes its ResNets."""
+    """Initialize a convolution as torchvision does in its ResNets."""
     nn.init.kaiming_normal_(convolution.weight, mode="fan_out", nonlinearity="relu")
     return convolution
 
 
 def timm_backbone(name: str, image_size: int) -> Backbone:
-    """A network of timm without its classifier, made for the image size where the architecture fixes one."""
+    """Build a timm network without its classifier; architectures with a fixed input size get `image_size`."""
     installed = importlib.util.find_spec("timm") is not None
     require(installed, "backbone", name, f"one of {', '.join(RESNETS)}, resnet_tiny while timm is not installed")
     timm = importlib.import_module("timm")
@@ -141,56 +152,26 @@ def timm_backbone(name: str, image_size: int) -> Backbone:
     described = timm.get_pretrained_cfg(model)
     fixed = {"img_size": image_size} if described is not None and described.fixed_input_size else {}
     net = timm.create_model(model, pretrained=False, num_classes=0, **fixed)
-    net.num_features = getattr(net, "head_hidden_size", net.num_features)  # of what comes out: some keep a head layer
+    net.num_features = getattr(net, "head_hidden_size", net.num_features)  # some have a layer after the pooling
     net.stem_name = None
     return cast(Backbone, net)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Heads
-
-
-class Head(TypedDict):
-    """A published projector: everything but the backbone's width."""
-
-    hidden: int
-    out: int
-    layers: int
-    norm: Norm | None
-    last_norm: Norm | None
-
-
-class Predicting(TypedDict):
-    """A published predictor: everything but the embedding's width."""
-
-    hidden: int
-    layers: int
-    norm: Norm | None
-    last_norm: Norm | None
-
-
-PROJECTORS: dict[str, Head] = {
-    # The α-CL and dual-network papers, as their released code has it.
-    "alpha_cl": {"hidden": 512, "out": 128, "layers": 2, "norm": "bn_noaffine", "last_norm": None},
-    # Chen et al. 2020, Sec. 2.1, for ResNet50; the norm of the output is in their code and not in the text.
-    "simclr": {"hidden": 2048, "out": 128, "layers": 2, "norm": "bn", "last_norm": "bn"},
-    # Chen & He 2021, Sec. 3; two layers on CIFAR (appendix D). The last norm has no affine part in their code.
-    "simsiam": {"hidden": 2048, "out": 2048, "layers": 3, "norm": "bn", "last_norm": "bn_noaffine"},
-    "simsiam_cifar": {"hidden": 2048, "out": 2048, "layers": 2, "norm": "bn", "last_norm": "bn_noaffine"},
-    # Grill et al. 2020, Sec. 3.3: contrary to SimCLR's, the output is not normalized.
-    "byol": {"hidden": 4096, "out": 256, "layers": 2, "norm": "bn", "last_norm": None},
-}
-PREDICTORS: dict[str, Predicting] = {
-    "simsiam": {"hidden": 512, "layers": 2, "norm": "bn", "last_norm": None},
-    "byol": {"hidden": 4096, "layers": 2, "norm": "bn", "last_norm": None},
-}
+# Projector and predictor
 
 
 class Projector(nn.Sequential):
-    """An MLP from features to embeddings: `layers` linear maps, with a norm and a ReLU after each but the last.
+    """An MLP from features to embeddings: linear maps, with a norm and a ReLU after each but the last.
 
-    A norm is "bn", "bn_noaffine" (without scale and shift) or None; `last_norm` follows the last map. A linear map has
-    no bias before a norm, which would take it away again.
+    layers     number of linear maps
+    norm       after each map but the last: "bn", "bn_noaffine" (no scale and shift) or None
+    last_norm  after the last map
+
+    A linear map before a norm has no bias, because the norm removes it. The defaults are those of the α-CL papers.
+
+    >>> Projector(512, hidden=512, out=128)(torch.randn(4, 512)).shape
+    torch.Size([4, 128])
     """
 
     def __init__(
@@ -215,7 +196,10 @@ class Projector(nn.Sequential):
 
 
 class Predictor(Projector):
-    """The MLP of SimSiam and BYOL from one view's embedding to the other's: in and out have the same width."""
+    """The MLP of SimSiam and BYOL that predicts the embedding of one view from the other: (B, D) → (B, D).
+
+    The defaults are those of SimSiam.
+    """
 
     def __init__(
         self,
@@ -231,3 +215,25 @@ class Predictor(Projector):
 def linear_and_norm(before: int, after: int, norm: Norm | None) -> list[nn.Module]:
     linear = nn.Linear(before, after, bias=norm is None)
     return [linear] if norm is None else [linear, nn.BatchNorm1d(after, affine=norm == "bn")]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Modes
+
+
+@contextmanager
+def eval_mode(module: nn.Module) -> Iterator[None]:
+    """Put a module in evaluation mode, and restore the mode of every submodule afterwards.
+
+    `module.train()` would not do the same: a submodule that was in evaluation mode before must stay in it.
+    """
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+backbone = build_backbone  # the name in the instructions that `lightning-ssl export` prints

@@ -1,7 +1,9 @@
-"""Backbones by name and stem, their weights in torchvision, and the heads of the papers."""
+"""Backbones by name and stem, their weights in torchvision, projectors and predictors, evaluation mode."""
 
+import contextlib
 import copy
 import importlib.util
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -11,7 +13,9 @@ from helpers.training import terms_of
 from torch import nn
 from torch.nn import functional as F
 
-from lightning_ssl.networks import PREDICTORS, PROJECTORS, Predictor, Projector, ResNetTiny, backbone, make_stem
+from lightning_ssl.methods import Head
+from lightning_ssl.methods.siamese import BYOL_PREDICTOR, BYOL_PROJECTOR, SIMSIAM_PREDICTOR, SIMSIAM_PROJECTOR
+from lightning_ssl.networks import Predictor, Projector, ResNetTiny, build_backbone, eval_mode, make_stem
 
 RESNETS = ["resnet18", "resnet34", "resnet50"]
 FEATURES = {"resnet18": 512, "resnet34": 512, "resnet50": 2048}
@@ -31,14 +35,14 @@ def count(module):
 
 @pytest.mark.parametrize("name", [*RESNETS, "resnet_tiny"])
 def test_the_output_width_is_num_features(name):
-    net = backbone(name, 32).eval()
+    net = build_backbone(name, 32).eval()
     assert net(images(2)).shape == (2, net.num_features)
     assert net.num_features == FEATURES.get(name, net.num_features)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet_tiny"])
 @pytest.mark.parametrize(
-    ("size", "asked", "chosen"),
+    ("size", "given", "chosen"),
     [
         (32, None, "cifar"),
         (64, None, "cifar"),
@@ -49,15 +53,15 @@ def test_the_output_width_is_num_features(name):
         (32, "standard", "standard"),
     ],
 )
-def test_the_stem_follows_the_image_size_unless_asked_for(name, size, asked, chosen):
-    net = backbone(name, size, stem=asked)
+def test_the_image_size_chooses_the_stem_unless_it_is_given(name, size, given, chosen):
+    net = build_backbone(name, size, stem=given)
     assert net.stem_name == chosen
     assert net.conv1.kernel_size == ((3, 3) if chosen == "cifar" else (7, 7))
     assert isinstance(net.maxpool, nn.Identity if chosen == "cifar" else nn.MaxPool2d)
 
 
 def test_the_cifar_stem_keeps_the_resolution():
-    net = backbone("resnet18", 32)
+    net = build_backbone("resnet18", 32)
     seen = []
     net.layer1.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].shape))
     net.eval()(images(2))
@@ -66,7 +70,7 @@ def test_the_cifar_stem_keeps_the_resolution():
 
 @pytest.mark.parametrize(("name", "stem"), [*((name, "cifar") for name in RESNETS), ("resnet18", "standard")])
 def test_torchvision_loads_the_weights_and_gives_the_same_features(name, stem):
-    ours = backbone(name, 32, stem=stem).eval()
+    ours = build_backbone(name, 32, stem=stem).eval()
     theirs = getattr(torchvision.models, name)()
     if stem == "cifar":
         theirs.conv1, theirs.maxpool = make_stem("cifar")
@@ -83,7 +87,7 @@ def test_torchvision_loads_the_weights_and_gives_the_same_features(name, stem):
 @pytest.mark.parametrize("stem", ["cifar", "standard"])
 def test_every_convolution_starts_at_hes_scale(name, stem):
     torch.manual_seed(0)
-    for module in backbone(name, 32, stem=stem).modules():
+    for module in build_backbone(name, 32, stem=stem).modules():
         if isinstance(module, nn.Conv2d):
             fan_out = module.out_channels * module.kernel_size[0] * module.kernel_size[1]
             scale = float(module.weight.detach().std()) / (2 / fan_out) ** 0.5
@@ -91,8 +95,8 @@ def test_every_convolution_starts_at_hes_scale(name, stem):
             assert scale == pytest.approx(1, abs=5 / (2 * module.weight.numel()) ** 0.5)
 
 
-def test_resnet_tiny_is_tiny():
-    net = backbone("resnet_tiny", 32)
+def test_resnet_tiny_has_about_200_000_parameters():
+    net = build_backbone("resnet_tiny", 32)
     assert 0.15e6 < count(net) < 0.25e6
 
 
@@ -115,7 +119,7 @@ def test_resnet_tiny_learns_to_tell_two_textures_apart():
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet_tiny"])
 def test_channels_last_changes_the_layout_but_not_the_features(name):
-    net = backbone(name, 32).double()
+    net = build_backbone(name, 32).double()
     twin = copy.deepcopy(net).to(memory_format=torch.channels_last)
     x = images().double()
     seen = []
@@ -130,10 +134,10 @@ def test_channels_last_changes_the_layout_but_not_the_features(name):
     assert all(seen)
 
 
-def test_networks_copy_and_reload():
-    net = backbone("resnet_tiny", 32)
-    net(images())  # moves the running statistics away from their start
-    again = backbone("resnet_tiny", 32)
+def test_a_copy_and_reloaded_weights_give_the_same_features():
+    net = build_backbone("resnet_tiny", 32)
+    net(images())  # changes the running statistics
+    again = build_backbone("resnet_tiny", 32)
     again.load_state_dict(net.state_dict(), strict=True)
     assert torch.equal(again.eval()(images()), copy.deepcopy(net).eval()(images()))
 
@@ -150,20 +154,20 @@ def test_networks_copy_and_reload():
 )
 def test_unknown_names_and_bad_sizes_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
-        backbone(*arguments)
+        build_backbone(*arguments)
 
 
-def test_without_timm_its_names_are_refused(monkeypatch):
+def test_timm_names_are_refused_if_timm_is_not_installed(monkeypatch):
     find_spec = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "timm" else find_spec(name))
     with pytest.raises(ValueError, match=r"^backbone='timm:resnet10t'.*timm is not installed"):
-        backbone("timm:resnet10t", 32)
+        build_backbone("timm:resnet10t", 32)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed")
 @pytest.mark.parametrize("name", ["resnet10t", "mobilenetv3_small_050", "vit_tiny_patch16_224", "convnext_atto"])
 def test_the_output_width_of_timm_networks_is_num_features(name):
-    net = backbone(f"timm:{name}", 64).eval()
+    net = build_backbone(f"timm:{name}", 64).eval()
     assert net(images(2, 64)).shape == (2, net.num_features)
     assert net.stem_name is None
 
@@ -171,11 +175,11 @@ def test_the_output_width_of_timm_networks_is_num_features(name):
 @pytest.mark.skipif(importlib.util.find_spec("timm") is None, reason="timm is not installed")
 def test_a_misspelt_timm_name_gets_similar_names():
     with pytest.raises(ValueError, match=r"^backbone='timm:resnet10tt'.*such as resnet10t"):
-        backbone("timm:resnet10tt", 32)
+        build_backbone("timm:resnet10tt", 32)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Heads
+# Projector and predictor
 
 
 def kinds(module):
@@ -185,34 +189,41 @@ def kinds(module):
 def test_the_default_projector_is_that_of_alpha_cl():
     projector = Projector(512)
     assert kinds(projector) == ["Linear", "BatchNorm1d", "ReLU", "Linear"]
-    assert kinds(projector) == kinds(Projector(512, **PROJECTORS["alpha_cl"]))
+    assert kinds(projector) == kinds(Projector(512, **asdict(Head())))
     assert [tuple(p.shape) for p in projector.parameters()] == [(512, 512), (128, 512), (128,)]
 
 
-def test_head_shapes_are_those_of_the_papers():
-    shapes = {
-        name: [tuple(p.shape) for p in Projector(2048, **recipe).parameters() if p.ndim == 2]
-        for name, recipe in PROJECTORS.items()
-    }
-    assert shapes == {
-        "alpha_cl": [(512, 2048), (128, 512)],
-        "simclr": [(2048, 2048), (128, 2048)],
-        "simsiam": [(2048, 2048), (2048, 2048), (2048, 2048)],
-        "simsiam_cifar": [(2048, 2048), (2048, 2048)],
-        "byol": [(4096, 2048), (256, 4096)],
-    }
-    simsiam = Projector(2048, **PROJECTORS["simsiam"])
-    assert kinds(simsiam) == ["Linear", "BatchNorm1d", "ReLU", "Linear", "BatchNorm1d", "ReLU", "Linear", "BatchNorm1d"]
-    assert simsiam[-1].weight is None
-    assert simsiam[1].weight is not None
-    bottleneck = Predictor(2048, **PREDICTORS["simsiam"])
-    assert [tuple(p.shape) for p in bottleneck.parameters() if p.ndim == 2] == [(512, 2048), (2048, 512)]
-    wide = Predictor(256, **PREDICTORS["byol"])
-    assert [tuple(p.shape) for p in wide.parameters() if p.ndim == 2] == [(4096, 256), (256, 4096)]
+def weight_shapes(head):
+    return [tuple(p.shape) for p in head.parameters() if p.ndim == 2]
+
+
+@pytest.mark.parametrize(
+    ("head", "shapes"),
+    [
+        (Head(), [(512, 2048), (128, 512)]),
+        (SIMSIAM_PROJECTOR, [(2048, 2048), (2048, 2048)]),
+        (replace(SIMSIAM_PROJECTOR, layers=3), [(2048, 2048), (2048, 2048), (2048, 2048)]),  # on ImageNet
+        (BYOL_PROJECTOR, [(4096, 2048), (256, 4096)]),
+    ],
+)
+def test_projectors_have_the_shapes_of_the_papers(head, shapes):
+    assert weight_shapes(Projector(2048, **asdict(head))) == shapes
+
+
+def test_predictors_have_the_shapes_of_the_papers():
+    assert weight_shapes(Predictor(2048, **asdict(SIMSIAM_PREDICTOR))) == [(512, 2048), (2048, 512)]
+    assert weight_shapes(Predictor(256, **asdict(BYOL_PREDICTOR))) == [(4096, 256), (256, 4096)]
+
+
+def test_only_the_last_norm_of_simsiam_has_no_affine_part():
+    projector = Projector(2048, **asdict(replace(SIMSIAM_PROJECTOR, layers=3)))
+    assert kinds(projector) == [*["Linear", "BatchNorm1d", "ReLU"] * 2, "Linear", "BatchNorm1d"]
+    assert projector[-1].weight is None
+    assert projector[1].weight is not None
 
 
 @pytest.mark.parametrize("layers", [1, 2, 3, 5])
-def test_depth_counts_the_linear_maps(layers):
+def test_layers_is_the_number_of_linear_maps(layers):
     projector = Projector(6, hidden=7, out=3, layers=layers)
     assert kinds(projector).count("Linear") == layers
     assert kinds(projector).count("ReLU") == layers - 1
@@ -221,7 +232,7 @@ def test_depth_counts_the_linear_maps(layers):
 
 @pytest.mark.parametrize("norm", ["bn", "bn_noaffine", None])
 @pytest.mark.parametrize("last_norm", ["bn", "bn_noaffine", None])
-def test_a_linear_map_has_a_bias_only_where_no_norm_removes_it(norm, last_norm):
+def test_a_linear_map_has_a_bias_only_without_a_norm_after_it(norm, last_norm):
     projector = Projector(6, hidden=7, out=3, norm=norm, last_norm=last_norm)
     first, last = (m for m in projector if isinstance(m, nn.Linear))
     assert (first.bias is None, last.bias is None) == (norm is not None, last_norm is not None)
@@ -261,3 +272,27 @@ def test_bad_head_settings_are_refused_by_name_and_value(options, message):
     if "out" not in options:
         with pytest.raises(ValueError, match=message):
             Predictor(**{"in_features": 6, **options})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Evaluation mode
+
+
+def test_eval_mode_restores_the_mode_of_every_submodule():
+    net = build_backbone("resnet_tiny", 32)
+    net.bn1.eval()
+    before = [part.training for part in net.modules()]
+    with eval_mode(net):
+        assert not any(part.training for part in net.modules())
+    assert [part.training for part in net.modules()] == before
+    with contextlib.suppress(KeyError), eval_mode(net):
+        raise KeyError
+    assert [part.training for part in net.modules()] == before
+
+
+def test_eval_mode_changes_no_buffer():
+    net = build_backbone("resnet_tiny", 32)
+    before = copy.deepcopy(net.state_dict())
+    with eval_mode(net):
+        net(images())
+    assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())

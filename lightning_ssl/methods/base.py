@@ -1,6 +1,6 @@
-"""What every method shares: views of a batch, a backbone with a projector, an optimizer with its schedule.
+"""The base class of every method: views of a batch, a backbone with a projector, an optimizer with a schedule.
 
-A method is a loss on embeddings and nothing else; probes, neighbours and monitors are callbacks.
+A subclass adds a loss on embeddings. Probes, nearest neighbours and monitors are callbacks.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import pytorch_lightning as pl
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from lightning_ssl.augment import TwoViews
 from lightning_ssl.checks import require, require_positive
-from lightning_ssl.networks import Norm, Projector, Stem, backbone
+from lightning_ssl.networks import Norm, Projector, Stem, build_backbone, eval_mode
 from lightning_ssl.optim import LARS, constant, parameter_groups, released, warmup_cosine
 from lightning_ssl.seeding import generator_of
 
@@ -28,7 +28,11 @@ ScheduleName = Literal["warmup_cosine", "constant", "released"]
 
 @dataclass(frozen=True)
 class Head:
-    """A projector's shape; the default is the α-CL papers' (see `networks.PROJECTORS` for others)."""
+    """The shape of a projector, without its input width. The arguments are those of `networks.Projector`.
+
+    The default is that of the α-CL and dual-network papers, as in their released code. Chen et al. 2020 (Sec. 2.1) use
+    `Head(2048, 128, norm="bn", last_norm="bn")` on ResNet50; the last norm is in their code and not in their text.
+    """
 
     hidden: int = 512
     out: int = 128
@@ -39,7 +43,18 @@ class Head:
 
 @dataclass(frozen=True)
 class Optimization:
-    """An optimizer and its schedule; the default is the α-CL papers' Adam without weight decay."""
+    """An optimizer and its schedule. The default is that of the α-CL papers: Adam without weight decay.
+
+    name           "adam", "sgd" or "lars"
+    lr             base learning rate
+    momentum       β₁ in Adam
+    weight_decay   "sgd" and "lars" apply it to weights only, "adam" to every parameter
+    schedule       "warmup_cosine", "constant", or "released", the schedule of the α-CL papers' code
+    warmup_epochs  epochs of linear warm-up, for "warmup_cosine" only
+
+    >>> Optimization("lars", lr=0.3, weight_decay=1e-4, schedule="warmup_cosine", warmup_epochs=10).name
+    'lars'
+    """
 
     name: OptimizerName = "adam"
     lr: float = 0.01
@@ -63,13 +78,14 @@ class Optimization:
         )
 
     def optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+        """Build the optimizer of these parameter groups."""
         if self.name == "adam":
             return torch.optim.Adam(groups, lr=self.lr, betas=(self.momentum, 0.999))
         kind = LARS if self.name == "lars" else torch.optim.SGD
         return kind(groups, lr=self.lr, momentum=self.momentum)
 
     def factor(self, steps_per_epoch: int, total_steps: int) -> Callable[[int], float]:
-        """The factor on the learning rate as a function of the step."""
+        """Return the factor on the learning rate as a function of the step."""
         if self.schedule == "constant":
             return constant
         if self.schedule == "released":
@@ -78,7 +94,7 @@ class Optimization:
 
 
 class Views(NamedTuple):
-    """Augmented views of a batch, and the images themselves where a loss asks for them."""
+    """Two augmented views of a batch, and the un-augmented images if the loss needs them."""
 
     first: Tensor  # (B, 3, S, S)
     second: Tensor
@@ -86,17 +102,22 @@ class Views(NamedTuple):
 
 
 class Method(pl.LightningModule):
-    """Trains a backbone and a projector on two views; a subclass gives `compute_loss(views)`.
+    """Trains a backbone and a projector on two views of each image. A subclass defines `compute_loss(views)`.
 
-    backbone      resnet18, resnet34, resnet50, resnet_tiny or timm:NAME
-    stem          "cifar", "standard", or None to choose by `image_size`
-    image_size, mean, std   of the data; the command line takes them from there, otherwise CIFAR-10's are assumed
-    augment       a preset of `augment.PRESETS`
-    channels_last  memory format of images and convolutions; "auto": on where it is faster, on a CPU and on CUDA with
-                  mixed precision
-    seed          of the augmentations: those of an image are a function of the seed, the batch and its place in it, so
-                  that neither a resumed run nor another number of ranks changes them; the command line takes it from
-                  `seed_everything`
+    backbone       resnet18, resnet34, resnet50, resnet_tiny or timm:NAME
+    stem           "cifar", "standard", or None to choose by `image_size`
+    image_size     side of the images in pixels. The command line sets `image_size`, `mean` and `std` to those of the
+                   data; the default is CIFAR-10's
+    mean, std      of the channels, on a scale of 0 to 1
+    augment        name of a preset in `augment.PRESETS`
+    projector      shape of the projector
+    optimization   optimizer and schedule
+    seed           of the augmentations; the command line sets it to `seed_everything`. The augmentation of an image is
+                   a function of the seed, the epoch, the batch and the place in the batch. It does not depend on the
+                   number of ranks, nor on an interruption of the run
+    channels_last  memory format of images and convolutions. "auto" is True where this is faster: on a CPU, and on CUDA
+                   with mixed precision
+    compile        compile the backbone with torch.compile
     """
 
     needs_clean = False
@@ -118,7 +139,7 @@ class Method(pl.LightningModule):
         super().__init__()
         require(seed is None or seed >= 0, "seed", seed, "0 or above")
         size = 32 if image_size is None else image_size
-        self.backbone = make_backbone(backbone, size, stem)
+        self.backbone = build_backbone(backbone, size, stem)
         self.projector = Projector(self.backbone.num_features, **asdict(projector))
         moments: dict[str, Any] = {name: value for name, value in (("mean", mean), ("std", std)) if value is not None}
         self.augment = TwoViews(augment, size=size, clean=self.needs_clean, **moments)
@@ -127,26 +148,32 @@ class Method(pl.LightningModule):
         self.channels_last = channels_last
         self.choose_memory_format(torch.device("cpu"), "32-true")
         if compile:
-            self.backbone.compile()  # in place, so that the names of the parameters stay
+            self.backbone.compile()  # in place: the names of the parameters stay the same
 
     def compute_loss(self, views: Views) -> Tensor:
-        """The scalar to descend, of this rank's views."""
+        """The scalar to minimize, from the views of this rank."""
         raise NotImplementedError
-
-    def trained(self) -> nn.Module:
-        """What the optimizer moves."""
-        return self
 
     # -- from images to embeddings ------------------------------------------------------------------------------------
 
     def forward(self, x: Tensor) -> Tensor:
-        """The representation of normalized images: (B, 3, S, S) → (B, F)."""
-        x = x.to(self.dtype)  # that of `--trainer.precision 64-true` and the like
+        """The backbone's features of normalized images: (B, 3, S, S) → (B, F)."""
+        x = x.to(self.dtype)  # float64 under `--trainer.precision 64-true`
         features: Tensor = self.backbone(x.contiguous(memory_format=self.memory_format))
         return features
 
+    @torch.no_grad()
+    def features(self, images: Tensor) -> Tensor:
+        """The backbone's features of un-augmented images: uint8 (B, 3, H, W) → (B, F).
+
+        They are computed in evaluation mode and without a gradient. Autocast is the caller's choice.
+        """
+        with eval_mode(self):
+            features: Tensor = self(self.augment.unaugmented(images))
+        return features
+
     def choose_memory_format(self, device: torch.device, precision: str) -> None:
-        """Lay out the convolutions' weights, and from now on their input, as `channels_last` says."""
+        """Set the memory format of the convolutions' weights and inputs, by the argument `channels_last`."""
         on = self.channels_last
         if on == "auto":
             on = device.type == "cpu" or (device.type == "cuda" and "mixed" in precision)
@@ -154,7 +181,10 @@ class Method(pl.LightningModule):
         self.to(memory_format=self.memory_format)
 
     def views(self, images: Tensor, batch_idx: int = 0) -> Views:
-        """Augmented views of this rank's uint8 images, drawn for the whole batch and taken in part."""
+        """Augmented views of this rank's uint8 images.
+
+        The parameters are drawn for the batch of all ranks; each rank takes its own part.
+        """
         rank, ranks = self.global_rank, self.trainer.world_size if self._trainer is not None else 1
         generator = generator_of(self.seed, self.current_epoch, batch_idx)
         views = self.augment(images, generator, rank, ranks, self.memory_format)
@@ -166,10 +196,10 @@ class Method(pl.LightningModule):
         self.choose_memory_format(self.trainer.strategy.root_device, str(self.trainer.precision))
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        # Networks with dropout draw from the global generator: there too a resumed run draws what it would have drawn.
+        # Dropout draws from the global generator. Seeding it at every step makes a resumed run draw the same numbers.
         seed = generator_of(self.seed, self.current_epoch, batch_idx, self.global_rank).initial_seed()
         if self.device.type == "cpu":
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed would queue a call for CUDA, at every step
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed also queues a call for CUDA
         else:
             torch.manual_seed(seed)
 
@@ -182,31 +212,28 @@ class Method(pl.LightningModule):
         return loss
 
     def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> dict[str, Tensor]:
-        """Features of the images as they are, computed once for every callback that measures them."""
+        """Features of the un-augmented images, computed once for all callbacks."""
         return {"features": self(self.augment.unaugmented(batch[0])), "labels": batch[1]}
 
     def configure_optimizers(self) -> Any:
         settings = self.optimization
-        # Weights alone are decayed and adapted: LARS on a bias, whose norm starts at 0, would hardly move it.
-        groups = parameter_groups(self.trained(), settings.weight_decay, exclude_bias_and_norm=settings.name != "adam")
+        # LARS would hardly move a bias, whose norm starts at 0.
+        groups = parameter_groups(self, settings.weight_decay, exclude_bias_and_norm=settings.name != "adam")
         optimizer = settings.optimizer(groups)
-        known = settings.schedule != "constant"  # which needs neither
-        factor = settings.factor(self.steps_per_epoch() if known else 1, self.total_steps() if known else 1)
+        counted = settings.schedule != "constant"  # a constant rate needs no number of steps
+        factor = settings.factor(self.steps_per_epoch() if counted else 1, self.total_steps() if counted else 1)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}}
 
     def total_steps(self) -> int:
-        """Optimizer steps of the whole training; a schedule must know its end."""
+        """Number of optimizer steps of the whole training."""
         total = self.trainer.estimated_stepping_batches
-        require(total != math.inf, "max_epochs", self.trainer.max_epochs, "a number where a schedule needs its end")
+        require(total != math.inf, "max_epochs", self.trainer.max_epochs, "a number if a schedule needs its end")
         return max(1, int(total))
 
     def steps_per_epoch(self) -> int:
-        """Optimizer steps of an epoch, whatever ends the training."""
+        """Number of optimizer steps of an epoch; `max_steps` does not change it."""
         trainer = self.trainer
-        if trainer.num_training_batches in (0, math.inf):  # not asked for yet
-            load = getattr(trainer.fit_loop, "setup_data", None)  # of 2.x; 1.9 has it elsewhere
+        if trainer.num_training_batches in (0, math.inf):  # the loader is not set up yet
+            load = getattr(trainer.fit_loop, "setup_data", None)  # Lightning 2.x; 1.9 has the method below
             (load or getattr(trainer, "reset_train_dataloader"))()  # noqa: B009
         return max(1, math.ceil(trainer.num_training_batches / trainer.accumulate_grad_batches))
-
-
-make_backbone = backbone  # `backbone` is the name of the configured one in `Method.__init__`

@@ -1,4 +1,4 @@
-"""Contrastive methods: an energy of normalized embeddings, its pair importance chosen freely."""
+"""Contrastive methods: the energy of normalized embeddings, with any pair importance α."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from lightning_ssl.methods.base import Method, Views
 
 
 class Contrastive(Method):
-    """Both views go through the network as one batch, so that a batch norm sees them together (as SimCLR's does)."""
+    """The base of the contrastive methods: a loss on unit embeddings of two views.
+
+    Both views go through the network as one batch, so a batch norm sees them together, as in SimCLR.
+    """
 
     def __init__(self, loss: PairLoss, **network: Any) -> None:
         self.needs_clean = getattr(loss.importance, "uses_clean_view", False)
@@ -24,7 +27,7 @@ class Contrastive(Method):
         self.loss = loss
 
     def embed(self, x: Tensor) -> Tensor:
-        """(B, 3, S, S) → unit vectors (B, D)."""
+        """Unit embeddings of normalized images: (B, 3, S, S) → (B, D)."""
         z: Tensor = self.projector(self(x))
         return F.normalize(z, dim=1)
 
@@ -38,17 +41,41 @@ class Contrastive(Method):
 
 
 class SimCLR(Contrastive):
-    """InfoNCE over both views: φ(x) = τ log(ε + x), ψ(x) = e^{x/τ} (Chen et al. 2020 with ε = 1; its loss times τ)."""
+    """Minimizes InfoNCE over both views (Chen et al. 2020 with ε = 1; the value is τ times theirs).
+
+        L = mean_i τ log(ε + Σ_j exp((d2_pos_i − d2_neg_ij)/τ))
+
+    tau      temperature
+    eps      1 keeps the positive in the denominator; 0 is the decoupled form
+    anchors  "both": 2N anchors, each with 2N−2 negatives; "one": N anchors of the first view
+    network  the arguments of `Method`
+
+    >>> model = SimCLR(tau=0.2, backbone="resnet_tiny")
+    >>> images = torch.randint(256, (4, 3, 32, 32), dtype=torch.uint8)
+    >>> model.compute_loss(model.views(images)).shape
+    torch.Size([])
+    """
 
     def __init__(self, tau: float = 0.5, eps: float = 1.0, anchors: Anchors = "both", **network: Any) -> None:
         super().__init__(FamilyLoss(InfoNCE(tau, eps), anchors=anchors), **network)
 
 
 class AlphaCL(Contrastive):
-    """Ascent of E_{sg(α)}, α by any importance (Definition 1 of the α-CL paper).
+    """Maximizes the energy E_{sg(α)} with α from any importance (Definition 1 of the α-CL paper).
 
-    A loss of the (φ, ψ) family is `importance=FromFamily(family)`; `beta` weighs the positive term by 1 + β, and
-    `backprop_alpha` lets the gradient into α (the third row of Table 1).
+        L = 1/M Σ_i [ (1+β) (Σ_j α_ij) d2_pos_i − Σ_j α_ij d2_neg_ij ],   α = sg(importance(d2_pos, d2_neg))
+
+    importance      the rule for α; `FromFamily(family)` has the gradient of a (φ, ψ) loss
+    anchors         "both": 2N anchors, each with 2N−2 negatives; "one": N anchors of the first view
+    beta            extra weight of the positive term
+    backprop_alpha  let the gradient into α (the third row of Table 1)
+    tile            largest side of a tile of the kernel, to bound its memory; None chooses
+    network         the arguments of `Method`
+
+    >>> model = AlphaCL(Direct(p=4), backbone="resnet_tiny")
+    >>> images = torch.randint(256, (4, 3, 32, 32), dtype=torch.uint8)
+    >>> model.compute_loss(model.views(images)).shape
+    torch.Size([])
     """
 
     def __init__(

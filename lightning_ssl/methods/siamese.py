@@ -1,4 +1,4 @@
-"""Baselines without negatives: `SimSiam` stops the gradient on one side, `BYOL` has a slowly moving target there."""
+"""Methods without negatives: `SimSiam` stops the gradient of one side, `BYOL` compares with a moving average."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from lightning_ssl.optim import momentum_schedule
 
 @dataclass(frozen=True)
 class PredictorHead:
-    """A predictor's shape; the default is SimSiam's."""
+    """The shape of a predictor, without its input width. The arguments are those of `networks.Predictor`.
+
+    The default is SimSiam's.
+    """
 
     hidden: int = 512
     layers: int = 2
@@ -26,10 +29,14 @@ class PredictorHead:
     last_norm: Norm | None = None
 
 
-SIMSIAM_PREDICTOR = PredictorHead()
-BYOL_PREDICTOR = PredictorHead(hidden=4096)
-SIMSIAM = Head(hidden=2048, out=2048, layers=2, norm="bn", last_norm="bn_noaffine")
+# Chen & He 2021, Sec. 3: three layers on ImageNet, two on CIFAR (appendix D). In their code the last norm has no affine
+# part. The predictor is a bottleneck.
+SIMSIAM_PROJECTOR = Head(hidden=2048, out=2048, layers=2, norm="bn", last_norm="bn_noaffine")
+SIMSIAM_PREDICTOR = PredictorHead(hidden=512)
+
+# Grill et al. 2020, Sec. 3.3: unlike SimCLR's, the output has no norm. The predictor has the shape of the projector.
 BYOL_PROJECTOR = Head(hidden=4096, out=256, layers=2, norm="bn")
+BYOL_PREDICTOR = PredictorHead(hidden=4096)
 
 
 def mean_cosine(p: Tensor, z: Tensor) -> Tensor:
@@ -38,9 +45,28 @@ def mean_cosine(p: Tensor, z: Tensor) -> Tensor:
 
 
 class SimSiam(Method):
-    """−½ cos(p₁, sg(z₂)) − ½ cos(p₂, sg(z₁)) (Chen & He 2021); each view is a batch of its own."""
+    """Maximizes the cosine of a prediction and the other view's embedding, without its gradient (Chen & He 2021).
 
-    def __init__(self, predictor: PredictorHead = SIMSIAM_PREDICTOR, projector: Head = SIMSIAM, **network: Any) -> None:
+        L = −½ cos(p₁, sg(z₂)) − ½ cos(p₂, sg(z₁)),   z = projector(backbone(x)),   p = predictor(z)
+
+    Each view goes through the network as a batch of its own.
+
+    predictor  shape of the predictor
+    projector  shape of the projector
+    network    the arguments of `Method`
+
+    >>> model = SimSiam(backbone="resnet_tiny")
+    >>> images = torch.randint(256, (4, 3, 32, 32), dtype=torch.uint8)
+    >>> bool(-1 <= model.compute_loss(model.views(images)) <= 1)
+    True
+    """
+
+    def __init__(
+        self,
+        predictor: PredictorHead = SIMSIAM_PREDICTOR,
+        projector: Head = SIMSIAM_PROJECTOR,
+        **network: Any,
+    ) -> None:
         super().__init__(projector=projector, **network)
         self.predictor = Predictor(self.projector.out_features, **asdict(predictor))
 
@@ -51,10 +77,23 @@ class SimSiam(Method):
 
 
 class BYOL(Method):
-    """(2 − 2 cos(p₁, z₂')) + (2 − 2 cos(p₂, z₁')), z' of a target that follows the online net (Grill et al. 2020).
+    """Predicts the embedding of the other view by a target network, a moving average (Grill et al. 2020).
 
-    The target starts as a copy and is in no optimizer; a step takes it to momentum·target + (1 − momentum)·online.
-    `momentum` rises from its base to 1 along half a cosine over the whole training.
+        L = (2 − 2 cos(p₁, z₂')) + (2 − 2 cos(p₂, z₁')),   p of the online network, z' of the target network
+
+        target ← momentum · target + (1 − momentum) · online        after every optimizer step
+
+    The target starts as a copy of the online network and is not trained by the optimizer.
+
+    momentum   at the first step; it rises to 1 along half a cosine over the whole training
+    predictor  shape of the predictor
+    projector  shape of the projector
+    network    the arguments of `Method`
+
+    >>> model = BYOL(backbone="resnet_tiny")
+    >>> images = torch.randint(256, (4, 3, 32, 32), dtype=torch.uint8)
+    >>> bool(0 <= model.compute_loss(model.views(images)) <= 8)
+    True
     """
 
     def __init__(
@@ -80,13 +119,16 @@ class BYOL(Method):
         return 4 - 2 * agreement
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        """A step of the online net, and at once the target's: no checkpoint comes between them."""
+        """Step the online network, then the target; no checkpoint is written between the two."""
         super().optimizer_step(*args, **kwargs)
         self.move_target(momentum_schedule(self.global_step + 1, self.total_steps(), self.momentum))
 
     @torch.no_grad()
     def move_target(self, momentum: float) -> None:
-        """target ← momentum·target + (1 − momentum)·online, weights only: running statistics are the target's own."""
+        """target ← momentum · target + (1 − momentum) · online, parameters only.
+
+        The running statistics of the batch norms are the target's own.
+        """
         for name in ("backbone", "projector"):
             online, target = getattr(self, name), self.target[name]
             for p, q in zip(online.parameters(), target.parameters(), strict=True):

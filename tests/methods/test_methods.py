@@ -1,4 +1,4 @@
-"""The four methods: their losses, views, targets, optimizers and schedules."""
+"""The methods: losses, views, features, targets, optimizers and schedules."""
 
 import copy
 
@@ -7,6 +7,7 @@ import pytorch_lightning as pl
 import torch
 from helpers.closeness import close
 from helpers.training import METHODS, SMALL, data, every_method, terms_of
+from torch import nn
 from torch.nn import functional as F
 
 from lightning_ssl.losses.energy import PairLoss
@@ -76,11 +77,11 @@ def test_simclr_has_the_gradient_of_alpha_cl_from_infonce():
         model = kind()
         model.compute_loss(model.views(images)).backward()
         gradients.append(model.backbone.conv1.weight.grad)
-    pixels = images[:, 0].numel()  # a gradient of a convolution adds them up
+    pixels = images[:, 0].numel()  # the gradient of a convolution is a sum over pixels
     close(*gradients, terms=2 * terms_of(model) + pixels, gain=1 / tau)
 
 
-def test_only_an_importance_of_clean_samples_needs_a_third_view():
+def test_only_an_importance_of_clean_samples_gets_a_clean_view():
     images = data().rows("train").batch(torch.arange(8))[0]
     assert METHODS["AlphaCL"]().views(images).clean is None
     clean = METHODS["AlphaCL exact"]().views(images).clean
@@ -94,7 +95,34 @@ def test_views_are_a_function_of_seed_and_step():
     assert not torch.equal(one, other)
 
 
-def test_the_target_of_byol_starts_as_the_online_net_and_follows_it():
+@every_method
+def test_features_are_those_of_the_backbone_in_evaluation_mode(make):
+    model = make().train()
+    model.projector.eval()
+    images = data().rows("train").batch(torch.arange(8))[0]
+    modes = [part.training for part in model.modules()]
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    found = model.features(images)
+    assert [part.training for part in model.modules()] == modes
+    assert all(torch.equal(buffer, buffers[name]) for name, buffer in model.named_buffers())
+    assert found.shape == (8, model.backbone.num_features)
+    assert not found.requires_grad
+    assert torch.equal(found, model.eval().backbone(model.augment.unaugmented(images)))
+
+
+def test_features_are_computed_in_the_precision_of_the_caller():
+    model = METHODS["SimCLR"]()
+    images = data().rows("train").batch(torch.arange(8))[0]
+    seen = []
+    convolution = next(part for part in model.backbone.modules() if isinstance(part, nn.Conv2d))
+    convolution.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
+    model.features(images)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model.features(images)
+    assert seen == [torch.float32, torch.bfloat16]
+
+
+def test_the_target_of_byol_starts_as_a_copy_and_moves_towards_the_online_network():
     model = METHODS["BYOL"]()
     for name in ("backbone", "projector"):
         for p, q in zip(getattr(model, name).parameters(), model.target[name].parameters(), strict=True):
@@ -115,12 +143,12 @@ def test_the_target_of_byol_moves_once_per_optimizer_step(monkeypatch):
     close(momenta, [0.998, 1.0])  # halfway and at the end
 
 
-def test_siamese_losses_at_perfect_agreement():
+def test_siamese_losses_are_lowest_if_predictions_equal_targets():
     for kind, lowest in (("SimSiam", -1.0), ("BYOL", 0.0)):
         model = METHODS[kind]().eval()
         model.predictor = torch.nn.Identity()
         x = torch.rand(4, 3, 32, 32)
-        # a cosine adds up the embedding; BYOL's loss is 4 minus four of them
+        # a cosine is a sum over the embedding; the loss of BYOL is 4 minus 2 times two cosines
         close(model.compute_loss(Views(x, x)), torch.tensor(lowest), terms=model.projector.out_features, scale=4.0)
 
 
@@ -168,7 +196,7 @@ def test_warm_up_counts_epochs_when_max_steps_ends_the_training(max_epochs):
 
     settings = Optimization(lr=1e-3, schedule="warmup_cosine", warmup_epochs=1)
     fit(SimCLR(**SMALL, optimization=settings), callbacks=[Rates()], max_epochs=max_epochs, max_steps=12)
-    assert rates.index(max(rates)) == 4  # steps an epoch
+    assert rates.index(max(rates)) == 4  # steps per epoch
     assert max(rates) == 1e-3
 
 
@@ -200,7 +228,7 @@ def test_channels_last_is_chosen_by_device_and_precision(channels_last, device, 
     assert all(x.is_contiguous(memory_format=expected) for x in model.views(images)[:2])
 
 
-def test_the_trainer_decides_the_memory_format_of_training():
+def test_training_keeps_the_configured_memory_format():
     model = METHODS["SimCLR"](channels_last=False)
     fit(model)
     assert model.memory_format == torch.contiguous_format
