@@ -88,7 +88,7 @@ def parser() -> Parser:
     )
     top.add_argument("checkpoint", metavar="CKPT", help="a checkpoint, or a run folder for its newest one")
     top.add_argument("--protocol", choices=tuple(PROTOCOLS), default="both", help="default: %(default)s")
-    top.add_argument("--data", choices=tuple(data.SETS), help="data set to evaluate on (default: that of training)")
+    top.add_argument("--data", choices=tuple(data.DATASETS), help="data set to evaluate on (default: that of training)")
     top.add_argument("--root", help="where it lies (default: as in training)")
     top.add_argument("--options", metavar="JSON", help="its own options (default: as in training, for the same set)")
     top.add_argument("--seed", type=int, default=0, help="of the classifiers and of what is held out (default: 0)")

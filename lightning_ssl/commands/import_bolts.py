@@ -96,7 +96,7 @@ def parser() -> Parser:
         choices=METHODS,
         help="where nothing recorded tells BYOL from SimSiam, whose weights have one layout",
     )
-    top.add_argument("--data", choices=tuple(data.SETS), help="the data set (default: as recorded, or cifar10)")
+    top.add_argument("--data", choices=tuple(data.DATASETS), help="the data set (default: as recorded, or cifar10)")
     top.add_argument(
         "--normalize",
         action=argparse.BooleanOptionalAction,

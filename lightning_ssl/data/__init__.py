@@ -1,11 +1,11 @@
-"""Images: from where they are published to batches of uint8.
+"""Data sets as batches of uint8 images.
 
     data.load("cifar10", "data", "train")     one split in memory: `Images`
-    data.fetch("cifar10", "data")             download, verify and keep; does nothing when it is there
+    data.fetch("cifar10", "data")             download, verify and cache; does nothing if the cache is complete
     data.DataModule("cifar10", batch_size=256)
 
-One file per data set; each has `rows` (a split), `info` (sizes and moments, known before anything is read) and, where
-there is something to download, `PUBLISHED`. Importing this package imports no torch.
+Each data set has a file with `open_split` (a split) and `info` (sizes and channel statistics, known before an image is
+read). Data sets that are downloaded also have `PUBLISHED`. Importing this package imports no torch.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lightning_ssl.checks import require
 
 if TYPE_CHECKING:
-    from lightning_ssl.data.download import DatasetInfo
-    from lightning_ssl.data.download import Images as Images
-    from lightning_ssl.data.folder import Folder
+    from lightning_ssl.data.folder import ImageFolder
     from lightning_ssl.data.module import DataModule as DataModule
+    from lightning_ssl.data.split import DatasetInfo
+    from lightning_ssl.data.split import Images as Images
 
 
-class Known(NamedTuple):
-    """A data set by name: the file that knows it, and one line for people."""
+class Entry(NamedTuple):
+    """An entry of `DATASETS`: the module that reads the data set, and a summary for `lightning-ssl data list`."""
 
     module: str
     summary: str
     published: bool = True
-    """Whether there are files to fetch."""
+    """Whether there are files to download."""
 
 
-SETS = {
-    "shapes": Known("shapes", "10 classes, 32×32, drawn in memory from a seed; nothing to download", published=False),
-    "cifar10": Known("cifar", "10 classes, 32×32, 50,000 + 10,000 images; torchvision or npm"),
-    "cifar100": Known("cifar", "100 classes, 32×32, 50,000 + 10,000 images; torchvision"),
-    "stl10": Known("stl10", "10 classes, 96×96, 5,000 + 8,000 images and 100,000 unlabeled; torchvision"),
-    "folder": Known("folder", "your own: ROOT/train/CLASS/*.jpg and ROOT/val/CLASS/*.jpg", published=False),
+DATASETS = {
+    "shapes": Entry("shapes", "10 classes, 32×32, drawn in memory from a seed; nothing to download", published=False),
+    "cifar10": Entry("cifar", "10 classes, 32×32, 50,000 + 10,000 images; torchvision or npm"),
+    "cifar100": Entry("cifar", "100 classes, 32×32, 50,000 + 10,000 images; torchvision"),
+    "stl10": Entry("stl10", "10 classes, 96×96, 5,000 + 8,000 images and 100,000 unlabeled; torchvision"),
+    "folder": Entry("folder", "your own images: ROOT/train/CLASS/*.jpg and ROOT/val/CLASS/*.jpg", published=False),
 }
 SPLITS = ("train", "test", "pretrain")
-"""`pretrain` is all there is to learn from without labels: with STL-10 train and unlabeled, elsewhere train."""
+"""`pretrain` is every image for training without labels: train and unlabeled of STL-10, train of the others."""
 
-_LATE = {"DataModule": "module", "Images": "download"}
+_LATE = {"DataModule": "module", "Images": "split"}
 
 
 def __getattr__(name: str) -> Any:
@@ -53,47 +53,47 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def rows(name: str, root: str | Path = "data", split: str = "train", **options: Any) -> Images | Folder:
-    """One split as something with a length, classes and `batch(ids)`: in memory, or decoded when asked for."""
+def open_split(name: str, root: str | Path = "data", split: str = "train", **options: Any) -> Images | ImageFolder:
+    """Open one split. It has a length, classes and `batch(ids)`; an `ImageFolder` decodes its images on request."""
     require(split in SPLITS, "split", split, f"one of {', '.join(SPLITS)}")
-    module = of(name)
+    module = module_of(name)
     check_options(name, module, options)
-    found: Images | Folder = module.rows(name, Path(root), split, **options)
-    return found
+    opened: Images | ImageFolder = module.open_split(name, Path(root), split, **options)
+    return opened
 
 
 def load(name: str, root: str | Path = "data", split: str = "train", **options: Any) -> Images:
-    """One split in memory: images uint8 (N, 3, H, W), labels int64 (N,), −1 where there is none, and class names."""
-    return rows(name, root, split, **options).load()
+    """Load one split into memory: images uint8 (N, 3, H, W), labels int64 (N,), −1 without a label, class names."""
+    return open_split(name, root, split, **options).load()
 
 
 def info(name: str, root: str | Path = "data", **options: Any) -> DatasetInfo:
-    """Image size, number of classes and the channels' mean and standard deviation, without reading an image."""
-    module = of(name)
+    """Image size, number of classes, and mean and standard deviation of the channels. Reads no image."""
+    module = module_of(name)
     check_options(name, module, options)
-    found: DatasetInfo = module.info(name, Path(root), **options)
-    return found
+    known: DatasetInfo = module.info(name, Path(root), **options)
+    return known
 
 
 def fetch(name: str, root: str | Path = "data", source: str = "auto") -> Path:
-    """Download, verify and keep a published data set; does nothing when it is there."""
-    module = of(name)
-    published = [known for known in SETS if SETS[known].published]
-    require(SETS[name].published, "name", name, f"one of {', '.join(published)}: {name} has nothing to download")
+    """Download, verify and cache a published data set, and return its folder. A complete cache is left as it is."""
+    module = module_of(name)
+    published = [key for key, dataset in DATASETS.items() if dataset.published]
+    require(DATASETS[name].published, "name", name, f"one of {', '.join(published)}: {name} has nothing to download")
     folder: Path = module.PUBLISHED[name].fetch(Path(root), source)
     return folder
 
 
-def of(name: str) -> ModuleType:
-    """The file that knows a data set."""
-    require(name in SETS, "name", name, f"one of {', '.join(SETS)}")
-    return importlib.import_module(f"lightning_ssl.data.{SETS[name].module}")
+def module_of(name: str) -> ModuleType:
+    """The module that reads a data set."""
+    require(name in DATASETS, "name", name, f"one of {', '.join(DATASETS)}")
+    return importlib.import_module(f"lightning_ssl.data.{DATASETS[name].module}")
 
 
 def check_options(name: str, module: ModuleType, options: dict[str, Any]) -> None:
-    """Refuse an option that the data set does not know."""
-    parameters = inspect.signature(module.rows).parameters.values()
-    known = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    """Refuse an unknown option of a data set. The options are the keyword-only parameters of its `open_split`."""
+    parameters = inspect.signature(module.open_split).parameters.values()
+    valid = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     for key, value in options.items():
-        if key not in known:
-            raise ValueError(f"{key}={value!r}: {name} takes {', '.join(known) or 'no options'}")
+        if key not in valid:
+            raise ValueError(f"{key}={value!r}: unknown option of {name}; valid options: {', '.join(valid) or 'none'}")

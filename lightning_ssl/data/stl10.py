@@ -1,7 +1,7 @@
-"""STL-10 (Coates, Ng and Lee, 2011): 5,000 labelled images of 96×96, 8,000 to test on and 100,000 without labels.
+"""STL-10 (Coates, Ng and Lee, 2011): 96×96 pixels, 5,000 training, 8,000 test and 100,000 unlabeled images.
 
-The cache keeps train and unlabeled as one tensor of 2.9 GB, the labelled images first, so that `pretrain` is the file,
-`train` its beginning, and neither is ever copied.
+The cache stores train and unlabeled as one tensor of 2.9 GB, labelled images first. `pretrain` is the whole tensor and
+`train` is a slice of it, so neither is copied.
 """
 
 from __future__ import annotations
@@ -13,13 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_ssl.data.download import DatasetInfo, Images, Published
+from lightning_ssl.data.download import Published
+from lightning_ssl.data.split import DatasetInfo, Images
 
-CHUNK = 4096  # images transposed at once
+CHUNK = 4096  # images transposed at a time
 
 
-def rows(name: str, root: Path, split: str) -> Images:
-    """One split; `pretrain` is train and unlabeled, whose labels are −1."""
+def open_split(name: str, root: Path, split: str) -> Images:
+    """Open a split; `pretrain` is train followed by unlabeled, which has labels −1."""
     if split == "test":
         return PUBLISHED[name].split(root, "test")
     both = PUBLISHED[name].split(root, "pretrain")
@@ -34,8 +35,8 @@ def info(name: str, root: Path) -> DatasetInfo:
 
 
 def read_official(dataset: Any, folder: Path) -> dict[str, Images]:
-    """Both files of the cache from the official binaries; torchvision checks all of them as it opens the test split."""
-    checked = dataset(folder, split="test")
+    """Both files of the cache from the official binaries."""
+    checked = dataset(folder, split="test")  # torchvision checks the MD5 sums of all files here
     files = Path(folder) / dataset.base_folder
     classes = tuple(checked.classes)
     train_x, train_y, unlabeled_x = (files / name for name, _ in dataset.train_list)
@@ -50,12 +51,12 @@ def read_official(dataset: Any, folder: Path) -> dict[str, Images]:
 
 
 def read_labels(file: Path) -> Tensor:
-    """One byte each, counted from 1."""
+    """Labels as int64 from 0. The file has one byte per label and counts from 1."""
     return torch.from_numpy(np.fromfile(file, dtype=np.uint8)).long() - 1
 
 
 def read_images(*files: Path) -> Tensor:
-    """Files of 3 × 96 × 96 bytes per image, columns first, into one tensor: the transposed files are never whole."""
+    """Read files of 3 × 96 × 96 bytes per image, columns first, into one tensor. Chunks limit the extra memory."""
     raw = [np.memmap(file, dtype=np.uint8, mode="c").reshape(-1, 3, 96, 96) for file in files]
     images = torch.empty(sum(map(len, raw)), 3, 96, 96, dtype=torch.uint8)
     start = 0

@@ -1,4 +1,4 @@
-"""The four methods under pytorch-lightning 1.9.5, watched by bolts' evaluator and by our own callbacks."""
+"""The four methods under pytorch-lightning 1.9.5, with the evaluator of bolts and with our callbacks."""
 
 import re
 
@@ -29,7 +29,7 @@ every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.key
 
 
 def documented_evaluator():
-    """bolts' evaluator with the adapter of docs/migration.md, as it is printed there."""
+    """The evaluator of bolts with the adapter printed in docs/migration.md."""
     names = {}
     (adapter,) = re.findall(r"```python\n(.*?class OnlineEvaluator.*?)```", MIGRATION.read_text(encoding="utf-8"), re.S)
     exec(adapter, names)
@@ -51,16 +51,16 @@ def weights(model):
     return torch.cat([value.flatten().double() for value in model.state_dict().values()])
 
 
-def test_this_is_the_environment_of_bolts():
+def test_the_lightning_version_is_1_9_5():
     assert pl.__version__ == "1.9.5"
 
 
 @every_method
-def test_methods_train_under_bolts_online_evaluator(make):
+def test_methods_train_with_the_evaluator_of_bolts(make):
     evaluator = documented_evaluator()(z_dim=112, dataset="shapes")
     model, trainer = fit(make, evaluator)
     assert trainer.global_step == 8
-    assert len(evaluator.optimizer.state) == 2  # the weight and the bias of its classifier have been moved
+    assert len(evaluator.optimizer.state) == 2  # the weight and the bias of its classifier were updated
     for name in ("train/loss", "online_train_loss", "online_val_loss"):
         assert torch.isfinite(trainer.callback_metrics[name])
     torch.manual_seed(0)
@@ -69,48 +69,48 @@ def test_methods_train_under_bolts_online_evaluator(make):
 
 
 @every_method
-def test_bolts_evaluator_and_our_callbacks_leave_the_method_alone(make):
+def test_evaluator_and_callbacks_do_not_change_the_weights(make):
     ours = [
         OnlineProbe(),
         OnlineKNN(every_n_epochs=1),
         FeatureSpectrum(every_n_epochs=1),
         ImportanceMonitor(every_n_steps=2),
     ]
-    alone, _ = fit(make)
-    watched, trainer = fit(make, documented_evaluator()(z_dim=112, dataset="shapes"), *ours)
-    assert torch.equal(weights(alone), weights(watched))
+    expected_model, _ = fit(make)
+    model, trainer = fit(make, documented_evaluator()(z_dim=112, dataset="shapes"), *ours)
+    assert torch.equal(weights(expected_model), weights(model))
     expected = {"online_val_acc", "online/top1", "knn/top1", "spectrum/rankme"}
-    if isinstance(watched, SimCLR | AlphaCL):
+    if isinstance(model, SimCLR | AlphaCL):
         expected.add("alpha/entropy")
     assert expected <= trainer.callback_metrics.keys()
     assert all(torch.isfinite(trainer.callback_metrics[name]) for name in expected)
 
 
-def test_weight_noise_moves_the_weights_here_too():
+def test_weight_noise_changes_the_weights():
     quiet, _ = fit(METHODS["AlphaCL"])
     noisy, _ = fit(METHODS["AlphaCL"], WeightNoise())
     assert not torch.equal(weights(quiet), weights(noisy))
 
 
-def test_epochs_are_reshuffled_and_in_the_order_of_the_newer_lightning():
-    class Seen(pl.Callback):
+def test_batches_are_those_of_the_current_lightning():
+    class IdRecorder(pl.Callback):
         def __init__(self):
             self.ids = []
 
         def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
             self.ids.append(batch[2])
 
-    seen, order = Seen(), ShuffledSampler(64, 16)
-    fit(METHODS["SimCLR"], seen, epochs=3)
+    recorder, sampler = IdRecorder(), ShuffledSampler(64, 16)
+    fit(METHODS["SimCLR"], recorder, epochs=3)
     expected = []
     for epoch in range(3):
-        order.set_epoch(epoch)
-        expected += order.order()
-    assert torch.equal(torch.stack(seen.ids), torch.stack(expected))
+        sampler.set_epoch(epoch)
+        expected += sampler.epoch_batches()
+    assert torch.equal(torch.stack(recorder.ids), torch.stack(expected))
     assert not torch.equal(expected[0], expected[4])
 
 
-def test_the_target_of_bolts_byol_moves_by_the_schedule_of_ours_a_step_later():
+def test_the_momentum_schedule_of_bolts_byol_is_ours_one_step_later():
     class Encoder(nn.Module):
         def __init__(self):
             super().__init__()

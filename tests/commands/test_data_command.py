@@ -1,30 +1,31 @@
-"""`lightning-ssl data`: list, fetch, and errors in one line."""
+"""`lightning-ssl data`: list, fetch, one-line errors."""
 
 import pytest
 import torch
 
 from lightning_ssl import data
 from lightning_ssl.commands import data as command
-from lightning_ssl.data import download as sources
+from lightning_ssl.data.download import write_cache
+from lightning_ssl.data.split import Images
 
 
-def test_list_shows_which_data_sets_are_here(tmp_path, capsys):
-    split = sources.Images(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64), ("a",))
+def test_list_shows_which_data_sets_are_downloaded(tmp_path, capsys):
+    split = Images(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64), ("a",))
     for name in ("train", "test"):
-        sources.write_cache(tmp_path / "cifar10" / f"{name}.pt", split)
-    sources.write_cache(tmp_path / "cifar100" / "train.pt", split)  # without the test images
+        write_cache(tmp_path / "cifar10" / f"{name}.pt", split)
+    write_cache(tmp_path / "cifar100" / "train.pt", split)  # without the test images
     assert command.main(["list", "--root", str(tmp_path)]) == 0
     lines = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
-    assert set(lines) == set(data.SETS)
+    assert set(lines) == set(data.DATASETS)
     assert " here " in lines["cifar10"]
     assert "not here" in lines["cifar100"]
-    assert "always" in lines["shapes"]
+    assert "built in" in lines["shapes"]
 
 
 def test_fetch_prints_the_folder(tmp_path, capsys):
-    split = sources.Images(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64), ("a",))
+    split = Images(torch.zeros(1, 3, 32, 32, dtype=torch.uint8), torch.zeros(1, dtype=torch.int64), ("a",))
     for name in ("train", "test"):
-        sources.write_cache(tmp_path / "cifar10" / f"{name}.pt", split)
+        write_cache(tmp_path / "cifar10" / f"{name}.pt", split)
     assert command.main(["fetch", "cifar10", "--root", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"cifar10 is in {tmp_path / 'cifar10'}\n"
     assert [file.name for file in tmp_path.iterdir()] == ["cifar10"]  # nothing written: the root may be read-only
@@ -41,6 +42,6 @@ def test_fetch_prints_the_folder(tmp_path, capsys):
     ],
 )
 def test_bad_input_is_one_line(words, message, tmp_path):
-    with pytest.raises(ValueError, match=message) as refusal:
+    with pytest.raises(ValueError, match=message) as refused:
         command.main([*words, "--root", str(tmp_path)])
-    assert len(str(refusal.value).splitlines()) == 1
+    assert len(str(refused.value).splitlines()) == 1

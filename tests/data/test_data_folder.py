@@ -1,4 +1,4 @@
-"""An image folder gives the batches that its files hold, decoded in this process or by workers."""
+"""An image folder: layout, decoding, worker processes, errors."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ def save(file, colour, size=(40, 30), mode="RGB"):
 
 @pytest.fixture
 def root(tmp_path):
-    """Three classes by colour; odd modes, sizes, suffixes and depths among them."""
+    """Three classes by colour, with unusual modes, sizes, suffixes and depths."""
     for split, count in (("train", 5), ("val", 3)):
         for red, name in ((10, "cat"), (120, "ant"), (240, "bee")):
             for i in range(count):
@@ -41,7 +41,7 @@ def test_files_classes_and_labels_follow_the_layout(root):
     assert plain[:, 1, 0, 0].tolist() == [0, 20, 40, 60, 80]
 
 
-def test_the_shorter_side_is_resized_and_the_centre_kept(tmp_path):
+def test_the_shorter_side_is_resized_and_the_centre_is_cropped(tmp_path):
     pixels = np.zeros((20, 60, 3), dtype=np.uint8)
     pixels[:, 20:40] = 255  # a white middle third
     Image.fromarray(pixels).save(tmp_path / "wide.png")
@@ -54,9 +54,9 @@ def test_the_shorter_side_is_resized_and_the_centre_kept(tmp_path):
 
 
 def test_shrinking_is_antialiased(tmp_path):
-    checks = (np.indices((256, 256)).sum(0) % 2 * 255).astype(np.uint8)
-    Image.fromarray(np.stack([checks] * 3, 2)).save(tmp_path / "checks.png")
-    found = decode(str(tmp_path / "checks.png"), 32).float()
+    checkerboard = (np.indices((256, 256)).sum(0) % 2 * 255).astype(np.uint8)
+    Image.fromarray(np.stack([checkerboard] * 3, 2)).save(tmp_path / "board.png")
+    found = decode(str(tmp_path / "board.png"), 32).float()
     assert (found - 127.5).abs().max() < 3  # PIL rounds each pass to uint8
 
 
@@ -99,18 +99,18 @@ def test_train_folder_without_classes_has_no_labels(tmp_path):
 def test_an_unreadable_image_is_named(root):
     (root / "train" / "ant" / "0.png").write_bytes(b"half a file")
     with pytest.raises(ValueError, match=r"ant.0\.png is not a readable image"):
-        data.rows("folder", root, "train", store_size=8).batch(torch.arange(3))
+        data.open_split("folder", root, "train", store_size=8).batch(torch.arange(3))
 
 
 def test_worker_error_is_one_line(root):
     (root / "train" / "ant" / "0.png").write_bytes(b"half a file")
     module = DataModule("folder", str(root), batch_size=18, workers=1, options={"store_size": 8})
-    with pytest.raises(ValueError, match=r"ant.0\.png is not a readable image") as refusal:
+    with pytest.raises(ValueError, match=r"ant.0\.png is not a readable image") as refused:
         list(module.train_dataloader())
-    assert len(str(refusal.value).splitlines()) == 1
+    assert len(str(refused.value).splitlines()) == 1
 
 
-def test_workers_leave_the_global_generator_alone(root):
+def test_workers_do_not_change_the_global_generator(root):
     state = torch.get_rng_state()
     module = DataModule("folder", str(root), batch_size=5, workers=1, options={"store_size": 8})
     list(module.train_dataloader())
@@ -118,17 +118,17 @@ def test_workers_leave_the_global_generator_alone(root):
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_an_image_cut_short_is_named(root):
+def test_a_truncated_image_is_named(root):
     file = root / "train" / "ant" / "0.png"
     file.write_bytes(file.read_bytes()[:-30])
     with pytest.raises(ValueError, match=r"ant.0\.png is not a readable image"):
-        data.rows("folder", root, "train", store_size=8).batch(torch.arange(3))
+        data.open_split("folder", root, "train", store_size=8).batch(torch.arange(3))
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda root: None, r"root must be a folder that holds train/CLASS"),
+        (lambda root: None, r"root must be a folder with train/CLASS"),
         (lambda root: (root / "train" / "a").mkdir(parents=True), "a folder with images in train"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Batches: the same steps on any number of ranks, a new order every epoch, and the remaining ones after a resume."""
+"""Batches: equal steps on any number of ranks, a new permutation every epoch, an exact resume."""
 
 from types import SimpleNamespace
 
@@ -20,13 +20,13 @@ def small(**arguments):
 
 
 def as_rank(module, rank, ranks):
-    """The module as it is on one rank of several."""
+    """The module with the trainer of one rank."""
     module.trainer = SimpleNamespace(global_rank=rank, world_size=ranks, num_devices=ranks, current_epoch=0)
     return module
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# BatchSampler
+# Samplers
 
 
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 40), st.integers(0, 3), st.integers(0, 2**40), st.data())
@@ -36,8 +36,8 @@ def test_ranks_together_take_the_steps_of_one_process(ranks, share, extra, epoch
     whole = ShuffledSampler(length, batch_size, seed=seed)
     parts = [ShuffledSampler(length, batch_size, rank, ranks, seed) for rank in range(ranks)]
     start = draw.draw(st.integers(0, len(whole)))
-    for order in (whole, *parts):
-        order.seek(epoch, start)
+    for sampler in (whole, *parts):
+        sampler.seek(epoch, start)
     steps = list(whole)
     shards = [list(part) for part in parts]
     assert len(steps) == length // batch_size - start
@@ -53,12 +53,12 @@ def test_shards_are_disjoint_equal_and_cover_every_complete_batch():
     assert len(torch.cat(shards).unique()) == 96  # 103 less the incomplete batch
 
 
-def test_order_depends_only_on_seed_and_epoch():
-    order = ShuffledSampler(64, 8, seed=5)
+def test_the_permutation_depends_only_on_seed_and_epoch():
+    sampler = ShuffledSampler(64, 8, seed=5)
     epochs = []
     for epoch in range(3):
-        order.set_epoch(epoch)
-        epochs.append(torch.cat(list(order)))
+        sampler.set_epoch(epoch)
+        epochs.append(torch.cat(list(sampler)))
     assert not torch.equal(epochs[0], epochs[1])
     assert not torch.equal(epochs[1], epochs[2])
     torch.rand(7)  # the global generator is not used
@@ -70,30 +70,30 @@ def test_order_depends_only_on_seed_and_epoch():
 def test_neighbouring_seeds_do_not_share_epochs():
     one, two = ShuffledSampler(64, 8, seed=0), ShuffledSampler(64, 8, seed=1)
     one.set_epoch(1)
-    assert not torch.equal(one.order(), two.order())
+    assert not torch.equal(one.epoch_batches(), two.epoch_batches())
 
 
-def test_without_reshuffling_the_first_order_repeats():
-    order = ShuffledSampler(64, 8, reshuffle=False)
-    first = order.order()
-    order.set_epoch(3)
-    assert torch.equal(order.order(), first)
+def test_without_reshuffling_the_first_epoch_repeats():
+    sampler = ShuffledSampler(64, 8, reshuffle=False)
+    first = sampler.epoch_batches()
+    sampler.set_epoch(3)
+    assert torch.equal(sampler.epoch_batches(), first)
 
 
 def test_seek_applies_to_one_pass_of_its_epoch():
-    order = ShuffledSampler(40, 8)
-    order.seek(2, 3)
-    order.set_epoch(2)  # as Lightning does after the state was loaded
-    whole = order.order()
-    assert torch.equal(torch.stack(list(order)), whole[3:])
-    assert torch.equal(torch.stack(list(order)), whole)
-    order.seek(2, 5)
-    order.set_epoch(3)
-    assert len(list(order)) == len(order) == 5
+    sampler = ShuffledSampler(40, 8)
+    sampler.seek(2, 3)
+    sampler.set_epoch(2)  # as Lightning does after the state was loaded
+    whole = sampler.epoch_batches()
+    assert torch.equal(torch.stack(list(sampler)), whole[3:])
+    assert torch.equal(torch.stack(list(sampler)), whole)
+    sampler.seek(2, 5)
+    sampler.set_epoch(3)
+    assert len(list(sampler)) == len(sampler) == 5
 
 
 @given(st.integers(1, 60), st.integers(1, 20), st.integers(1, 6))
-def test_evaluation_sees_every_image_once_in_equally_many_batches(length, batch_size, ranks):
+def test_evaluation_has_every_image_once_and_equally_many_batches_per_rank(length, batch_size, ranks):
     if length < ranks:
         with pytest.raises(ValueError, match=f"ranks={ranks}"):
             SequentialSampler(length, batch_size, 0, ranks)
@@ -149,7 +149,7 @@ def test_the_module_refuses_a_batch_larger_than_the_data():
         small(batch_size=64).setup("fit")
 
 
-def test_facts_are_known_without_reading_data():
+def test_info_needs_no_data():
     module = DataModule("stl10", root="nowhere")
     assert (module.image_size, module.num_classes) == (96, 10)
     assert module.mean == (0.4467, 0.4398, 0.4066)
@@ -160,11 +160,11 @@ def test_facts_are_known_without_reading_data():
 def test_missing_data_without_download_is_one_line(tmp_path):
     module = DataModule("cifar10", root=str(tmp_path), download=False)
     module.prepare_data()
-    with pytest.raises(ValueError, match=r"cifar10 is not in .* Three ways out"):
+    with pytest.raises(ValueError, match=r"cifar10 is not in .* Three options"):
         module.setup("fit")
 
 
-def test_validation_and_reference_see_every_image_once():
+def test_validation_and_reference_have_every_image_once():
     for split, count in (("val", 23), ("test", 23), ("reference", 50)):
         shards = [getattr(as_rank(small(), rank, 2), f"{split}_dataloader")() for rank in range(2)]
         ids = torch.cat([ids for shard in shards for _, _, ids in shard])
@@ -178,7 +178,7 @@ def test_validation_and_reference_see_every_image_once():
         ({"split": "test"}, "split='test': split must be 'pretrain' or 'train'"),
         ({"seed": -1}, "seed=-1"),
         ({"workers": -1}, "workers=-1"),
-        ({"options": {"imges": 3}}, "imges=3: shapes takes"),
+        ({"options": {"imges": 3}}, "imges=3: unknown option of shapes; valid options: train_images"),
     ],
 )
 def test_invalid_arguments_are_rejected(arguments, message):
@@ -212,7 +212,7 @@ class IdRecorder(pl.LightningModule):
 
 
 def fit(folder, resume=None):
-    """Eleven steps of four an epoch, each with its checkpoint."""
+    """Eleven steps, four per epoch, with a checkpoint after each."""
     model = IdRecorder()
     trainer = pl.Trainer(
         max_steps=11,
@@ -228,23 +228,23 @@ def fit(folder, resume=None):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_trainer_sees_a_new_order_every_epoch(tmp_path):
+def test_the_trainer_gets_a_new_permutation_every_epoch(tmp_path):
     seen = fit(tmp_path)
-    order = ShuffledSampler(50, 12)
+    sampler = ShuffledSampler(50, 12)
     for epoch in range(2):
-        order.set_epoch(epoch)
-        assert seen[4 * epoch : 4 * epoch + 4] == order.order().tolist()
+        sampler.set_epoch(epoch)
+        assert seen[4 * epoch : 4 * epoch + 4] == sampler.epoch_batches().tolist()
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_resumed_run_sees_the_remaining_batches(tmp_path):
+def test_a_resumed_run_gets_the_remaining_batches(tmp_path):
     whole = fit(tmp_path / "whole")
     assert len(whole) == 11
     for stopped in (2, 4, 7):
         assert fit(tmp_path / str(stopped), resume=tmp_path / "whole" / f"step={stopped}.ckpt") == whole[stopped:]
 
 
-def test_the_state_counts_batches_handed_out():
+def test_the_state_counts_yielded_batches():
     loader = small().train_dataloader()
     batches = iter(loader)
     next(batches), next(batches)
@@ -277,9 +277,9 @@ def test_epoch_set_after_the_iterator_was_created_applies():
     loader.sampler.set_epoch(1)
     expected = ShuffledSampler(50, 12)
     expected.set_epoch(1)
-    assert torch.equal(next(batches)[2], expected.order()[0])
+    assert torch.equal(next(batches)[2], expected.epoch_batches()[0])
 
 
-def test_sets_in_memory_start_no_workers():
-    rows = data.load("shapes", split="train", **SMALL)
-    assert Loader(rows, SequentialSampler(50, 12), workers=4).workers == 0
+def test_splits_in_memory_start_no_workers():
+    split = data.load("shapes", split="train", **SMALL)
+    assert Loader(split, SequentialSampler(50, 12), workers=4).workers == 0

@@ -1,4 +1,4 @@
-"""`shapes`: images follow from the seed, classes need shape and texture, and pixels alone do not give them."""
+"""`shapes`: images depend on the seed only, classes need shape and texture, pixels are not linearly separable."""
 
 import math
 from itertools import pairwise
@@ -29,7 +29,7 @@ def test_images_are_uint8_with_ten_named_classes(train):
     assert torch.bincount(train.labels, minlength=10).min() > 900
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_gives_others(train):
+def test_images_depend_on_the_seed_and_not_on_their_number(train):
     again = data.load("shapes", split="train", train_images=300)
     other = data.load("shapes", split="train", train_images=300, seed=1)
     assert torch.equal(again.images, train.images[:300])  # independent of how many are drawn
@@ -65,25 +65,25 @@ def test_shapes_have_equal_areas(shape):
     ("name", "share"),
     [("plain", 0), ("striped", 0.5), ("dotted", math.pi * 0.32**2), ("mottled", 0.5), ("checked", 0.5)],
 )
-def test_textures_cover_their_share(name, share):
-    blots = torch.rand(1, 1, 40, 40, generator=torch.Generator().manual_seed(0))
+def test_textures_cover_the_expected_area(name, share):
+    noise = torch.rand(1, 1, 40, 40, generator=torch.Generator().manual_seed(0))
     kind = torch.tensor([shapes.TEXTURES.index(name)])
-    ink = shapes.texture(plane(400), blots, kind, torch.tensor([0.01]))
-    assert ink.mean() == pytest.approx(share, abs=0.03)  # few periods
+    cover = shapes.texture(plane(400), noise, kind, torch.tensor([0.01]))
+    assert cover.mean() == pytest.approx(share, abs=0.03)  # few periods
 
 
-def test_neither_shape_nor_texture_alone_gives_the_class_but_both_do():
+def test_the_class_needs_both_shape_and_texture():
     pairs = list(zip(shapes.SHAPE_OF, shapes.TEXTURE_OF, strict=True))
     assert len(set(pairs)) == 10
     assert all(shapes.SHAPE_OF.count(i) == shapes.TEXTURE_OF.count(i) == 2 for i in range(5))
 
 
 def test_edges_are_antialiased():
-    depth = torch.tensor([-2.0, -0.5, -0.25, 0.0, 0.25, 0.5, 2.0])  # in pixels, below 0 inside
+    depth = torch.tensor([-2.0, -0.5, -0.25, 0.0, 0.25, 0.5, 2.0])  # in pixels, negative inside
     assert shapes.coverage(depth, 1.0).tolist() == [1, 1, 0.75, 0.5, 0.25, 0, 0]
 
 
-def test_a_bigger_size_is_the_same_picture_with_more_pixels():
+def test_a_larger_size_is_the_same_image_with_more_pixels():
     generators = torch.Generator().manual_seed(3), torch.Generator().manual_seed(3)
     (small, y), (large, y_large) = (shapes.draw(50, size, g) for size, g in zip((32, 96), generators, strict=True))
     assert torch.equal(y, y_large)
@@ -96,7 +96,7 @@ def test_a_bigger_size_is_the_same_picture_with_more_pixels():
         ({"train_images": 0}, "train_images=0"),
         ({"size": 4}, "size=4"),
         ({"seed": -1}, "seed=-1"),
-        ({"colour": 3}, "colour=3: shapes takes train_images, test_images, size, seed"),
+        ({"colour": 3}, "colour=3: unknown option of shapes; valid options: train_images, test_images, size, seed"),
     ],
 )
 def test_invalid_options_are_rejected(options, message):

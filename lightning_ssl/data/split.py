@@ -1,0 +1,72 @@
+"""A split of a data set: images in memory (`Images`), or files that are decoded on request (`folder.ImageFolder`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from lightning_ssl.checks import require
+
+Batch = tuple[Tensor, Tensor, Tensor]
+"""images uint8 (B, 3, H, W), labels int64 (B,), ids int64 (B,)."""
+
+
+class DatasetInfo(NamedTuple):
+    """Properties of a data set that are known before an image is read."""
+
+    image_size: int
+    num_classes: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+
+class Split(Protocol):
+    """The interface of a split."""
+
+    decodes: ClassVar[bool]
+    """Whether `batch` decodes files, which is worth a worker process."""
+
+    def __len__(self) -> int: ...
+
+    def batch(self, ids: Tensor) -> Batch: ...
+
+
+@dataclass(frozen=True)
+class Images:
+    """A split in memory. Batches index into its tensors."""
+
+    images: Tensor  # uint8 (N, 3, H, W)
+    labels: Tensor  # int64 (N,), −1 without a label
+    classes: tuple[str, ...]
+    decodes: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        shape = tuple(self.images.shape)
+        require(len(shape) == 4 and shape[1] == 3, "images", shape, "of shape (N, 3, H, W)")
+        require(self.images.dtype == torch.uint8, "images", self.images.dtype, "uint8")
+        require(self.labels.shape == shape[:1], "labels", tuple(self.labels.shape), f"of shape ({shape[0]},)")
+        require(self.labels.dtype == torch.int64, "labels", self.labels.dtype, "int64")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def batch(self, ids: Tensor) -> Batch:
+        """The images with these ids (B,)."""
+        return self.images[ids], self.labels[ids], ids
+
+    def load(self) -> Images:
+        return self
+
+
+class BatchDataset(Dataset[Batch]):
+    """A split for the workers of a `DataLoader`: an index is a tensor of ids, an item is their batch."""
+
+    def __init__(self, split: Split) -> None:
+        self.split = split
+
+    def __getitem__(self, ids: Tensor) -> Batch:
+        return self.split.batch(ids)
