@@ -1,4 +1,4 @@
-"""Views equal torchvision's for the same parameters, and parameters have torchvision's distribution."""
+"""Views equal those of torchvision for the same parameters; parameters have the distribution of torchvision."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from torch import Tensor
 from torchvision import transforms
 from torchvision.transforms.v2 import functional as TF
 
-from lightning_ssl import augment
-from lightning_ssl.augment import PRESETS, TRIES, Parameters, TwoViews, View, apply, crop, gaussian, sample
+from lightning_ssl.augment import PRESETS, Parameters, TwoViews, View, apply, matrices, sample
+from lightning_ssl.augment.matrices import gaussian
+from lightning_ssl.augment.parameters import TRIES, crop
 
-STILL = View((1.0, 1.0), (1.0, 1.0), flip=0.0, jitter=0.0, gray=0.0)  # does nothing to a square image
+IDENTITY = View((1.0, 1.0), (1.0, 1.0), flip=0.0, jitter=0.0, gray=0.0)  # changes nothing in a square image
 
 
 # torchvision's luminance weights sum to 0.9999.
@@ -28,7 +29,7 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def photographs(count: int, height: int, width: int, low: int = 0, high: int = 255, seed: int = 0) -> Tensor:
+def make_images(count: int, height: int, width: int, low: int = 0, high: int = 255, seed: int = 0) -> Tensor:
     """Smooth coloured noise with edges, every image filling the range [low, high]: uint8 (count, 3, height, width)."""
     coarse = torch.rand(count, 3, 6, 6, generator=seeded(seed))
     x = torch.nn.functional.interpolate(coarse, (height, width), mode="bicubic")
@@ -39,7 +40,7 @@ def photographs(count: int, height: int, width: int, low: int = 0, high: int = 2
 
 
 def terms(images: Tensor, size: int) -> int:
-    """Numbers added up in a view: the rows and columns of the crop, of the blur and of the crop's mean, and colours."""
+    """Length of the sums in a view: rows and columns of the crop, of its mean and of the blur, and the colours."""
     return 2 * sum(images.shape[2:]) + 2 * size + 4
 
 
@@ -64,14 +65,14 @@ def torchvision_view(image: Tensor, p: Parameters, i: int, size: int) -> Tensor:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The same parameters give torchvision's image
+# The same parameters give the image of torchvision
 
 SIZES = [((32, 32), 32), ((96, 96), 96), ((40, 56), 24), ((61, 33), 48), ((8, 8), 32)]
 
 
 @pytest.mark.parametrize(("shape", "size"), SIZES)
 def test_crop_resize_and_flip_equal_torchvision(shape: tuple[int, int], size: int) -> None:
-    images = photographs(48, *shape)
+    images = make_images(48, *shape)
     p = draw(View(jitter=0.0, gray=0.0), images)
     assert 0 < p.flip.sum() < 48
     ours = apply(images, p, size)[0]
@@ -85,14 +86,14 @@ def test_crop_resize_and_flip_equal_torchvision(shape: tuple[int, int], size: in
 def test_crop_ignores_pixels_outside_it() -> None:
     images = torch.full((1, 3, 32, 32), 255, dtype=torch.uint8)
     images[:, :, 10:20, 5:12] = 0
-    p = draw(STILL, images)._replace(top=torch.tensor([[10]]), left=torch.tensor([[5]]))
+    p = draw(IDENTITY, images)._replace(top=torch.tensor([[10]]), left=torch.tensor([[5]]))
     p = p._replace(height=torch.tensor([[10]]), width=torch.tensor([[7]]))
     assert apply(images, p, 32).max() == 0
 
 
 @pytest.mark.parametrize("name", ["brightness", "contrast", "saturation"])
 def test_each_jitter_equals_torchvision_without_clamping(name: str) -> None:
-    images = photographs(32, 32, 32, low=90, high=150)
+    images = make_images(32, 32, 32, low=90, high=150)
     strengths = {"brightness": 0.0, "contrast": 0.0, "saturation": 0.0, "hue": 0.0} | {name: 0.4}
     p = draw(View(jitter=1.0, gray=0.0, **strengths), images)
     assert getattr(p, name).std() > 0.1
@@ -102,7 +103,7 @@ def test_each_jitter_equals_torchvision_without_clamping(name: str) -> None:
 
 
 def test_whole_view_equals_torchvision_without_clamping() -> None:
-    images = photographs(64, 96, 96, low=90, high=150)
+    images = make_images(64, 96, 96, low=90, high=150)
     p = draw(View(hue=0.0, blur=0.5, solarize=0.5), images)
     assert 0 < p.solarize.sum() < 64
     assert 0 < (p.sigma > 0).sum() < 64
@@ -113,8 +114,8 @@ def test_whole_view_equals_torchvision_without_clamping() -> None:
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
 def test_brightness_contrast_and_saturation_commute(order: tuple[int, ...]) -> None:
-    images = photographs(8, 32, 32, low=100, high=140)
-    p = draw(replace(STILL, jitter=1.0, hue=0.0), images)
+    images = make_images(8, 32, 32, low=100, high=140)
+    p = draw(replace(IDENTITY, jitter=1.0, hue=0.0), images)
     ours = apply(images, p, 32)[0]
     for i, x in enumerate(images / 255):
         for operation in order:
@@ -124,10 +125,10 @@ def test_brightness_contrast_and_saturation_commute(order: tuple[int, ...]) -> N
 
 
 @pytest.mark.parametrize("strength", [0.4, 0.8])
-def test_jitter_is_as_near_to_torchvision_as_its_orders_are_to_each_other(strength: float) -> None:
-    """With clamping: the distance to torchvision, relative to that between two orders of torchvision's operations."""
-    images = photographs(64, 32, 32)
-    view = replace(STILL, jitter=1.0, brightness=strength, contrast=strength, saturation=strength, hue=0.0)
+def test_jitter_differs_from_torchvision_no_more_than_orders_of_its_operations_differ(strength: float) -> None:
+    """With clamping: compares the distance to torchvision with that between two orders of torchvision's operations."""
+    images = make_images(64, 32, 32)
+    view = replace(IDENTITY, jitter=1.0, brightness=strength, contrast=strength, saturation=strength, hue=0.0)
     p = draw(view, images)
     adjust = [
         (TF.adjust_brightness, p.brightness),
@@ -148,8 +149,8 @@ def test_jitter_is_as_near_to_torchvision_as_its_orders_are_to_each_other(streng
 
 def test_hue_rotation_approximates_torchvisions_hue() -> None:
     """A rotation about the gray axis has the direction of HSV's hue shift and reduces the distance to it."""
-    images = photographs(32, 32, 32, low=40, high=215)
-    p = draw(replace(STILL, jitter=1.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.2), images)
+    images = make_images(32, 32, 32, low=40, high=215)
+    p = draw(replace(IDENTITY, jitter=1.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.2), images)
     ours, still = apply(images, p, 32)[0], images / 255
     theirs = torch.stack([TF.adjust_hue(x, float(h)) for x, h in zip(still, p.hue[0], strict=True)])
     assert (ours - theirs).abs().mean() < 0.7 * (still - theirs).abs().mean()
@@ -157,16 +158,16 @@ def test_hue_rotation_approximates_torchvisions_hue() -> None:
 
 
 @pytest.mark.parametrize("hue", [-1 / 3, 0.0, 1 / 3])
-def test_a_third_of_a_turn_exchanges_the_channels(hue: float) -> None:
-    images = photographs(4, 32, 32)
-    p = draw(STILL, images)._replace(hue=torch.full((1, 4), hue))
+def test_a_third_of_a_turn_permutes_the_channels(hue: float) -> None:
+    images = make_images(4, 32, 32)
+    p = draw(IDENTITY, images)._replace(hue=torch.full((1, 4), hue))
     ours = apply(images, p, 32)[0]
     close(ours, (images / 255).roll(round(3 * hue), 1), terms=terms(images, 32), scale=1)
 
 
 def test_hue_comes_before_contrast_saturation_and_gray() -> None:
-    """A third of a turn is exact; the other steps must use the luminance of the exchanged channels."""
-    images = photographs(8, 32, 32, low=80, high=160)
+    """A third of a turn is exact; the other steps must use the luminance of the permuted channels."""
+    images = make_images(8, 32, 32, low=80, high=160)
     turned = (images / 255).roll(1, 1)
     p = draw(View(hue=0.0, gray=0.5), images)
     ours = apply(images, p._replace(hue=torch.full((1, 8), 1 / 3)), 32)[0]
@@ -176,12 +177,12 @@ def test_hue_comes_before_contrast_saturation_and_gray() -> None:
 
 def test_hue_does_not_change_grays() -> None:
     images = torch.arange(32, dtype=torch.uint8).view(1, 1, 1, 32).expand(8, 3, 32, 32) * 8
-    p = draw(replace(STILL, jitter=1.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.5), images)
+    p = draw(replace(IDENTITY, jitter=1.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.5), images)
     close(apply(images, p, 32)[0], images / 255, terms=terms(images, 32), scale=1)
 
 
 def test_a_gray_view_has_three_equal_channels() -> None:
-    images = photographs(8, 32, 32)
+    images = make_images(8, 32, 32)
     ours = apply(images, draw(View(gray=1.0), images), 32)[0]
     for channel in (1, 2):
         close(ours[:, channel], ours[:, 0], terms=terms(images, 32), scale=1)
@@ -198,8 +199,8 @@ def test_blur_rows_sum_to_one(size: int) -> None:
 
 
 def test_solarize_then_normalize_equals_solarize_in_normalized_units() -> None:
-    images = photographs(8, 32, 32)
-    p = draw(replace(STILL, solarize=0.5), images)
+    images = make_images(8, 32, 32)
+    p = draw(replace(IDENTITY, solarize=0.5), images)
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
     ours = apply(images, p, 32, mean, std)[0]
     for i, image in enumerate(images):
@@ -208,11 +209,11 @@ def test_solarize_then_normalize_equals_solarize_in_normalized_units() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The parameters have torchvision's distribution
+# The parameters have the distribution of torchvision
 
 
-def crop_by_trial(u: list[float], view: View, height: int, width: int) -> tuple[int, int, int, int]:
-    """RandomResizedCrop for one image: the first candidate that fits, else the centre."""
+def crop_by_loop(u: list[float], view: View, height: int, width: int) -> tuple[int, int, int, int]:
+    """RandomResizedCrop for one image: the first candidate that fits, else the central crop."""
     for attempt in range(TRIES):
         area = height * width * (view.scale[0] + (view.scale[1] - view.scale[0]) * u[attempt])
         low, high = math.log(view.ratio[0]), math.log(view.ratio[1])
@@ -234,7 +235,7 @@ CROPS = [
     (View(scale=(0.9, 1.0), ratio=(0.5, 2.0)), 48, 48),
     (View(scale=(0.5, 1.0)), 20, 90),  # too wide for most candidates
     (View(scale=(0.5, 1.0)), 90, 20),
-    (View(scale=(1.0, 1.0), ratio=(3.0, 4.0)), 33, 47),  # none ever fits
+    (View(scale=(1.0, 1.0), ratio=(3.0, 4.0)), 33, 47),  # no candidate fits
 ]
 
 
@@ -242,13 +243,13 @@ CROPS = [
 def test_crops_equal_a_loop_on_the_same_random_numbers(view: View, height: int, width: int) -> None:
     u = torch.rand(2 * TRIES + 2, 3000, generator=seeded())
     ours = torch.stack(crop([view], u[None], height, width), 2)[0].tolist()
-    loop = [list(crop_by_trial(column, view, height, width)) for column in u.double().T.tolist()]
+    loop = [list(crop_by_loop(column, view, height, width)) for column in u.double().T.tolist()]
     # float32 may round a side near k + 1/2 to the other integer.
     assert sum(a != b for a, b in zip(ours, loop, strict=True)) <= 3
 
 
 @pytest.mark.parametrize(("view", "height", "width"), CROPS[:4])
-def test_crops_are_distributed_as_torchvisions(view: View, height: int, width: int) -> None:
+def test_crops_have_the_distribution_of_torchvision(view: View, height: int, width: int) -> None:
     torch.manual_seed(0)
     image = torch.empty(3, height, width)
     get = transforms.RandomResizedCrop.get_params
@@ -264,7 +265,7 @@ def test_crops_are_distributed_as_torchvisions(view: View, height: int, width: i
         assert p_value > 1e-3, f"{name}: p = {p_value:.1e}"
 
 
-def test_a_crop_stays_inside_even_where_a_uniform_number_rounds_to_one() -> None:
+def test_a_crop_stays_inside_if_a_uniform_number_rounds_to_one() -> None:
     u = torch.full((1, 2 * TRIES + 2, 1), 1 - 2**-24)
     for side in (32, 33, 96, 224):
         top, left, height, width = crop([View(scale=(0.08, 0.3))], u, side, side)
@@ -272,7 +273,7 @@ def test_a_crop_stays_inside_even_where_a_uniform_number_rounds_to_one() -> None
         assert left + width <= side
 
 
-def test_factors_are_uniform_on_torchvisions_ranges() -> None:
+def test_factors_are_uniform_in_the_ranges_of_torchvision() -> None:
     view = View(jitter=1.0, brightness=0.4, contrast=0.8, saturation=1.5, hue=0.2, gray=0.0)
     p = sample([view], 20_000, 32, 32, seeded())
     ranges = {"brightness": (0.6, 1.4), "contrast": (0.2, 1.8), "saturation": (0.0, 2.5), "hue": (-0.2, 0.2)}
@@ -302,7 +303,7 @@ def test_each_step_is_applied_with_its_probability() -> None:
 @pytest.mark.parametrize("strength", [0.5, 1.0])
 def test_channels_have_the_moments_of_the_pil_pipeline(strength: float) -> None:
     """The approximations of jitter change neither the mean nor the standard deviation of a channel."""
-    images = photographs(1500, 32, 32)
+    images = make_images(1500, 32, 32)
     view = View(brightness=0.8 * strength, contrast=0.8 * strength, saturation=0.8 * strength, hue=0.2 * strength)
     jitter = transforms.ColorJitter(view.brightness, view.contrast, view.saturation, view.hue)
     pipeline = transforms.Compose(
@@ -318,7 +319,7 @@ def test_channels_have_the_moments_of_the_pil_pipeline(strength: float) -> None:
     torch.manual_seed(0)
     theirs = torch.stack([pipeline(image) for image in images])
     ours = apply(images, draw(view, images), 32)[0]
-    tolerance = 0.02 * strength  # 1500 images with different parameters
+    tolerance = 0.02 * strength  # the two sides draw different parameters for 1500 images
     torch.testing.assert_close(ours.mean((0, 2, 3)), theirs.mean((0, 2, 3)), rtol=0, atol=tolerance)
     torch.testing.assert_close(ours.std((0, 2, 3)), theirs.std((0, 2, 3)), rtol=0, atol=tolerance)
 
@@ -328,9 +329,9 @@ def test_channels_have_the_moments_of_the_pil_pipeline(strength: float) -> None:
 
 
 @pytest.mark.parametrize("preset", PRESETS)
-def test_views_follow_from_the_seed(preset: str) -> None:
+def test_views_are_a_function_of_the_seed(preset: str) -> None:
     two = TwoViews(preset)
-    images = photographs(16, 32, 32)
+    images = make_images(16, 32, 32)
     x1, x2 = two(images, seeded(3))
     y1, y2 = two(images, seeded(3))
     assert torch.equal(x1, y1)
@@ -344,19 +345,19 @@ def test_views_follow_from_the_seed(preset: str) -> None:
 
 
 def test_every_image_gets_its_own_parameters() -> None:
-    same = photographs(1, 32, 32).expand(64, -1, -1, -1)
+    same = make_images(1, 32, 32).expand(64, -1, -1, -1)
     x1, _ = TwoViews()(same, seeded())
     assert len(x1.flatten(1).unique(dim=0)) == 64
 
 
 def test_an_image_does_not_depend_on_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     two = TwoViews("simclr_stl10", size=24)
-    images = photographs(21, 40, 36)
+    images = make_images(21, 40, 36)
     p = two.sample(images, seeded())
     whole = apply(images, p, 24)
     alone = torch.cat([apply(images[i : i + 1], Parameters(*(f[:, i : i + 1] for f in p)), 24) for i in range(21)], 1)
     close(alone, whole, terms=terms(images, 24), scale=1)
-    monkeypatch.setitem(augment.CHUNK, "cpu", 2 * 40 * 36 * 8)  # chunks of 8, 8 and 5 images
+    monkeypatch.setitem(matrices.CHUNK_PIXELS, "cpu", 2 * 40 * 36 * 8)  # chunks of 8, 8 and 5 images
     close(apply(images, p, 24), whole, terms=terms(images, 24), scale=1)
 
 
@@ -366,8 +367,8 @@ def test_recipes_with_the_same_seed_share_parameters() -> None:
         assert torch.equal(getattr(p, name), getattr(q, name))
 
 
-def test_the_clean_view_is_the_image_normalized() -> None:
-    images = photographs(4, 32, 32)
+def test_the_clean_view_is_the_normalized_image() -> None:
+    images = make_images(4, 32, 32)
     mean, std = [0.5, 0.4, 0.3], [0.2, 0.25, 0.3]
     two = TwoViews(clean=True, mean=tuple(mean), std=tuple(std))
     _, _, clean = two(images, seeded())
@@ -377,7 +378,7 @@ def test_the_clean_view_is_the_image_normalized() -> None:
 
 
 def test_a_normalized_preset_normalizes_its_views() -> None:
-    images = photographs(64, 32, 32)
+    images = make_images(64, 32, 32)
     mean, std = (0.5, 0.4, 0.3), (0.2, 0.25, 0.3)
     plain, _ = TwoViews("paper_cifar", normalize=False)(images, seeded())
     ours, _ = TwoViews("paper_cifar", mean=mean, std=std)(images, seeded())
@@ -387,7 +388,7 @@ def test_a_normalized_preset_normalizes_its_views() -> None:
 
 
 def test_half_precision_does_not_change_views() -> None:
-    images = photographs(8, 32, 32)
+    images = make_images(8, 32, 32)
     two = TwoViews()
     expected = two(images, seeded())[0]
     two.to(torch.bfloat16)
@@ -395,8 +396,8 @@ def test_half_precision_does_not_change_views() -> None:
         assert torch.equal(two(images, seeded())[0], expected)
 
 
-def test_parameters_survive_a_move() -> None:
-    images = photographs(8, 32, 32)
+def test_a_move_to_another_device_keeps_the_parameters() -> None:
+    images = make_images(8, 32, 32)
     p = draw(View(blur=0.5, solarize=0.5), images)
     moved = p.to(torch.device("cpu:0"))
     assert moved is not p
@@ -410,10 +411,10 @@ def test_augmentation_has_no_state() -> None:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Recipes and refusals
+# Recipes and invalid settings
 
 
-def test_presets_equal_the_papers_recipes() -> None:
+def test_presets_equal_the_recipes_of_the_papers() -> None:
     cifar, stl10 = PRESETS["paper_cifar"], PRESETS["paper_stl10"]
     assert cifar.first == cifar.second == View((0.08, 1), (3 / 4, 4 / 3), 0.5, 0.8, 0.4, 0.4, 0.4, 0.1, 0.2)
     assert cifar.normalize
@@ -423,7 +424,7 @@ def test_presets_equal_the_papers_recipes() -> None:
 
 
 def test_byol_solarizes_only_its_second_view() -> None:
-    p = TwoViews("byol_cifar").sample(photographs(500, 32, 32), seeded())
+    p = TwoViews("byol_cifar").sample(make_images(500, 32, 32), seeded())
     assert p.solarize[0].sum() == 0
     assert 60 < p.solarize[1].sum() < 140
 
@@ -451,8 +452,8 @@ def test_invalid_settings_are_rejected_by_name(refused, line: str) -> None:
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
-def test_ranks_augment_as_one_process_does(ranks: int) -> None:
-    images = photographs(12, 16, 16)
+def test_ranks_augment_like_one_process(ranks: int) -> None:
+    images = make_images(12, 16, 16)
     two = TwoViews("paper_cifar", size=16)
     whole = two(images, seeded(3))
     share = 12 // ranks
