@@ -1,4 +1,4 @@
-"""Metrics by epoch: which there are, and a group's runs as one line with a band of one standard deviation."""
+"""Metrics by epoch: the panels that show them, and the mean and standard deviation of a group's runs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 from lightning_ssl.report.groups import Group
 from lightning_ssl.report.read import Curve
 
-POINTS = 250  # of a line at most: more than a screen's width shows
+POINTS = 250  # maximum number of points of a curve; a figure cannot show more
 
 
 @dataclass(frozen=True)
 class Metric:
-    """A column of metrics.csv, as the figures name it; `percent` where it is a share of test images."""
+    """A column of metrics.csv and its name in the figures; `percent` if the column is a share, shown times 100."""
 
     key: str
     name: str
@@ -23,11 +23,11 @@ class Metric:
 
 @dataclass(frozen=True)
 class Panel:
-    """A figure: metrics to choose from, the first shown, and a line for the reader."""
+    """A figure with several metrics to choose from; the first one is the default."""
 
     key: str
     title: str
-    words: str
+    description: str
     metrics: tuple[Metric, ...]
 
 
@@ -35,7 +35,7 @@ PANELS = (
     Panel(
         "accuracy",
         "Accuracy",
-        "Of test images, by epochs trained.",
+        "Accuracy on test images.",
         (
             Metric("online/top1", "online probe, top-1 (%)", True),
             Metric("knn/top1", "nearest neighbours, top-1 (%)", True),
@@ -45,7 +45,7 @@ PANELS = (
     Panel(
         "loss",
         "Loss",
-        "Each loss has its own scale: read the shape, not the order.",
+        "Scales differ between losses: compare shapes, not values.",
         (
             Metric("train/loss_epoch", "training loss"),
             Metric("online/loss", "loss of the online probe"),
@@ -54,22 +54,22 @@ PANELS = (
     Panel(
         "alpha",
         "Pair importance α",
-        "How many negatives a row really uses, and how evenly it spreads its weight.",
+        "How many negatives have weight in a row of α, and how even the weights are.",
         (
             Metric("alpha/effective_negatives", "effective negatives"),
             Metric("alpha/entropy", "entropy of α"),
-            Metric("alpha/top1", "weight of the heaviest pair"),
+            Metric("alpha/top1", "largest weight in a row"),
             Metric("alpha/zeros", "share of zero weights"),
         ),
     ),
     Panel(
         "spectrum",
         "Rank and collapse",
-        "A rank that falls, or a deviation near 0, is a representation that collapses.",
+        "A falling rank or a standard deviation near 0 indicates collapse.",
         (
             Metric("spectrum/rankme", "RankMe"),
             Metric("spectrum/effective", "effective rank"),
-            Metric("spectrum/std", "deviation of unit features"),
+            Metric("spectrum/std", "standard deviation of unit features"),
             Metric("spectrum/alignment", "alignment"),
             Metric("spectrum/uniformity", "uniformity"),
         ),
@@ -79,7 +79,7 @@ PANELS = (
 
 @dataclass(frozen=True)
 class Band:
-    """A line and how far runs lie from it; `spread` is None for a single run."""
+    """A mean curve and the standard deviation around it; `spread` is None for a single run."""
 
     epochs: np.ndarray  # (E,)
     mean: np.ndarray  # (E,)
@@ -87,9 +87,9 @@ class Band:
 
 
 def band(group: Group, metric: Metric) -> Band | None:
-    """Mean and deviation over the group's finished runs; where none has finished, over what there is of the others."""
-    done = [run for run in group.runs if run.finished]
-    curves = [found for run in done or group.runs if (found := run.curve(metric.key)) is not None]
+    """Return mean and standard deviation over the group's finished runs, or over all runs if none has finished."""
+    finished = [run for run in group.runs if run.finished]
+    curves = [curve for run in finished or group.runs if (curve := run.curve(metric.key)) is not None]
     if not curves:
         return None
     epochs = np.concatenate([curve[0] for curve in curves])
@@ -97,29 +97,25 @@ def band(group: Group, metric: Metric) -> Band | None:
     finite = np.isfinite(values)
     if not finite.any():
         return None
-    at, where = np.unique(epochs[finite], return_inverse=True)
+    distinct, index = np.unique(epochs[finite], return_inverse=True)
     values = values[finite]
-    count = np.bincount(where)
-    mean = np.bincount(where, values) / count
+    count = np.bincount(index)
+    mean = np.bincount(index, values) / count
     if len(curves) == 1:
-        return thin(Band(at, mean, None))
-    square = np.bincount(where, (values - mean[where]) ** 2)
-    return thin(Band(at, mean, np.sqrt(square / np.maximum(count - 1, 1))))
+        return subsample(Band(distinct, mean, None))
+    squares = np.bincount(index, (values - mean[index]) ** 2)
+    return subsample(Band(distinct, mean, np.sqrt(squares / np.maximum(count - 1, 1))))
 
 
-def thin(line: Band) -> Band:
-    """The line at `POINTS` of its epochs at most, its ends among them."""
-    keep = chosen(len(line.epochs))
-    return Band(line.epochs[keep], line.mean[keep], None if line.spread is None else line.spread[keep])
+def run_curve(curve: Curve, metric: Metric) -> Band:
+    """Return the curve of one run."""
+    return subsample(Band(curve[0], curve[1] * (100 if metric.percent else 1), None))
 
 
-def single(curve: Curve, metric: Metric) -> Band:
-    """One run's line."""
-    keep = chosen(len(curve[0]))
-    return Band(curve[0][keep], curve[1][keep] * (100 if metric.percent else 1), None)
-
-
-def chosen(length: int) -> np.ndarray:
+def subsample(line: Band) -> Band:
+    """Keep at most `POINTS` evenly spaced points, the first and the last among them."""
+    length = len(line.epochs)
     if length <= POINTS:
-        return np.arange(length)
-    return np.unique(np.linspace(0, length - 1, POINTS).round().astype(int))
+        return line
+    keep = np.unique(np.linspace(0, length - 1, POINTS).round().astype(int))
+    return Band(line.epochs[keep], line.mean[keep], None if line.spread is None else line.spread[keep])

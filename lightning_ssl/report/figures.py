@@ -1,4 +1,8 @@
-"""The page's figures for a paper: PNG and SVG by matplotlib, the same lines, bands and colours."""
+"""Draw the page's figures as PNG and SVG with matplotlib, and define the report's palette.
+
+The palette is used here, in the data of the page's figures (figure_data.py) and as CSS variables of the page
+(templates/palette.css). No other file of the report contains a colour.
+"""
 
 from __future__ import annotations
 
@@ -19,43 +23,62 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours but the yellow, which white paper swallows, and the black, which a dark page does. A ninth
-# line repeats a colour with another stroke.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-STROKES = ("-", "--", "-.", ":")
+# Okabe and Ito's colours without yellow, which is weak on white, and black, which is invisible on a dark page.
+BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"
+COLOURS = (BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE)
+LINE_STYLES = ("-", "--", "-.", ":")  # the seventh group repeats the first colour with the second line style
 BASELINE = "#7f7f7f"
-SHOWN = 8  # groups drawn, best first; the page lets one choose others
+COLORMAP = "cividis"  # accuracy in the parallel coordinates
+PRINT = {"paper": "white", "axis": "0.6", "grid": "0.92"}  # background, axes and grid of the PNG and SVG files
+
+# The page's CSS variables. low, mid and high are the colormap on the page: cividis, with its ends changed so that
+# lines stay visible on the page's background.
+LIGHT = {
+    "paper": "#fbfaf8", "card": "#ffffff", "ink": "#1b1d22", "soft": "#5c616b", "line": "#e3e1dc", "grid": "#eceae6",
+    "accent": "#0b5fa5", "good": "#00684a", "bad": "#a8330b", "wash": "#f1efea",
+    "good-wash": "#e3f3ec", "warm-wash": "#fdf1e0", "bad-wash": "#fbe7df",
+    "clear": GREEN, "open": ORANGE,  # edge of the verdict: significant or not
+    "low": "#00204c", "mid": "#7c7b78", "high": "#c79a00",
+    "shadow": "0 1px 2px rgb(0 0 0 / 5%), 0 6px 20px rgb(0 0 0 / 4%)",
+}  # fmt: skip
+DARK = {
+    "paper": "#14161a", "card": "#1c1f25", "ink": "#eceef2", "soft": "#a3a9b5", "line": "#31353d", "grid": "#2a2e35",
+    "accent": "#7cc0f5", "good": "#5fd3a6", "bad": "#ff9d76", "wash": "#252931",
+    "good-wash": "#16352b", "warm-wash": "#382c18", "bad-wash": "#3b221a",
+    "clear": GREEN, "open": ORANGE,
+    "low": "#5f8fd6", "mid": "#a5a29a", "high": "#ffe945",
+    "shadow": "0 1px 2px rgb(0 0 0 / 40%)",
+}  # fmt: skip
+
+GROUPS_DRAWN = 8  # best groups of a data set that are drawn; on the page the reader can choose others
 
 
-def style(position: int, group: Group) -> tuple[str, str]:
-    """Colour and stroke of a group; InfoNCE is grey wherever it stands."""
-    if group.infonce:
-        return BASELINE, "-"
-    return COLOURS[position % len(COLOURS)], STROKES[position // len(COLOURS) % len(STROKES)]
-
-
-def styles(groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """Colours are handed out within a data set, for its groups are drawn together."""
-    given, position, data = [], 0, None
+def group_styles(groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """Return (colour, line style) of each group. InfoNCE is grey. Colours restart with each data set."""
+    styles, position, data = [], 0, None
     for group in groups:
         if group.data != data:
             position, data = 0, group.data
-        given.append(style(position, group))
-        position += not group.infonce
-    return given
+        if group.infonce:
+            styles.append((BASELINE, "-"))
+            continue
+        repeat, colour = divmod(position, len(COLOURS))
+        styles.append((COLOURS[colour], LINE_STYLES[repeat % len(LINE_STYLES)]))
+        position += 1
+    return styles
 
 
 def draw(grouping: Grouping, rows: Sequence[Row], folder: Path) -> list[str]:
-    """Write every figure that has something to show; returns their names without ending."""
+    """Write every figure that has data; return the file names without their suffix."""
     written = []
-    makers: list[tuple[str, Callable[[str], Figure | None]]] = [
-        ("final", lambda data: final(grouping, [row for row in rows if row.group.data == data])),
-        *((panel.key, lambda data, panel=panel: curves(grouping, panel, data)) for panel in PANELS),
-        ("parameters", lambda data: parameters(grouping, data)),
+    figures: list[tuple[str, Callable[[str], Figure | None]]] = [
+        ("final", lambda data: final_figure(grouping, [row for row in rows if row.group.data == data])),
+        *((panel.key, lambda data, panel=panel: curve_figure(grouping, panel, data)) for panel in PANELS),
+        ("parameters", lambda data: parameter_figure(grouping, data)),
     ]
     for data in grouping.data_sets:
-        for name, maker in makers:
-            figure = maker(data)
+        for name, make in figures:
+            figure = make(data)
             if figure is None:
                 continue
             stem = name if len(grouping.data_sets) == 1 else f"{name}-{safe_stem(data)}"
@@ -65,56 +88,57 @@ def draw(grouping: Grouping, rows: Sequence[Row], folder: Path) -> list[str]:
 
 
 def save(figure: Figure, stem: Path) -> None:
-    """PNG and SVG; the layout is found once, and letters stay letters in the SVG."""
+    """Write PNG and SVG. The layout is computed once; text in the SVG stays text."""
     from matplotlib import rc_context
 
     with warnings.catch_warnings(), rc_context({"svg.fonttype": "none"}):
-        warnings.filterwarnings("ignore", message="Glyph")  # a letter that the font lacks is drawn as a box
+        warnings.filterwarnings("ignore", message="Glyph")  # a character that the font lacks is drawn as a box
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
         figure.savefig(stem.with_name(stem.name + ".png"), dpi=150)
         figure.savefig(stem.with_name(stem.name + ".svg"), metadata={"Date": None})
 
 
-def final(grouping: Grouping, rows: Sequence[Row]) -> Figure | None:
-    """Every seed's accuracy, with mean and 95 % interval, best on top."""
+def final_figure(grouping: Grouping, rows: Sequence[Row]) -> Figure | None:
+    """Draw the accuracy of each seed, the mean and the 95 % interval; the best group is on top."""
     rows = [row for row in rows if row.spread is not None][:24]
     if not rows:
         return None
-    given = dict(zip(map(id, grouping.groups), styles(grouping.groups), strict=True))
-    figure, ax = canvas((7.5, 1.1 + 0.33 * len(rows)))
+    styles = dict(zip(map(id, grouping.groups), group_styles(grouping.groups), strict=True))
+    figure, ax = new_figure((7.5, 1.1 + 0.33 * len(rows)))
     for k, row in enumerate(rows):
         assert row.spread is not None
-        colour = given[id(row.group)][0]
+        colour = styles[id(row.group)][0]
         if row.spread.low is not None and row.spread.high is not None:
             ax.plot([row.spread.low, row.spread.high], [k, k], color=colour, linewidth=3, alpha=0.35)
         values = list(row.group.results.values())
         ax.plot(values, np.full(len(values), k), "o", color=colour, markersize=3.5, alpha=0.6, linestyle="")
         ax.plot([row.spread.mean], [k], "D", color=colour, markersize=6)
-    ax.set_yticks(range(len(rows)), [plain(row.group.title) for row in rows], fontsize=8)
+    ax.set_yticks(range(len(rows)), [figure_text(row.group.title) for row in rows], fontsize=8)
     ax.invert_yaxis()
     ax.set_xlabel(f"final {grouping.metric} (%): mean, 95 % interval, seeds")
     return figure
 
 
-def curves(grouping: Grouping, panel: Panel, data: str) -> Figure | None:
-    """The panel's first two metrics side by side where there are two, as lines with bands."""
-    given = styles(grouping.groups)
-    groups = [(group, look) for group, look in zip(grouping.groups, given, strict=True) if group.data == data]
-    chosen = [pair for k, pair in enumerate(groups) if k < SHOWN or (pair[0].infonce and k < 3 * SHOWN)]
-    having = [m for m in panel.metrics if any(band(group, m) is not None for group, _ in chosen)][:2]
-    if not having:
+def curve_figure(grouping: Grouping, panel: Panel, data: str) -> Figure | None:
+    """Draw the first two metrics of the panel that have data, side by side, as mean curves with bands."""
+    styles = group_styles(grouping.groups)
+    groups = [(group, style) for group, style in zip(grouping.groups, styles, strict=True) if group.data == data]
+    drawn = [pair for k, pair in enumerate(groups) if k < GROUPS_DRAWN or (pair[0].infonce and k < 3 * GROUPS_DRAWN)]
+    metrics = [m for m in panel.metrics if any(band(group, m) is not None for group, _ in drawn)][:2]
+    if not metrics:
         return None
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(max(6.0, 5.0 * len(having)), 4.2), layout="constrained")
-    for k, metric in enumerate(having):
-        ax = plain_axes(figure.add_subplot(1, len(having), k + 1))
-        for group, (colour, stroke) in chosen:
+    figure = Figure(figsize=(max(6.0, 5.0 * len(metrics)), 4.2), layout="constrained")
+    for k, metric in enumerate(metrics):
+        ax = style_axes(figure.add_subplot(1, len(metrics), k + 1))
+        for group, (colour, style) in drawn:
             line = band(group, metric)
             if line is None:
                 continue
-            ax.plot(line.epochs, line.mean, color=colour, linestyle=stroke, linewidth=1.5, label=plain(group.title))
+            label = figure_text(group.title)
+            ax.plot(line.epochs, line.mean, color=colour, linestyle=style, linewidth=1.5, label=label)
             if line.spread is not None:
                 low, high = line.mean - line.spread, line.mean + line.spread
                 ax.fill_between(line.epochs, low, high, color=colour, alpha=0.15, linewidth=0)
@@ -125,41 +149,45 @@ def curves(grouping: Grouping, panel: Panel, data: str) -> Figure | None:
     return figure
 
 
-def parameters(grouping: Grouping, data: str) -> Figure | None:
-    """Parallel coordinates: a line per run with a result, over what was swept, coloured by accuracy."""
-    axes, table, colour = coordinates(grouping, data)
-    if len(axes) < 2 or not len(colour):
+def parameter_figure(grouping: Grouping, data: str) -> Figure | None:
+    """Draw parallel coordinates: one line per run with a result, coloured by accuracy, over the swept parameters."""
+    axes, positions, accuracy = parallel_coordinates(grouping, data)
+    if len(axes) < 2 or not len(accuracy):
         return None
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    figure, ax = canvas((1.6 * len(axes) + 2, 4))
-    scale = Normalize(colour.min(), max(colour.max(), colour.min() + 1e-9))
-    for values, shade in zip(table, colour, strict=True):
-        ax.plot(range(len(axes)), values, color=colormaps["cividis"](scale(shade)), alpha=0.6, linewidth=1)
-    paper = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none", "alpha": 0.8}
+    figure, ax = new_figure((1.6 * len(axes) + 2, 4))
+    scale = Normalize(accuracy.min(), max(accuracy.max(), accuracy.min() + 1e-9))
+    for values, result in zip(positions, accuracy, strict=True):
+        ax.plot(range(len(axes)), values, color=colormaps[COLORMAP](scale(result)), alpha=0.6, linewidth=1)
+    box = {"boxstyle": "square,pad=0.1", "facecolor": PRINT["paper"], "edgecolor": "none", "alpha": 0.8}
     for k, (_, ticks, texts) in enumerate(axes):
-        ax.axvline(k, color="0.6", linewidth=0.8)
-        if k == 0:  # it has room to its left
-            ax.set_yticks(ticks, [plain(text) for text in texts], fontsize=7)
+        ax.axvline(k, color=PRINT["axis"], linewidth=0.8)
+        if k == 0:  # the first axis has space for its labels on the left
+            ax.set_yticks(ticks, [figure_text(text) for text in texts], fontsize=7)
             continue
         for at, text in zip(ticks, texts, strict=True):
-            ax.annotate(plain(text), (k, at), (4, 0), textcoords="offset points", fontsize=7, va="center", bbox=paper)
-    ax.set_xticks(range(len(axes)), [plain(axis[0]) for axis in axes], fontsize=8)
+            label = figure_text(text)
+            ax.annotate(label, (k, at), (4, 0), textcoords="offset points", fontsize=7, va="center", bbox=box)
+    ax.set_xticks(range(len(axes)), [figure_text(axis[0]) for axis in axes], fontsize=8)
     ax.set_xlim(0, len(axes) - 1)
     ax.spines[["left", "bottom"]].set_visible(False)
     ax.tick_params(length=0)
     ax.grid(False)
-    figure.colorbar(ScalarMappable(scale, colormaps["cividis"]), ax=ax, label=f"final {grouping.metric} (%)")
+    figure.colorbar(ScalarMappable(scale, colormaps[COLORMAP]), ax=ax, label=f"final {grouping.metric} (%)")
     return figure
 
 
-Axis = tuple[str, list[float], list[str]]  # title, where its ticks are (0 … 1), what they say
+Axis = tuple[str, list[float], list[str]]  # title, positions of the ticks (0 … 1), labels of the ticks
 
 
-def coordinates(grouping: Grouping, data: str) -> tuple[list[Axis], np.ndarray, np.ndarray]:
-    """Axes, the place of every run on them (R, A) and its accuracy (R,): the loss, what was swept, the accuracy."""
+def parallel_coordinates(grouping: Grouping, data: str) -> tuple[list[Axis], np.ndarray, np.ndarray]:
+    """Return the axes, the position of each run on them (R, A) and the accuracy of each run (R,).
+
+    The axes are the loss, the parameters that were swept and the accuracy. A parameter with one value has no axis.
+    """
     runs = [
         (group, run.settings, result)
         for group in grouping.groups
@@ -176,7 +204,7 @@ def coordinates(grouping: Grouping, data: str) -> tuple[list[Axis], np.ndarray, 
             continue
         at = {repr(value): k / (len(distinct) - 1) for k, value in enumerate(distinct)}
         columns.append(np.array([at[repr(value)] for value in values]))
-        every = max(1, len(distinct) // 12)  # names of a long axis would lie upon each other
+        every = max(1, len(distinct) // 12)  # more labels would overlap
         axes.append((title, [at[repr(v)] for v in distinct[::every]], [shown(v) for v in distinct[::every]]))
     if len(accuracy):
         low, high = accuracy.min(), max(accuracy.max(), accuracy.min() + 1e-9)
@@ -187,8 +215,9 @@ def coordinates(grouping: Grouping, data: str) -> tuple[list[Axis], np.ndarray, 
 
 
 def swept_values(grouping: Grouping, runs: Sequence[tuple[Group, dict[str, Scalar]]]) -> list[tuple[str, list[Scalar]]]:
-    """For each axis its title and every run's value: the loss, the numbers in losses, what else was swept."""
-    numbers: list[dict[str, Scalar]] = []  # a name such as τ is one axis, whichever loss it stands in
+    """Return (title, value of each run) for the loss, for each number among the losses' parameters, and for each
+    other swept parameter. Parameters of different losses with the same name, such as τ, share one axis."""
+    numbers: list[dict[str, Scalar]] = []
     for group, _ in runs:
         pairs = ((key.rpartition(".")[2], value) for key, value in group.loss)
         numbers.append({name: v for name, v in pairs if isinstance(v, int | float) and not isinstance(v, bool)})
@@ -200,25 +229,26 @@ def swept_values(grouping: Grouping, runs: Sequence[tuple[Group, dict[str, Scala
     return found + [(setting_name(key), [settings.get(key) for _, settings in runs]) for key in grouping.swept]
 
 
-def canvas(size: tuple[float, float]) -> tuple[Figure, Axes]:
+def new_figure(size: tuple[float, float]) -> tuple[Figure, Axes]:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
-    return figure, plain_axes(figure.add_subplot())
+    return figure, style_axes(figure.add_subplot())
 
 
-def plain_axes(ax: Axes) -> Axes:
+def style_axes(ax: Axes) -> Axes:
     ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(True, color="0.92", linewidth=0.8)
+    ax.grid(True, color=PRINT["grid"], linewidth=0.8)
     ax.set_axisbelow(True)
     return ax
 
 
-def plain(text: str) -> str:
-    """At most 48 letters, so that there is room for the figure; a dollar sign would begin a formula."""
+def figure_text(text: str) -> str:
+    """Shorten to 48 characters and escape the dollar sign, which starts a formula in matplotlib."""
     short = text if len(text) <= 48 else text[:47] + "…"
     return short.replace("$", r"\$")
 
 
 def safe_stem(text: str) -> str:
+    """Replace every character that is not a letter, a digit, - or _; keep at most 40 characters."""
     return "".join(mark if mark.isalnum() or mark in "-_" else "-" for mark in text)[:40]

@@ -1,49 +1,48 @@
 "use strict";
-// Sorts and filters the tables, and draws the figures with Plotly from the JSON in #data (see packing.py).
+// Sorts and filters the tables, and draws the figures with Plotly. Their data is the JSON in #data (figure_data.py).
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
   const groups = data.groups;
-  const SHOWN = 8; // lines drawn unless the reader chooses
-  const LEGEND = 24; // names offered as buttons; every group has a box in the table
+  const LEGEND = 24; // number of legend buttons; every group has a check box in the table
   const one = (selector, root = document) => root.querySelector(selector);
   const all = (selector, root = document) => Array.from(root.querySelectorAll(selector));
 
-  // Plotly takes text for markup; a name from a run folder is shown as it stands.
-  const plain = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
-  const short = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
+  // Plotly interprets markup in text. Names from run folders are escaped.
+  const escaped = (text) => String(text).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;");
+  const shorten = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
 
-  // -- what is remembered between reloads of a page that is being watched ---------------------------------------------
+  // -- state that survives a reload (report --watch) ------------------------------------------------------------------
   const store = {
     get(key) { try { return JSON.parse(sessionStorage.getItem(location.pathname + key)); } catch { return null; } },
-    set(key, value) { try { sessionStorage.setItem(location.pathname + key, JSON.stringify(value)); } catch { /* private */ } },
+    set(key, value) { try { sessionStorage.setItem(location.pathname + key, JSON.stringify(value)); } catch { /* storage is disabled */ } },
   };
-  const chosen = store.get("chosen") || {}; // title → shown or not, where the reader said so
-  const passes = groups.map(() => true); // the filters
+  const chosen = store.get("chosen") || {}; // title → whether the reader shows the group
+  const passes = groups.map(() => true); // whether the group passes the filters
 
-  // -- packed lines ---------------------------------------------------------------------------------------------------
-  function unpack([low, high, code]) {
+  // -- curves ---------------------------------------------------------------------------------------------------------
+  function decode([low, high, code]) {
     const bytes = Uint8Array.from(atob(code), (c) => c.charCodeAt(0));
     const steps = new Uint16Array(bytes.buffer);
     const width = (high - low || 1) / 65534;
     return Array.from(steps, (s) => (s === 65535 ? null : low + s * width));
   }
-  const line = ([epochs, mean, spread]) => ({ x: data.epochs[epochs], y: unpack(mean), spread: spread ? unpack(spread) : null });
+  const curve = ([epochs, mean, spread]) => ({ x: data.epochs[epochs], y: decode(mean), spread: spread ? decode(spread) : null });
 
   // -- which groups are drawn -----------------------------------------------------------------------------------------
   function visible() {
-    const free = {};
+    const drawn = {}; // number of groups drawn by default, by data set
     return groups.map((group, k) => {
       if (!passes[k]) return false;
       if (group.title in chosen) return chosen[group.title];
-      free[group.data] = free[group.data] || 0;
-      if (group.baseline && free[group.data] < 3 * SHOWN) return true;
-      return free[group.data]++ < SHOWN;
+      drawn[group.data] = drawn[group.data] || 0;
+      if (group.baseline && drawn[group.data] < 3 * data.drawn) return true;
+      return drawn[group.data]++ < data.drawn;
     });
   }
 
-  // -- look -----------------------------------------------------------------------------------------------------------
+  // -- style ----------------------------------------------------------------------------------------------------------
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  // The buttons are named one by one: the usual ones include an upload.
+  // The default buttons include an upload, so the buttons are listed here.
   const config = { responsive: true, displaylogo: false, toImageButtonOptions: { format: "svg" },
     modeBarButtons: [["zoom2d", "pan2d", "resetScale2d", "toImage"]] };
   function layout(more) {
@@ -67,12 +66,12 @@
   function drawFinal(show) {
     const place = document.getElementById("plot-final");
     const drawn = groups.filter((g, k) => show[k] && g.mean !== null);
-    const label = drawn.map((g) => plain(short(g.title, 46)));
+    const label = drawn.map((g) => escaped(shorten(g.title, 46)));
     const row = drawn.map((_, k) => k);
     const dots = { x: [], y: [], text: [], colour: [] };
     drawn.forEach((g, k) => g.seeds.forEach(([seed, value]) => {
       dots.x.push(value); dots.y.push(k + (g.seeds.length > 1 ? 0.16 : 0)); dots.colour.push(g.colour);
-      dots.text.push(plain(`${g.title}, seed ${seed}`));
+      dots.text.push(escaped(`${g.title}, seed ${seed}`));
     }));
     const bars = drawn.map((g, k) => ({ x: [g.low, g.high], y: [k, k], mode: "lines", hoverinfo: "skip",
       line: { width: 9, color: translucent(g.colour, 0.32) } })).filter((t) => t.x[0] !== null);
@@ -80,13 +79,13 @@
     const traces = [...bars,
       { x: dots.x, y: dots.y, text: dots.text, mode: "markers", hovertemplate: "%{text}: %{x:.2f} %<extra></extra>",
         marker: { size: 6, color: dots.colour, opacity: 0.75 } },
-      { x: drawn.map((g) => g.mean), y: row, text: drawn.map((g) => plain(g.title)), customdata: half, mode: "markers",
+      { x: drawn.map((g) => g.mean), y: row, text: drawn.map((g) => escaped(g.title)), customdata: half, mode: "markers",
         hovertemplate: "%{text}<br><b>%{x:.2f} %</b> %{customdata}<extra></extra>",
         marker: { size: 11, symbol: "diamond", color: drawn.map((g) => g.colour), line: { width: 1.5, color: colour("--card") } } }];
     const narrow = place.clientWidth < 560;
     const yaxis = { tickvals: row, ticktext: narrow ? row.map((k) => k + 1) : label, range: [drawn.length - 0.4, -0.6], showgrid: false };
     place.style.minHeight = place.style.height = `${Math.max(9, 5 + 2 * drawn.length)}rem`;
-    Plotly.react(place, traces, layout({ xaxis: { title: { text: `final ${plain(data.metric)} (%)` } }, yaxis,
+    Plotly.react(place, traces, layout({ xaxis: { title: { text: `final ${escaped(data.metric)} (%)` } }, yaxis,
       annotations: narrow ? drawn.map((g, k) => ({ x: 0, xref: "paper", xanchor: "left", y: k - 0.36, text: label[k],
         showarrow: false, font: { size: 10, color: colour("--soft") } })) : [] }), config);
   }
@@ -98,11 +97,11 @@
     const traces = [], front = [];
     groups.forEach((g, k) => {
       if (!show[k] || !g.curves[metric]) return;
-      const { x, y, spread } = line(g.curves[metric]);
-      if (each && g.single[metric]) {
-        g.single[metric].forEach(([name, packed]) => {
-          const run = line(packed);
-          traces.push({ x: run.x, y: run.y, mode: "lines", name: plain(name), line: { color: translucent(g.colour, 0.45), width: 1 },
+      const { x, y, spread } = curve(g.curves[metric]);
+      if (each && g.runs[metric]) {
+        g.runs[metric].forEach(([name, encoded]) => {
+          const run = curve(encoded);
+          traces.push({ x: run.x, y: run.y, mode: "lines", name: escaped(name), line: { color: translucent(g.colour, 0.45), width: 1 },
             hovertemplate: "%{fullData.name}<br>%{x}: %{y:.4~g}<extra></extra>" });
         });
       } else if (spread) {
@@ -111,32 +110,32 @@
           line: { width: 0 }, fillcolor: translucent(g.colour, 0.16), hoverinfo: "skip" });
       }
       const around = spread ? y.map((_, n) => ` ± ${Number(spread[n].toPrecision(3))}`) : y.map(() => "");
-      front.push({ x, y, customdata: around, name: plain(g.title), mode: x.length > 1 ? "lines" : "markers",
-        line: { color: g.colour, dash: g.stroke, width: 2.2 }, marker: { color: g.colour, size: 9 },
+      front.push({ x, y, customdata: around, name: escaped(g.title), mode: x.length > 1 ? "lines" : "markers",
+        line: { color: g.colour, dash: g.dash, width: 2.2 }, marker: { color: g.colour, size: 9 },
         hovertemplate: "<b>%{fullData.name}</b><br>epoch %{x}: %{y:.4~g}%{customdata}<extra></extra>" });
     });
     const type = log ? "log" : "linear";
-    // Bands first, so that lines lie above all of them.
+    // Bands come first, so that no band covers a line.
     Plotly.react(place, [...traces, ...front], layout({ xaxis: { title: { text: "epochs trained" } },
-      yaxis: { title: { text: plain(data.names[metric]) }, type } }), config);
+      yaxis: { title: { text: escaped(data.names[metric]) }, type } }), config);
   }
 
   let parameterData = Object.keys(data.parameters)[0];
-  let reached = false; // WebGL is slow to start without a graphics card, so it waits for a reader who scrolls there
+  let inView = false; // WebGL starts slowly without a graphics card, so it starts when the reader scrolls there
   function drawParameters() {
-    if (!reached) return;
+    if (!inView) return;
     const place = document.getElementById("plot-parameters");
     const found = data.parameters[parameterData];
     if (!found || found.axes.length < 2) {
-      place.textContent = "Nothing was swept among the finished runs, so there is nothing to compare by.";
+      place.textContent = "The finished runs have no swept parameter.";
       place.style.minHeight = "4rem";
       return;
     }
     const last = found.axes.length - 1;
     const dimensions = found.axes.map((axis, k) => k === last
       ? { label: "accuracy (%)", values: found.accuracy }
-      : { label: plain(short(axis.title, 28)), values: found.values[k], range: [0, 1], tickvals: axis.ticks,
-          ticktext: axis.texts.map((t) => plain(short(t, 26))) });
+      : { label: escaped(shorten(axis.title, 28)), values: found.values[k], range: [0, 1], tickvals: axis.ticks,
+          ticktext: axis.texts.map((t) => escaped(shorten(t, 26))) });
     const trace = { type: "parcoords", dimensions, labelfont: { size: 12 }, tickfont: { size: 10 },
       rangefont: { size: 10, color: "rgba(0,0,0,0)" }, unselected: { line: { opacity: 0.06 } },
       line: { color: found.accuracy, colorscale: ["--low", "--mid", "--high"].map((name, k) => [k / 2, colour(name)]), showscale: true, colorbar: { thickness: 10, title: { text: "%" } } } };
@@ -150,13 +149,13 @@
     const offered = groups.map((g, k) => [g, k]).filter(([, k]) => passes[k]).filter(([g, k], n) => n < LEGEND || show[k]);
     const focus = document.activeElement?.dataset?.legend;
     place.replaceChildren(...offered.map(([g, k]) => {
-      const button = document.createElement("button"), stroke = document.createElement("i");
+      const button = document.createElement("button"), sample = document.createElement("i");
       button.type = "button";
       button.dataset.legend = k;
       button.setAttribute("aria-pressed", show[k]);
-      stroke.className = g.stroke;
-      stroke.style.setProperty("--c", g.colour);
-      button.append(stroke, g.title);
+      sample.className = g.dash;
+      sample.style.setProperty("--c", g.colour);
+      button.append(sample, g.title);
       button.addEventListener("click", () => choose(k, !show[k]));
       return button;
     }));
@@ -182,7 +181,7 @@
   }
 
   // -- tables ---------------------------------------------------------------------------------------------------------
-  // A row of details follows the row it belongs to, through every sort and filter.
+  // Pairs of a row and its row of details, which stay together in every sort and filter.
   const lines = (body) => all("tr:not(.detail)", body).map((row) => [row, row.nextElementSibling?.matches(".detail") ? row.nextElementSibling : null]);
 
   function sortTable(table, column, direction) {
@@ -192,7 +191,7 @@
       return raw === undefined || raw === "" ? null : isNaN(raw) ? raw.toLowerCase() : Number(raw);
     };
     const sorted = lines(body).map((pair) => [pair, value(pair[0])]).sort(([, a], [, b]) => {
-      if (a === null || b === null) return (a === null) - (b === null); // what is missing comes last, either way
+      if (a === null || b === null) return (a === null) - (b === null); // missing values come last in both orders
       if (typeof a !== typeof b) return typeof a === "number" ? -1 : 1;
       return direction * (typeof a === "number" ? a - b : a.localeCompare(b));
     });
@@ -223,7 +222,7 @@
     const selects = all("select[data-filter]", words.closest(".controls"));
     all("thead button", table).forEach((button) => button.addEventListener("click", () => {
       const th = button.closest("th"), now = th.getAttribute("aria-sort");
-      const first = th.classList.contains("text") || button.textContent.trim() === "p" ? 1 : -1; // best first, small p first
+      const first = th.classList.contains("text") || button.textContent.trim() === "p" ? 1 : -1; // highest number first, but smallest p first
       sortTable(table, Number(button.dataset.column), now === null ? first : now === "ascending" ? -1 : 1);
     }));
     const apply = () => {
@@ -232,8 +231,8 @@
       after();
     };
     [words, ...selects].forEach((control) => control.addEventListener("input", apply));
-    const [told, ...values] = store.get("filter-" + id) || [""];
-    words.value = told;
+    const [query, ...values] = store.get("filter-" + id) || [""];
+    words.value = query;
     selects.forEach((s, k) => { s.value = values[k] ?? ""; if (s.selectedIndex < 0) s.value = ""; });
     const sorting = store.get("sort-" + id);
     if (sorting && sorting[0] < table.tHead.rows[0].cells.length) sortTable(table, ...sorting);
@@ -268,7 +267,7 @@
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { draw(); drawParameters(); });
 
-  // -- begin ----------------------------------------------------------------------------------------------------------
+  // -- start ----------------------------------------------------------------------------------------------------------
   paint();
   const sets = Object.keys(data.parameters);
   if (sets.length > 1) {
@@ -282,15 +281,15 @@
   setUp("comparison", "filter", "matches", "groups", draw);
   setUp("runs", "run-filter", "run-matches", "runs", () => {});
   draw();
-  const near = new IntersectionObserver((entries) => {
+  const observer = new IntersectionObserver((entries) => {
     if (!entries.some((entry) => entry.isIntersecting)) return;
-    near.disconnect();
-    reached = true;
+    observer.disconnect();
+    inView = true;
     drawParameters();
   }, { rootMargin: "100px" });
-  near.observe(document.getElementById("plot-parameters"));
+  observer.observe(document.getElementById("plot-parameters"));
   if (data.refresh) {
-    setInterval(() => { // not while somebody types or reads an opened run
+    setInterval(() => { // no reload while the reader types or has opened a run
       if (!document.activeElement?.matches("input, select") && !one('[aria-expanded="true"]')) location.reload();
     }, 1000 * data.refresh);
   }

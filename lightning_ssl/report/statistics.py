@@ -1,11 +1,12 @@
-"""How sure one can be: intervals, paired tests against a baseline, Holm's correction, and a verdict in words.
+"""Confidence intervals, tests against a baseline, Holm's correction, and a verdict for each data set.
 
-A seed is one observation. Two losses that ran with the same seeds are compared by the differences seed by seed (a
-paired t-test); where fewer than two seeds match, by Welch's test of the two samples. p-values of one table are
-corrected for their number after Holm. With one seed there is no interval and no test, and the words say so.
+A seed is one observation. If two groups share at least two seeds, they are compared by a paired t-test over those
+seeds, otherwise by Welch's t-test. The p-values of one data set are Holm-corrected. One seed gives no interval and no
+test, and the verdict says so.
 
-Five seeds are few, and a t-test takes differences to be normal; it says how surprising the order of the losses would be
-if seeds were all there is to chance. It knows nothing of other data sets, budgets or tuning.
+Five seeds are a small sample, and a t-test assumes normal differences. p is the probability of a difference at least
+this large if the losses were equal and only the seed varied. It says nothing about other data sets, longer training or
+other hyperparameters.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from dataclasses import dataclass
 from lightning_ssl.report.groups import Group, Grouping
 from lightning_ssl.runs.labels import Scalar
 
-LEVEL = 0.05
+LEVEL = 0.05  # a corrected p below it is called significant
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean, standard deviation (n − 1) and 95 % interval of a sample; None where n is too small to tell."""
+    """Mean, standard deviation (n − 1) and 95 % interval of a sample; None where n = 1 does not define them."""
 
     n: int
     mean: float
@@ -32,7 +33,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread | None:
-        """mean ± t_{0.975, n−1} s/√n; None of nothing."""
+        """Return mean ± t_{0.975, n−1} s/√n, or None for an empty sample."""
         n = len(values)
         if n == 0:
             return None
@@ -46,7 +47,7 @@ class Spread:
 
 @dataclass
 class Comparison:
-    """One group against another: the difference of means, its 95 % interval and how surprising it would be."""
+    """The difference of two groups' means, its 95 % interval and its two-sided p; None where there is no test."""
 
     difference: float
     low: float | None = None
@@ -58,12 +59,15 @@ class Comparison:
 
 
 def compare(a: Mapping[Scalar, float], b: Mapping[Scalar, float]) -> Comparison | None:
-    """a − b by matching seeds where at least two match, otherwise by Welch's test; None where one is empty."""
+    """Compare a − b, where a and b map a seed to a result; return None if one is empty.
+
+    The test is a paired t-test over the common seeds if there are at least two, otherwise Welch's t-test.
+    """
     if not a or not b:
         return None
-    matched = [seed for seed in a if seed in b]
-    if len(matched) >= 2:
-        spread = Spread.of([a[seed] - b[seed] for seed in matched])
+    common = [seed for seed in a if seed in b]
+    if len(common) >= 2:
+        spread = Spread.of([a[seed] - b[seed] for seed in common])
         assert spread is not None
         assert spread.std is not None
         p = p_value(spread.mean, spread.std / math.sqrt(spread.n), spread.n - 1)
@@ -72,9 +76,8 @@ def compare(a: Mapping[Scalar, float], b: Mapping[Scalar, float]) -> Comparison 
     assert one is not None
     assert two is not None
     if one.std is None or two.std is None:
-        # The same seed is still a fair comparison, only one without a measure of chance.
-        if matched:
-            return Comparison(a[matched[0]] - b[matched[0]], test="one common seed: no test", pairs=1)
+        if common:  # the difference for one seed is still paired, but has no standard error
+            return Comparison(a[common[0]] - b[common[0]], test="one common seed: no test", pairs=1)
         return Comparison(one.mean - two.mean)
     u, v = one.std**2 / one.n, two.std**2 / two.n
     error = math.sqrt(u + v)
@@ -88,18 +91,21 @@ def compare(a: Mapping[Scalar, float], b: Mapping[Scalar, float]) -> Comparison 
 
 
 def holm(comparisons: Sequence[Comparison | None]) -> int:
-    """Write Holm's corrected p beside each; returns of how many. The smallest counts m-fold, the next (m−1)-fold, …"""
+    """Set `p_holm` of every comparison that has a p; return how many there are.
+
+    With m tests and p_1 ≤ … ≤ p_m, p_holm of the k-th is min(1, max_{j ≤ k} (m − j + 1) p_j).
+    """
     tested = sorted((c for c in comparisons if c is not None and c.p is not None), key=lambda c: c.p or 0.0)
-    running = 0.0
-    for rank, comparison in enumerate(tested):
+    largest = 0.0
+    for index, comparison in enumerate(tested):
         assert comparison.p is not None
-        running = max(running, min(1.0, (len(tested) - rank) * comparison.p))
-        comparison.p_holm = running
+        largest = max(largest, min(1.0, (len(tested) - index) * comparison.p))
+        comparison.p_holm = largest
     return len(tested)
 
 
 def p_value(difference: float, error: float, freedom: float) -> float | None:
-    """Two-sided p of Student's t; None where there is a difference and no spread to judge it by."""
+    """Return the two-sided p of Student's t; None if the standard error is 0 and the difference is not."""
     if error <= 1e-12 * max(1.0, abs(difference)):
         return 1.0 if difference == 0 else None
     from scipy.special import stdtr
@@ -108,7 +114,7 @@ def p_value(difference: float, error: float, freedom: float) -> float | None:
 
 
 def t_quantile(freedom: float) -> float:
-    """The 97.5 % point of Student's t."""
+    """Return the 97.5 % quantile of Student's t."""
     from scipy.special import stdtrit
 
     return float(stdtrit(freedom, 0.975))
@@ -116,7 +122,7 @@ def t_quantile(freedom: float) -> float:
 
 @dataclass
 class Row:
-    """A line of the table: a group, its spread, and how it stands to the baseline."""
+    """A row of the comparison table: a group, its spread and its comparison with the baseline."""
 
     group: Group
     spread: Spread | None
@@ -126,7 +132,10 @@ class Row:
 
 
 def rows(grouping: Grouping, baseline: str | None = None) -> list[Row]:
-    """The table, best first within each data set, with differences to InfoNCE (or to the group named `baseline`)."""
+    """Return the comparison table, best group first within each data set.
+
+    baseline   label or title of the baseline group; None for InfoNCE with the same settings
+    """
     table = []
     for data in grouping.data_sets:
         groups = [group for group in grouping.groups if group.data == data]
@@ -144,7 +153,7 @@ def rows(grouping: Grouping, baseline: str | None = None) -> list[Row]:
 
 
 def baseline_of(group: Group, groups: Sequence[Group], named: str | None) -> Group | None:
-    """The InfoNCE of the same swept settings; where several ran, the best of them, as groups come best first."""
+    """Return the baseline with the group's swept settings; if there are several, the first, which is the best."""
     for other in groups:
         chosen = named in (other.label, other.title) if named is not None else other.infonce
         if chosen and other.results and (other.settings == group.settings or named == other.title):
@@ -154,7 +163,7 @@ def baseline_of(group: Group, groups: Sequence[Group], named: str | None) -> Gro
 
 @dataclass(frozen=True)
 class Verdict:
-    """Who leads on one data set, and whether that can be told from chance."""
+    """The best group of a data set, and whether it is significantly better than every other group (`clear`)."""
 
     data: str
     winner: Group | None
@@ -167,78 +176,112 @@ class Verdict:
         return f"{self.headline}: {self.reason}"
 
 
-def verdict(grouping: Grouping, data: str) -> Verdict:
-    """The leader against every other group of the data set, Holm-corrected.
+@dataclass(frozen=True)
+class Rival:
+    """A group that the leader is compared with."""
 
-    `clear` only when it beats them all; the headline also names those that it clearly beats when it does not.
-    """
+    group: Group
+    comparison: Comparison
+
+    @property
+    def p(self) -> float:
+        """The corrected p; 1 without a test."""
+        return 1.0 if self.comparison.p_holm is None else self.comparison.p_holm
+
+
+def verdict(grouping: Grouping, data: str) -> Verdict:
+    """Compare the leader with every other group of the data set, Holm-corrected, and put the result into words."""
     groups = [group for group in grouping.groups if group.data == data]
-    able = [group for group in groups if group.results]
-    if not able:
+    ranked = [group for group in groups if group.results]
+    if not ranked:
         count = {status: sum(g.statuses().get(status, 0) for g in groups) for status in ("running", "failed", "broken")}
         state = ", ".join(f"{n} {status}" for status, n in count.items() if n) or "none finished"
         return Verdict(data, None, False, "No result yet", f"no run on {data} has finished ({state})")
-    first = able[0]
-    spread = Spread.of(list(first.results.values()))
+    leader = ranked[0]
+    result = result_text(leader)
+    if len(ranked) == 1:
+        return Verdict(data, leader, False, f"Only {leader.title} has a result", result)
+    rivals = []
+    for other in ranked[1:]:
+        comparison = compare(leader.results, other.results)
+        assert comparison is not None
+        rivals.append(Rival(other, comparison))
+    tested = holm([rival.comparison for rival in rivals])
+    if tested < len(rivals):
+        return untested_verdict(leader, rivals)
+    # A mean is over all seeds of a group, a paired comparison over the common seeds: the leader may be behind there.
+    for rival in rivals:
+        if rival.comparison.difference <= 0:
+            by = f"{abs(rival.comparison.difference):.2f}"
+            state = "has the same mean" if by == "0.00" else f"is ahead by {by}"
+            where = "on the common seeds " if rival.comparison.pairs else ""
+            reason = f"{leader.title} leads with {result}, but {where}{rival.group.title} {state}"
+            return Verdict(data, leader, False, "No clear winner", reason)
+    return tested_verdict(leader, rivals)
+
+
+def untested_verdict(leader: Group, rivals: Sequence[Rival]) -> Verdict:
+    """Return the verdict where at least one comparison has no test."""
+    if len(leader.results) == 1:
+        why = "it has one seed, so there is no test"
+    elif all(len(rival.group.results) == 1 for rival in rivals):
+        why = "the other losses have one seed each, so there is no test"
+    else:
+        untested = next(rival for rival in rivals if rival.comparison.p is None)
+        why = f"there is no test against {untested.group.title}"
+    second = rivals[0].group
+    by = (leader.mean or 0.0) - (second.mean or 0.0)
+    reason = f"{result_text(leader)}, {by:.2f} ahead of {second.title}; {why} and the lead is not a proof"
+    return Verdict(leader.data, leader, False, f"{leader.title} leads", reason)
+
+
+def tested_verdict(leader: Group, rivals: Sequence[Rival]) -> Verdict:
+    """Return the verdict where the leader is ahead in every comparison and each has a test.
+
+    The rival with the largest corrected p decides whether the lead is significant.
+    """
+    result = result_text(leader)
+    closest = max(rivals, key=lambda rival: rival.p)
+    c = closest.comparison
+    test = c.test + (f" over {c.pairs} seeds" if c.pairs else "") + f", {p_text(closest.p)}"
+    test += f", Holm-corrected for {len(rivals)} comparisons" if len(rivals) > 1 else ""
+    if closest.p < LEVEL:
+        which = ", the closest competitor" if len(rivals) > 1 else ""
+        reason = f"{result}, {c.difference:+.2f} over {closest.group.title}{which} ({test})"
+        return Verdict(leader.data, leader, True, f"{leader.title} wins", reason)
+    doubt = f"the difference to {closest.group.title} is not significant ({c.difference:+.2f}; {test})"
+    beaten = [rival for rival in rivals if rival.p < LEVEL]
+    if not beaten:
+        reason = f"{leader.title} leads with {result}, but {doubt}"
+        return Verdict(leader.data, leader, False, "No clear winner", reason)
+    nearest = min(beaten, key=lambda rival: rival.comparison.difference)
+    names = list_names([rival.group.title for rival in beaten])
+    gain = f"{nearest.comparison.difference:+.2f} over {nearest.group.title} ({p_text(nearest.p)}, Holm-corrected)"
+    headline = f"{leader.title} leads and is significantly better than {names}"
+    return Verdict(leader.data, leader, False, headline, f"{result}, {gain}; {doubt}")
+
+
+def result_text(group: Group) -> str:
+    """Return mean, standard deviation, data set and number of seeds in words."""
+    spread = Spread.of(list(group.results.values()))
     assert spread is not None
-    figure = f"{spread.mean:.2f} %" + ("" if spread.std is None else f" ± {spread.std:.2f}")
-    seeds = f"{spread.n} seed{'s' * (spread.n > 1)}"
-    if len(able) == 1:
-        return Verdict(data, first, False, f"{first.title} alone has a result", f"{figure} on {data} ({seeds})")
-    comparisons = [compare(first.results, other.results) for other in able[1:]]
-    tested = holm(comparisons)
-    lead = f"{figure} on {data} ({seeds})"
-    if tested < len(comparisons):
-        by = first.mean - able[1].mean  # type: ignore[operator]
-        untested = next(other for other, c in zip(able[1:], comparisons, strict=True) if c is None or c.p is None)
-        why = f"there is no test against {untested.title}"
-        if spread.n == 1:
-            why = "with one seed nothing is known of chance"
-        elif tested == 0:
-            why = "the others have one seed each, so little is known of chance"
-        return Verdict(
-            data, first, False, f"{first.title} leads", f"{lead}, {by:.2f} ahead of {able[1].title}; {why}: not a proof"
-        )
-    worst = max(range(len(comparisons)), key=lambda k: comparisons[k].p_holm or 0.0)  # type: ignore[union-attr]
-    rival, hardest = able[1 + worst], comparisons[worst]
-    assert hardest is not None
-    assert hardest.p_holm is not None
-    test = f"{hardest.test}{f' over {hardest.pairs} seeds' * (hardest.pairs > 0)}, {p_text(hardest.p_holm)}"
-    test += f" after Holm for {tested} comparisons" if tested > 1 else ""
-    # Its mean is over all its seeds, a comparison over those that both have: one with fewer may be ahead there.
-    behind = [(other, c) for other, c in zip(able[1:], comparisons, strict=True) if c is None or c.difference <= 0]
-    if behind:
-        rival, there = behind[0]
-        by = "" if there is None else f" by {abs(there.difference):.2f}"
-        why = f"{first.title} leads with {lead}, but on the seeds that both have {rival.title} is ahead{by}"
-        return Verdict(data, first, False, "No clear winner", why)
-    if hardest.p_holm < LEVEL:
-        return Verdict(
-            data,
-            first,
-            True,
-            f"{first.title} wins",
-            f"{lead}, {hardest.difference:+.2f} over {rival.title}, the hardest to tell from it ({test})",
-        )
-    open_question = f"{rival.title} is within chance of it ({hardest.difference:+.2f}, {test})"
-    beaten = [(other, c) for other, c in zip(able[1:], comparisons, strict=True) if c and (c.p_holm or 1.0) < LEVEL]
-    if beaten:
-        other, nearest = min(beaten, key=lambda pair: pair[1].difference)
-        names = listed([group.title for group, _ in beaten])
-        sure = f"{nearest.difference:+.2f} over {other.title} ({p_text(nearest.p_holm or 0.0)} after Holm)"
-        headline = f"{first.title} leads, and is clearly ahead of {names}"
-        return Verdict(data, first, False, headline, f"{lead}, {sure}; {open_question}")
-    return Verdict(data, first, False, "No clear winner", f"{first.title} leads with {lead}, but {open_question}")
+    std = "" if spread.std is None else f" ± {spread.std:.2f}"
+    return f"{spread.mean:.2f} %{std} on {group.data} ({spread.n} seed{'s' * (spread.n > 1)})"
 
 
-def listed(names: Sequence[str], most: int = 3) -> str:
-    """ "A", "A and B", "A, B and C", "A, B, C and 2 others"."""
+def list_names(names: Sequence[str], most: int = 3) -> str:
+    """Return "A", "A and B", "A, B and C" or "A, B, C and 2 others"."""
     shown, rest = list(names[:most]), len(names) - most
     if rest > 0:
         shown.append(f"{rest} other{'s' * (rest > 1)}")
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
+def p_digits(p: float) -> str:
+    """Return p with two digits, or "< 0.001"."""
+    return "< 0.001" if p < 0.001 else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
+
+
 def p_text(p: float) -> str:
-    """Two digits of what can be trusted; smaller than 0.001 is said as that."""
-    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}" if p < 0.1 else f"p = {p:.2f}"
+    """Return "p = …" or "p < 0.001"."""
+    return f"p {p_digits(p)}" if p < 0.001 else f"p = {p_digits(p)}"

@@ -1,7 +1,7 @@
-"""The comparison as text: summary.csv and runs.csv, a Markdown and a LaTeX table; every cell made harmless first.
+"""Write the comparison as text: summary.csv, runs.csv, a Markdown table and a LaTeX table.
 
-Names, labels and errors come from run folders. A cell of a spreadsheet must not become a formula, a pipe must not open
-a column, a backslash must not start a command.
+Names, labels and errors come from run folders and are untrusted. Every cell is escaped: a CSV cell is never a formula,
+a Markdown cell contains no column separator, a LaTeX cell contains no command.
 """
 
 from __future__ import annotations
@@ -9,20 +9,21 @@ from __future__ import annotations
 import csv
 import io
 import re
+import shlex
 from collections.abc import Sequence
 
 from lightning_ssl.report.groups import Grouping, setting_name
 from lightning_ssl.report.published import published
 from lightning_ssl.report.read import Run
-from lightning_ssl.report.statistics import Row
+from lightning_ssl.report.statistics import Row, p_digits
 from lightning_ssl.runs.labels import shown
 
-CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 Cell = str | float | int | None
 
 
 def summary_csv(grouping: Grouping, rows: Sequence[Row]) -> str:
-    """One line per group, full precision."""
+    """Return one line per group, with all digits."""
     header = ["data", "rank", "loss", *grouping.swept, "metric", "seeds", "mean", "std", "low95", "high95"]
     header += ["baseline", "difference", "difference_low95", "difference_high95", "test", "pairs", "p", "p_holm"]
     header += ["published", "published_std", "published_in", "finished", "running", "interrupted", "failed", "broken"]
@@ -42,13 +43,13 @@ def summary_csv(grouping: Grouping, rows: Sequence[Row]) -> str:
 
 
 def runs_csv(grouping: Grouping, runs: Sequence[Run]) -> str:
-    """One line per run, those that failed or broke included."""
-    label = {run.folder: group.label for group in grouping.groups for run in group.runs}
+    """Return one line per run, including failed and broken runs."""
+    labels = {run.folder: group.label for group in grouping.groups for run in group.runs}
     header = ["run", "loss", "seed", *grouping.swept, "status", grouping.metric, "best " + grouping.metric]
     header += ["epoch", "step", "seconds", "images_per_second", "started", "version", "command", "error", "problems"]
     lines: list[list[Cell]] = []
     for run in runs:
-        line: list[Cell] = [run.name, label.get(run.folder), None if run.seed is None else str(run.seed)]
+        line: list[Cell] = [run.name, labels.get(run.folder), None if run.seed is None else str(run.seed)]
         line += [shown(run.settings.get(key)) for key in grouping.swept]
         line += [run.status, run.last(grouping.metric), run.best(grouping.metric)]
         line += [run.number(key) for key in ("epoch", "step", "duration", "images_per_second")]
@@ -67,46 +68,42 @@ def to_csv(header: Sequence[str], lines: Sequence[Sequence[Cell]]) -> str:
 
 
 def csv_cell(cell: Cell) -> str:
-    """A number by its digits; a text that a spreadsheet would run gets an apostrophe in front."""
+    """Write a number with all digits. A text that a spreadsheet would run as a formula gets a leading apostrophe."""
     if cell is None:
         return ""
     if not isinstance(cell, str):
         return repr(cell)
-    text = CONTROL.sub(" ", cell)
+    text = CONTROL_CHARACTERS.sub(" ", cell)
     return "'" + text if text.lstrip()[:1] in tuple("=+-@|%") or cell[:1] in ("\t", "\r") else text
 
 
-def cells(grouping: Grouping, row: Row) -> list[str]:
-    """A row of the printed tables; a dash where a figure does not exist."""
+def table_row(grouping: Grouping, row: Row) -> list[str]:
+    """Return a row of the Markdown and LaTeX tables; a dash marks a missing value."""
     s, c, paper = row.spread, row.comparison, published(row.group)
     accuracy = "–" if s is None else f"{s.mean:.2f}" + ("" if s.std is None else f" ± {s.std:.2f}")
     interval = "–" if s is None or s.low is None else f"[{s.low:.2f}, {s.high:.2f}]"
     difference = "baseline" if row.baseline is row.group else "–" if c is None else f"{c.difference:+.2f}"
     p = "–" if c is None or c.p_holm is None else p_digits(c.p_holm)
-    printed = "–" if paper is None else f"{paper.mean:.2f} ± {paper.std:.2f}"
+    from_paper = "–" if paper is None else f"{paper.mean:.2f} ± {paper.std:.2f}"
     data = [row.group.data] if len(grouping.data_sets) > 1 else []
     swept = [shown(row.group.settings[key]) for key in grouping.swept]
-    return [*data, row.group.label, *swept, str(s.n if s else 0), accuracy, interval, difference, p, printed]
+    return [*data, row.group.label, *swept, str(s.n if s else 0), accuracy, interval, difference, p, from_paper]
 
 
-def head(grouping: Grouping) -> list[str]:
+def table_header(grouping: Grouping) -> list[str]:
     data = ["data"] if len(grouping.data_sets) > 1 else []
     swept = [setting_name(key) for key in grouping.swept]
     return [*data, "loss", *swept, "seeds", "accuracy (%)", "95 % interval", "Δ", "p (Holm)", "published"]
 
 
-def p_digits(p: float) -> str:
-    return "< 0.001" if p < 0.001 else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
-
-
 def markdown(grouping: Grouping, rows: Sequence[Row], notes: Sequence[str]) -> str:
-    """A table that GitHub and most editors draw; the best of each data set in bold."""
-    titles = head(grouping)
-    words = 1 + len(grouping.swept) + (len(grouping.data_sets) > 1)
+    """Return a Markdown table and the notes below it; the best group of each data set is bold."""
+    titles = table_header(grouping)
+    text_columns = 1 + len(grouping.swept) + (len(grouping.data_sets) > 1)
     lines = ["| " + " | ".join(map(md_cell, titles)) + " |"]
-    lines.append("|" + "|".join(["---"] * words + ["---:"] * (len(titles) - words)) + "|")
+    lines.append("|" + "|".join(["---"] * text_columns + ["---:"] * (len(titles) - text_columns)) + "|")
     for row in rows:
-        texts = [md_cell(cell) for cell in cells(grouping, row)]
+        texts = [md_cell(cell) for cell in table_row(grouping, row)]
         if row.rank == 1:
             texts = [f"**{text}**" for text in texts]
         lines.append("| " + " | ".join(texts) + " |")
@@ -114,8 +111,8 @@ def markdown(grouping: Grouping, rows: Sequence[Row], notes: Sequence[str]) -> s
 
 
 def md_cell(text: str) -> str:
-    """Text whose marks are shown and not obeyed."""
-    return re.sub(r"([\\`*_{}\[\]<>|~#!&])", r"\\\1", CONTROL.sub(" ", text))
+    """Escape every character that Markdown interprets."""
+    return re.sub(r"([\\`*_{}\[\]<>|~#!&])", r"\\\1", CONTROL_CHARACTERS.sub(" ", text))
 
 
 LATEX = {
@@ -128,36 +125,34 @@ LATEX = {
 
 
 def latex(grouping: Grouping, rows: Sequence[Row], notes: Sequence[str]) -> str:
-    """A booktabs table, for \\input; the best of each data set in bold, a rule between data sets."""
-    titles = head(grouping)
-    words = 1 + len(grouping.swept) + (len(grouping.data_sets) > 1)
+    """Return a booktabs table for \\input; the best group of each data set is bold, a rule separates data sets."""
+    titles = table_header(grouping)
+    text_columns = 1 + len(grouping.swept) + (len(grouping.data_sets) > 1)
     lines = [f"% {latex_cell(note)}" for note in notes]
-    lines += [r"% \usepackage{booktabs}, and \usepackage[T1]{fontenc} for the marks in names"]
-    lines += [rf"\begin{{tabular}}{{{'l' * words}{'r' * (len(titles) - words)}}}", r"\toprule"]
+    lines += [r"% \usepackage{booktabs}, and \usepackage[T1]{fontenc} for special characters in names"]
+    lines += [rf"\begin{{tabular}}{{{'l' * text_columns}{'r' * (len(titles) - text_columns)}}}", r"\toprule"]
     lines += [" & ".join(map(latex_cell, titles)) + r" \\", r"\midrule"]
     data = rows[0].group.data if rows else ""
     for row in rows:
         if row.group.data != data:
             data = row.group.data
             lines.append(r"\midrule")
-        texts = [latex_cell(cell) for cell in cells(grouping, row)]
+        texts = [latex_cell(cell) for cell in table_row(grouping, row)]
         if row.rank == 1:
             texts = [rf"\textbf{{{text}}}" for text in texts]
-        # A cell that opens with a bracket would be the optional argument of the row before it.
+        # After \\ LaTeX reads a leading bracket as an optional argument.
         lines.append(" & ".join("{}" + text if text.startswith("[") else text for text in texts) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
 
 def latex_cell(text: str) -> str:
-    """Text without commands; what the usual fonts lack becomes a question mark."""
-    out = "".join(LATEX.get(mark, mark) for mark in CONTROL.sub(" ", text))
-    return "".join(mark if ord(mark) < 0x250 else "?" for mark in out)
+    """Escape every character that LaTeX interprets; one that the usual fonts lack becomes a question mark."""
+    escaped = "".join(LATEX.get(mark, mark) for mark in CONTROL_CHARACTERS.sub(" ", text))
+    return "".join(mark if ord(mark) < 0x250 else "?" for mark in escaped)
 
 
 def command_of(run: Run) -> str:
-    """The command line as one would type it."""
-    import shlex
-
+    """Return the run's command line, quoted for a shell."""
     command = run.summary.get("command")
     if isinstance(command, list):
         return shlex.join(map(str, command))

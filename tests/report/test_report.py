@@ -1,7 +1,8 @@
-"""The report: files beside the page, the verdict, and escaping of text from run folders."""
+"""The report: its files, the page, escaping of text from run folders, and the command."""
 
 import base64
 import csv
+import hashlib
 import html.parser
 import io
 import json
@@ -10,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -19,15 +21,16 @@ from helpers.run_folders import write_run, write_sweep
 from lightning_ssl import cli, report
 from lightning_ssl.commands import report as command
 from lightning_ssl.report import tables
-from lightning_ssl.report.packing import pack
-from lightning_ssl.report.page import data_script
+from lightning_ssl.report.figure_data import encode
+from lightning_ssl.report.figures import DARK, LIGHT
+from lightning_ssl.report.page import script_json
 
-EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>|&\"'</title>"
-LATEX_EVIL = r"\input{/etc/passwd} 100% of $x_1^2$ & #1 {a} ~"
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>|&\"'</title>"
+HOSTILE_LATEX = r"\input{/etc/passwd} 100% of $x_1^2$ & #1 {a} ~"
 
 
 class Page(html.parser.HTMLParser):
-    """Elements, scripts and text of a page."""
+    """The elements, scripts and text of a page."""
 
     def __init__(self, file):
         super().__init__(convert_charrefs=True)
@@ -61,7 +64,7 @@ class Page(html.parser.HTMLParser):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """Three losses over four seeds, and one run of each other kind."""
+    """Three losses with four seeds, and one failed, one running and one broken run."""
     folder = write_sweep(tmp_path_factory.mktemp("runs"), ("direct", "infonce", "square"), seeds=4, epochs=6)
     write_run(folder / "dead", "direct", 9, 0.2, status="failed", error="train/loss=nan at step 12", epochs=6, points=2)
     write_run(folder / "going", "square", 9, 0.3, status="running", epochs=6, points=3)
@@ -92,8 +95,30 @@ def test_page_needs_no_other_file(page, built):
         assert not str(attributes.get("href", "")).startswith(("http", "//"))
     policy = next(a["content"] for tag, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
     assert policy.startswith("default-src 'none'")
-    assert policy.count("sha256-") == 2
     assert built.page.stat().st_size < 6e6
+
+
+def test_policy_lists_the_hash_of_each_script(page):
+    policy = next(a["content"] for tag, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
+    kinds = [(tag, attributes) for tag, attributes in page.elements if tag in ("script", "style")]
+    scripts = [
+        text
+        for (tag, attributes), text in zip(kinds, page.scripts, strict=True)
+        if tag == "script" and attributes.get("type") != "application/json"
+    ]
+    digests = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    assert re.findall(r"'sha256-([^']+)'", policy) == digests
+    assert len(digests) == 2
+
+
+def test_every_colour_of_the_page_is_in_the_palette():
+    folder = files("lightning_ssl.report")
+    templates = [file for file in (folder / "templates").iterdir() if file.name.endswith((".html", ".css"))]
+    for file in (folder / "page.css", *templates):
+        text = file.read_text(encoding="utf-8")
+        assert not re.search(r"#[0-9a-fA-F]{6}\b|\brgba?\(|\bhsla?\(", text), file.name
+        assert set(re.findall(r"var\(--([a-z-]+)\)", text)) - {"c"} <= set(LIGHT), file.name  # --c: a group's colour
+    assert LIGHT.keys() == DARK.keys()
 
 
 def test_best_loss_is_first_and_named_in_the_verdict(page, built):
@@ -115,20 +140,20 @@ def test_every_run_has_its_configuration_and_its_command(page):
     assert page.words.count("class_path: lightning_ssl.methods.AlphaCL") == 11
 
 
-def test_packed_curves_unpack_to_the_means(page, built):
+def test_encoded_curves_decode_to_the_means(page, built):
     group = next(g for g in page.data["groups"] if g["title"].startswith("AlphaCL Direct"))
     epochs, (low, high, code), spread = group["curves"]["online/top1"]
     steps = np.frombuffer(base64.b64decode(code), "<u2")
     runs = [run for run in built.runs if run.finished and "direct" in run.name]
     mean = 100 * np.mean([run.curve("online/top1")[1] for run in runs], 0)
-    step = (high - low) / 65534  # a value is packed as one of 65535 levels
+    step = (high - low) / 65534  # a value is encoded as one of 65535 levels
     np.testing.assert_allclose(low + step * steps, mean, rtol=0, atol=step)
     assert page.data["epochs"][epochs] == [1, 2, 3, 4, 5, 6]
     assert spread != 0
 
 
-def test_nan_and_inf_are_packed_as_missing():
-    low, high, code = pack(np.array([1.0, np.nan, 3.0, np.inf]))
+def test_nan_and_inf_are_encoded_as_missing():
+    low, high, code = encode(np.array([1.0, np.nan, 3.0, np.inf]))
     assert (low, high) == (1.0, 3.0)
     assert np.frombuffer(base64.b64decode(code), "<u2").tolist() == [0, 65535, 65534, 65535]
 
@@ -157,14 +182,14 @@ def test_markdown_and_latex_tables_have_a_row_per_loss(built):
     assert latex.count(r" \\") == 1 + len(built.rows)
 
 
-def test_page_says_that_one_seed_proves_nothing(tmp_path):
+def test_page_says_that_one_seed_has_no_test(tmp_path):
     built = report.build([write_sweep(tmp_path, ("direct", "infonce"), seeds=1, epochs=2)], figures=False)
     words = Page(built.page).words
-    assert "One seed has no interval and no test" in words
+    assert "A group with one seed has no interval and no test" in words
     assert "not a proof" in built.line
 
 
-def test_folder_of_failed_runs_makes_a_page(tmp_path):
+def test_folder_without_a_finished_run_gives_a_page(tmp_path):
     write_run(tmp_path / "a", status="failed", error="no disk", epochs=2, points=0)
     (tmp_path / "b" / "checkpoints").mkdir(parents=True)
     built = report.build([tmp_path])
@@ -184,7 +209,7 @@ def test_published_figures_are_shown_for_the_same_setting(tmp_path):
     assert "α-CL paper, Table 1 = α-CL paper, Table 2" in words
 
 
-def test_recipes_that_differ_are_named_under_the_table(tmp_path):
+def test_notes_name_a_setting_that_differs_between_losses(tmp_path):
     write_run(tmp_path / "a", "direct", lr=0.01, epochs=2)
     write_run(tmp_path / "b", "simsiam", lr=0.03, epochs=2)
     assert "model.optimization.lr differs between losses" in Page(report.build([tmp_path], figures=False).page).words
@@ -194,46 +219,52 @@ def test_recipes_that_differ_are_named_under_the_table(tmp_path):
 
 
 @pytest.fixture(scope="module")
-def evil(tmp_path_factory):
+def hostile(tmp_path_factory):
     """Names, parameters, commands and errors that contain markup, formulas and LaTeX."""
-    folder = tmp_path_factory.mktemp("evil")
+    folder = tmp_path_factory.mktemp("hostile")
 
     def change(config):
-        config["model"]["init_args"]["importance"]["class_path"] = "mine." + EVIL.replace(".", "")
-        config["data"]["batch_size"] = LATEX_EVIL
-        config["data"]["name"] = EVIL
-        config["note"] = {EVIL: EVIL}
+        config["model"]["init_args"]["importance"]["class_path"] = "mine." + HOSTILE.replace(".", "")
+        config["data"]["batch_size"] = HOSTILE_LATEX
+        config["data"]["name"] = HOSTILE
+        config["note"] = {HOSTILE: HOSTILE}
 
     for seed in range(2):
-        safe_name = EVIL.replace("/", "∕")
+        safe_name = HOSTILE.replace("/", "∕")
         run = write_run(folder / f"{safe_name}{seed}", "direct", seed, epochs=2, change=change)
         summary = json.loads((run / "summary.json").read_text())
-        summary |= {"command": ["=cmd|' /C calc'!A0", EVIL], "error": EVIL, "started": EVIL, "tags": [EVIL]}
+        summary |= {"command": ["=cmd|' /C calc'!A0", HOSTILE], "error": HOSTILE, "started": HOSTILE, "tags": [HOSTILE]}
         (run / "summary.json").write_text(json.dumps(summary).replace("</title>", "</title>\\ud800"))
-    write_run(folder / "=HYPERLINK(1)", "infonce", 0, epochs=2, change=lambda c: c["data"].update(name=EVIL))
-    write_run(folder / "other", "direct", 0, epochs=2, change=lambda c: c["data"].update(name=EVIL, batch_size=1))
-    return report.build([folder], title=EVIL)
+    write_run(folder / "=HYPERLINK(1)", "infonce", 0, epochs=2, change=lambda c: c["data"].update(name=HOSTILE))
+    write_run(folder / "other", "direct", 0, epochs=2, change=lambda c: c["data"].update(name=HOSTILE, batch_size=1))
+    return report.build([folder], title=HOSTILE)
 
 
-def test_a_script_in_a_name_is_shown_and_not_run(evil):
-    page = Page(evil.page)
+def test_markup_in_a_name_is_shown_as_text(hostile):
+    page = Page(hostile.page)
     assert not any(tag == "img" for tag, _ in page.elements)
     assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
     assert [tag for tag, _ in page.elements].count("script") == 3
     assert [tag for tag, _ in page.elements].count("title") == 1
     assert "<script>alert(1)</script>" in page.words
-    assert any(EVIL in group["data"] for group in page.data["groups"])
+    assert any(HOSTILE in group["data"] for group in page.data["groups"])
+
+
+def test_templates_escape_every_value():
+    for file in (files("lightning_ssl.report") / "templates").iterdir():
+        text = file.read_text(encoding="utf-8")
+        assert not re.search(r"\|\s*safe\b|\bautoescape\b|Markup", text), file.name
 
 
 def test_data_cannot_close_its_script_element():
-    encoded = data_script({"a": "</script><!--<script>&\u2028"})
+    encoded = script_json({"a": "</script><!--<script>&\u2028"})
     assert not set("<>&\u2028") & set(encoded)
     assert json.loads(encoded) == {"a": "</script><!--<script>&\u2028"}
 
 
-def test_csv_files_contain_no_formula(evil):
+def test_csv_files_contain_no_formula(hostile):
     for name in ("summary.csv", "runs.csv"):
-        file = next(f for f in evil.files if f.name == name)
+        file = next(f for f in hostile.files if f.name == name)
         for line in csv.reader(io.StringIO(file.read_text(encoding="utf-8"))):
             for cell in line:
                 assert not cell.startswith(("=", "+", "@", "\t")) or re.fullmatch(r"[+-]?[\d.e+-]+", cell)
@@ -246,15 +277,15 @@ def test_csv_cell_quotes_formulas_and_not_numbers(cell):
     assert tables.csv_cell(-1.5) == "-1.5"
 
 
-def test_markdown_table_keeps_its_columns(evil):
-    text = next(f for f in evil.files if f.name == "table.md").read_text(encoding="utf-8")
+def test_markdown_table_keeps_its_columns(hostile):
+    text = next(f for f in hostile.files if f.name == "table.md").read_text(encoding="utf-8")
     table = [re.sub(r"\\.", "", line) for line in text.splitlines() if line.startswith("|")]
     assert len({line.count("|") for line in table}) == 1
     assert not any("<" in line for line in table)
 
 
-def test_latex_contains_no_command_from_a_run(evil):
-    text = next(f for f in evil.files if f.name == "table.tex").read_text(encoding="utf-8")
+def test_latex_contains_no_command_from_a_run(hostile):
+    text = next(f for f in hostile.files if f.name == "table.tex").read_text(encoding="utf-8")
     assert r"\input" not in text
     ours = {"toprule", "midrule", "bottomrule", "begin", "end", "textbf", "usepackage", "tau", "pm", "Delta", "alpha"}
     marks = {"textbackslash", "textless", "textgreater", "textbar", "textquotedbl", "textasciitilde", "textasciicircum"}
@@ -303,7 +334,7 @@ def test_metric_and_baseline_can_be_chosen(tmp_path):
 
 
 def test_help_shows_an_example_and_imports_no_heavy_package():
-    heavy = {"torch", "pytorch_lightning", "scipy", "matplotlib", "numpy", "pandas"}  # they take seconds to import
+    heavy = {"torch", "pytorch_lightning", "scipy", "matplotlib", "numpy", "pandas"}  # slow to import
     code = "import sys; from lightning_ssl.commands import report; report.main(['--help']); "
     code += f"sys.exit(bool({heavy} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -1,6 +1,6 @@
-"""The page in a real browser: figures, sorting and filters by mouse and keyboard, and no script from a run.
+"""The page in a browser: figures, sorting, filters, keyboard, themes, and scripts in the names of runs.
 
-Needs Debian's `chromium` and `chromium-driver` and the Python package selenium; skipped where one is missing.
+The tests need chromium, chromedriver and the Python package selenium. They are skipped if one is missing.
 """
 
 import base64
@@ -24,9 +24,9 @@ missing = [
     )
     if not found
 ]
-pytestmark = pytest.mark.skipif(bool(missing), reason="no browser to open the page in: missing " + ", ".join(missing))
+pytestmark = pytest.mark.skipif(bool(missing), reason="missing: " + ", ".join(missing))
 
-EVIL = "<script>window.ran=1</script><img src=x onerror=window.ran=2><b>bold</b>"
+HOSTILE = "<script>window.ran=1</script><img src=x onerror=window.ran=2><b>bold</b>"
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def browser():
 
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    # A software rasterizer for WebGL, which parallel coordinates draw with; no sandbox, as containers run as root.
+    # Parallel coordinates need WebGL, here in software. Chromium as root, as in a container, needs --no-sandbox.
     for flag in (
         "--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1280,900",
         "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
@@ -50,39 +50,39 @@ def browser():
 
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
-    """Four losses, two batch sizes, two seeds; a failed run; a name that is a script."""
+    """The address of a page with four losses, two batch sizes, two seeds, a failed run and a script as a name."""
     folder = tmp_path_factory.mktemp("runs")
     for batch in (128, 256):
         write_sweep(folder / f"{batch}", ("direct", "infonce", "square", "entropy"), 2, epochs=5, batch_size=batch)
     write_run(folder / "dead", "direct", 9, 0.2, epochs=5, points=2, status="failed", error="nan at step 7")
-    name = EVIL.replace("/", "∕")
+    name = HOSTILE.replace("/", "∕")
 
     def rename(config):
-        config["model"]["init_args"]["importance"]["class_path"] = "mine." + EVIL.replace(".", "")
+        config["model"]["init_args"]["importance"]["class_path"] = "mine." + HOSTILE.replace(".", "")
 
     write_run(folder / name, "direct", 0, 0.9, epochs=5, batch_size=128, change=rename)
-    return report.build([folder], figures=False, title=EVIL).page.resolve().as_uri()
+    return report.build([folder], figures=False, title=HOSTILE).page.resolve().as_uri()
 
 
 @pytest.fixture(scope="module")
 def opened(browser, address):
-    """The page as a light desktop window."""
+    """The page in a window of desktop size with the light theme."""
     emulate(browser)
     browser.get(address)
-    wait(browser, "return document.querySelectorAll('#plot-rank .scatterlayer .trace').length > 0")
+    wait(browser, "return document.querySelectorAll('#plot-spectrum .scatterlayer .trace').length > 0")
     return browser
 
 
 @pytest.fixture
 def page(opened):
-    """The page with its filters cleared; a test that hides a line shows it again."""
+    """The page without filters. A test that hides a line must show it again."""
     opened.execute_script(
         "document.querySelectorAll('input[type=search], select[data-filter]').forEach(c => {"
         "if (c.value) { c.value = ''; c.dispatchEvent(new Event('input')); } })"
     )
     wait(
         opened,
-        "return document.getElementById('plot-rank').data.filter(t => t.name).length"
+        "return document.getElementById('plot-spectrum').data.filter(t => t.name).length"
         " === document.querySelectorAll('#legend [aria-pressed=true]').length",
     )
     return opened
@@ -91,9 +91,9 @@ def page(opened):
 def emulate(browser, width=1280, dark=False):
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    # With reduced motion the page jumps to an anchor at once, so a click finds its target at rest.
-    wishes = {"prefers-color-scheme": "dark" if dark else "light", "prefers-reduced-motion": "reduce"}
-    features = [{"name": name, "value": value} for name, value in wishes.items()]
+    # With reduced motion the page does not scroll smoothly, so an element does not move while a test clicks it.
+    preferences = {"prefers-color-scheme": "dark" if dark else "light", "prefers-reduced-motion": "reduce"}
+    features = [{"name": name, "value": value} for name, value in preferences.items()]
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
 
@@ -105,7 +105,7 @@ def wait(browser, condition, seconds=90):
 
 
 def column(browser, k, table="comparison"):
-    """Texts of the visible cells of a column, from top to bottom."""
+    """Return the texts of the visible cells of a column, from top to bottom."""
     script = (
         "return [...document.querySelectorAll(`#${arguments[0]} tbody tr:not(.detail)`)]"
         ".filter(r => !r.hidden).map(r => r.cells[arguments[1]].innerText.trim())"
@@ -118,7 +118,7 @@ def headings(browser, table="comparison"):
 
 
 def lines(browser, panel):
-    """Names of the lines drawn in a panel, as Plotly has them."""
+    """Return the names of the lines that Plotly draws in a panel."""
     script = "return document.getElementById(arguments[0]).data.filter(t => t.name).map(t => t.name)"
     return browser.execute_script(script, f"plot-{panel}")
 
@@ -145,10 +145,10 @@ def test_scripts_from_runs_are_not_executed(page):
     wait(page, "return document.querySelector('#plot-accuracy .hoverlayer').textContent.includes('<b>bold')")
     assert page.execute_script("return window.ran") is None
     assert page.execute_script("return document.images.length") == 0
-    assert EVIL in page.execute_script("return document.querySelector('h1').innerText")
+    assert HOSTILE in page.execute_script("return document.querySelector('h1').innerText")
     legend = page.execute_script("return [...document.querySelectorAll('#legend button')].map(b => b.innerText)")
     assert any("<b>bold<" in name for name in legend)
-    # Plotly would set <b> in bold; escaped, it draws the letters.
+    # Plotly interprets <b>, unless it is escaped.
     drawn = page.execute_script("return document.querySelector('#plot-final').textContent")
     assert "<script>" in drawn
 
@@ -189,7 +189,7 @@ def test_missing_values_sort_last_in_both_orders(page):
         assert column(page, final, "runs")[-1] == "–"
 
 
-def test_a_filter_narrows_the_table_and_the_figures_together(page):
+def test_filter_applies_to_the_table_and_the_figures(page):
     page.find_element("id", "filter").send_keys("square")
     wait(page, "return document.getElementById('matches').textContent.startsWith('2 of')")
     wait(page, "return document.getElementById('plot-loss').data.filter(t => t.name).length === 2")
@@ -200,7 +200,7 @@ def test_a_filter_narrows_the_table_and_the_figures_together(page):
     assert column(page, 1) == ["256"]
 
 
-def test_runs_can_be_found_by_status_and_opened(page):
+def test_runs_are_filtered_by_status_and_opened(page):
     page.find_element("css selector", "select[data-filter=status]").send_keys("failed")
     wait(page, "return document.getElementById('run-matches').textContent.startsWith('1 of')")
     assert [name.removesuffix(" !") for name in column(page, 0, "runs")] == ["dead"]
@@ -224,10 +224,10 @@ def test_legend_button_toggles_its_line(page):
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
-def test_page_fits_and_has_contrast_in_light_dark_and_on_a_phone(browser, address, tmp_path, width, dark):
+def test_page_fits_the_window_and_has_contrast_in_every_theme(browser, address, tmp_path, width, dark):
     emulate(browser, width, dark)
     browser.get(address)
-    wait(browser, "return document.querySelectorAll('#plot-rank .scatterlayer .trace').length > 0")
+    wait(browser, "return document.querySelectorAll('#plot-spectrum .scatterlayer .trace').length > 0")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     ink, paper = browser.execute_script(
         "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]"
@@ -235,8 +235,8 @@ def test_page_fits_and_has_contrast_in_light_dark_and_on_a_phone(browser, addres
     )
     assert (ink > paper) == dark
     assert abs(ink - paper) > 150
-    # The figures' ink follows the page's.
-    tick = browser.execute_script("return getComputedStyle(document.querySelector('#plot-rank .xtick text')).fill")
+    # The text of the figures has the colour of the page's text.
+    tick = browser.execute_script("return getComputedStyle(document.querySelector('#plot-spectrum .xtick text')).fill")
     assert tick == browser.execute_script("return getComputedStyle(document.body).color")
     picture = base64.b64decode(browser.get_screenshot_as_base64())
     (tmp_path / "page.png").write_bytes(picture)

@@ -1,4 +1,4 @@
-"""Intervals, tests and the verdict, against scipy and slow definitions; published figures by setting."""
+"""Intervals and tests against scipy and slow definitions, the verdict, and published values by setting."""
 
 import numpy as np
 import pytest
@@ -12,13 +12,13 @@ from lightning_ssl import papers
 from lightning_ssl.report.groups import Grouping
 from lightning_ssl.report.published import published
 from lightning_ssl.report.read import Reader
-from lightning_ssl.report.statistics import Comparison, Spread, compare, holm, listed, rows, verdict
+from lightning_ssl.report.statistics import Comparison, Spread, compare, holm, list_names, rows, verdict
 
 samples = st.lists(st.floats(0, 100), min_size=2, max_size=8).filter(lambda x: np.std(x) > 1e-3)
 
 
 @given(samples)
-def test_interval_equals_students(x):
+def test_interval_equals_student_t(x):
     spread = Spread.of(x)
     low, high = stats.t.interval(0.95, len(x) - 1, np.mean(x), stats.sem(x))
     close((spread.mean, spread.std), (np.mean(x), np.std(x, ddof=1)), terms=len(x), scale=max(x))
@@ -27,7 +27,7 @@ def test_interval_equals_students(x):
 
 
 def p_gain(spread, *xs):
-    """Rounding changes the standard error by max/spread of eps, and p is at most a power n of t."""
+    """Bound the relative error of p: rounding changes the standard error by max/spread eps, and p is at most t^n."""
     return max(len(x) for x in xs) * max(np.max(x) for x in xs) / spread
 
 
@@ -40,7 +40,7 @@ def test_one_seed_has_no_interval_and_no_test():
 
 
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=2, max_size=8))
-def test_matching_seeds_are_compared_pair_by_pair(pairs):
+def test_common_seeds_are_compared_by_a_paired_t_test(pairs):
     a, b = np.array(pairs).T
     if np.std(a - b) < 1e-3:
         return
@@ -53,20 +53,20 @@ def test_matching_seeds_are_compared_pair_by_pair(pairs):
 
 
 @given(samples, samples)
-def test_other_seeds_are_compared_by_welch(a, b):
+def test_different_seeds_are_compared_by_welch_t_test(a, b):
     ours = compare(dict(enumerate(a)), {100 + k: v for k, v in enumerate(b)})
     theirs = stats.ttest_ind(a, b, equal_var=False)
     assert ours.test == "Welch t"
     close(ours.p, theirs.pvalue, terms=len(a) + len(b), gain=p_gain(min(np.std(a), np.std(b)), a, b))
 
 
-def test_only_matching_seeds_are_paired():
+def test_only_common_seeds_are_paired():
     ours = compare({0: 70.0, 1: 71.0, 7: 99.0}, {0: 69.0, 1: 69.5, 8: 0.0})
     assert ours.pairs == 2
     close(ours.difference, 1.25, terms=2, scale=71)
 
 
-def test_equal_runs_have_p_one_and_a_constant_difference_has_none():
+def test_equal_runs_have_p_one_and_a_constant_difference_has_no_p():
     assert compare({0: 70.0, 1: 71.0}, {0: 70.0, 1: 71.0}).p == 1.0
     assert compare({0: 71.0, 1: 72.0}, {0: 70.0, 1: 71.0}).p is None
 
@@ -92,51 +92,51 @@ def verdict_of(folder):
     return verdict(grouping_of(folder), "shapes")
 
 
-def test_a_clear_lead_over_many_seeds_wins(tmp_path):
+def test_significant_lead_wins(tmp_path):
     found = verdict_of(write_sweep(tmp_path, ("direct", "infonce", "square"), seeds=5, spread=0.0005, epochs=2))
     assert found.clear
     assert found.headline == "AlphaCL Direct p=4 τ=0.5 wins"
     assert "paired t over 5 seeds" in found.reason
-    assert "after Holm for 2 comparisons" in found.reason
+    assert "Holm-corrected for 2 comparisons" in found.reason
 
 
-def test_a_loss_that_is_behind_on_the_common_seeds_does_not_win(tmp_path):
+def test_loss_behind_on_the_common_seeds_does_not_win(tmp_path):
     for seed, accuracy in enumerate([0.800, 0.801, 0.799, 0.95, 0.95]):
         write_run(tmp_path / f"a{seed}", "direct", seed, accuracy, epochs=2)
-    for seed, accuracy in enumerate([0.810, 0.8112, 0.8091]):  # its other seeds failed
+    for seed, accuracy in enumerate([0.810, 0.8112, 0.8091]):  # seeds 3 and 4 have no result
         write_run(tmp_path / f"b{seed}", "infonce", seed, accuracy, epochs=2)
     found = verdict_of(tmp_path)
     assert not found.clear
     assert found.headline == "No clear winner"
-    assert "on the seeds that both have SimCLR InfoNCE τ=0.5 is ahead by 1.01" in found.reason
+    assert "on the common seeds SimCLR InfoNCE τ=0.5 is ahead by 1.01" in found.reason
 
 
-def test_lead_within_chance_is_not_a_win(tmp_path):
+def test_lead_that_is_not_significant_is_not_a_win(tmp_path):
     for seed, (a, b) in enumerate([(0.71, 0.69), (0.69, 0.71), (0.705, 0.70)]):
         write_run(tmp_path / f"a{seed}", "direct", seed, a, epochs=2)
         write_run(tmp_path / f"b{seed}", "infonce", seed, b, epochs=2)
     found = verdict_of(tmp_path)
     assert not found.clear
     assert found.headline == "No clear winner"
-    assert "within chance" in found.reason
+    assert "the difference to SimCLR InfoNCE τ=0.5 is not significant" in found.reason
 
 
-def test_headline_names_the_losses_that_the_leader_clearly_beats(tmp_path):
+def test_headline_names_the_losses_that_are_significantly_worse(tmp_path):
     for seed, (a, b, c) in enumerate([(0.71, 0.69, 0.400), (0.69, 0.71, 0.401), (0.705, 0.70, 0.405)]):
         write_run(tmp_path / f"a{seed}", "direct", seed, a, epochs=2)
         write_run(tmp_path / f"b{seed}", "infonce", seed, b, epochs=2)
         write_run(tmp_path / f"c{seed}", "quadratic", seed, c, epochs=2)
     found = verdict_of(tmp_path)
     assert not found.clear
-    assert found.headline == "AlphaCL Direct p=4 τ=0.5 leads, and is clearly ahead of AlphaCL Quadratic"
-    assert "SimCLR InfoNCE τ=0.5 is within chance of it" in found.reason
+    assert found.headline == "AlphaCL Direct p=4 τ=0.5 leads and is significantly better than AlphaCL Quadratic"
+    assert "the difference to SimCLR InfoNCE τ=0.5 is not significant" in found.reason
 
 
 @pytest.mark.parametrize(
     ("names", "words"), [("A", "A"), ("AB", "A and B"), ("ABC", "A, B and C"), ("ABCDE", "A, B, C and 2 others")]
 )
 def test_long_lists_of_names_are_shortened(names, words):
-    assert listed(list(names)) == words
+    assert list_names(list(names)) == words
 
 
 def test_lead_of_one_seed_is_not_a_win(tmp_path):
@@ -176,7 +176,7 @@ def test_baseline_is_the_best_infonce_of_the_same_setting(tmp_path):
         assert row.baseline.label == "SimCLR InfoNCE τ=0.2"
 
 
-# -- published figures ------------------------------------------------------------------------------------------------
+# -- published values -------------------------------------------------------------------------------------------------
 
 
 def published_of(folder, loss, change=None, **settings):
@@ -195,12 +195,12 @@ def test_every_row_of_table_1_is_found_by_its_setting(tmp_path, loss):
 @pytest.mark.parametrize(
     "other", [{"epochs": 200}, {"backbone": "resnet34"}, {"data": "shapes"}, {"lr": 0.02}, {"batch_size": 512}]
 )
-def test_another_setting_has_no_published_figure(tmp_path, other):
+def test_another_setting_has_no_published_value(tmp_path, other):
     assert published_of(tmp_path / "a", "direct", **other) is None
 
 
 @pytest.mark.parametrize(("loss", "key", "value"), [("direct", "p", 5.0), ("direct", "tau", 0.4), ("square", "tau", 4)])
-def test_another_parameter_of_the_loss_has_no_published_figure(tmp_path, loss, key, value):
+def test_another_parameter_of_the_loss_has_no_published_value(tmp_path, loss, key, value):
     def change(config):
         config["model"]["init_args"]["importance"]["init_args"][key] = value
 
