@@ -1,4 +1,4 @@
-"""`lightning-ssl report`: from folders to the page and what stands beside it. Its --help imports no torch."""
+"""`lightning-ssl report`: compare the losses of many runs on one HTML page. --help does not import torch."""
 
 from __future__ import annotations
 
@@ -15,61 +15,22 @@ if TYPE_CHECKING:
     from lightning_ssl.report.compose import Built
 
 EXAMPLES = """examples:
-  lightning-ssl report runs                          every run below runs/; writes runs/report.html
+  lightning-ssl report runs                          all runs below runs/; writes runs/report.html
   lightning-ssl report runs/table1 runs/more --out page.html --open
-  lightning-ssl report runs/quickstart --watch       rebuilds while the sweep runs; Ctrl-C ends it
+  lightning-ssl report runs/quickstart --watch       rebuilds the page during a sweep; Ctrl-C ends it
   lightning-ssl report runs --baseline "AlphaCL Entropy τ=0.5"
   lightning-ssl report runs --metric knn/top1
 
-Beside page.html, in the folder page/: summary.csv (a line per loss), runs.csv (a line per run), table.md, table.tex
-(booktabs), and every figure as PNG and SVG. A result is the last value of online/top1 of a run that finished, or of the
-linear evaluation where every finished run has one; never the best on the way."""
-
-
-def watch(arguments: argparse.Namespace, options: dict[str, Any]) -> Built | None:
-    """Build when something changed, until Ctrl-C; then once more in full, without the reloading."""
-    from lightning_ssl.report.compose import build
-    from lightning_ssl.report.read import FILES, Reader, run_folders, stamp_of
-
-    options = {**options, "reader": Reader()}
-    refresh = max(5, round(arguments.every))
-    seen, built, said = None, None, ""
-    try:
-        while True:
-            there = [Path(folder) for folder in arguments.folders if Path(folder).is_dir()]  # a sweep may make it yet
-            found = [path for folder in there for path in run_folders(folder)]
-            state = [(path, *(stamp_of(path / file) for file in FILES)) for path in found]
-            words = said if state == seen else "waiting for the first run …"
-            if found and state != seen:
-                try:
-                    built = build(arguments.folders, arguments.out, figures=False, refresh=refresh, **options)
-                    finished = sum(run.finished for run in built.runs)
-                    words = f"{finished} of {len(built.runs)} finished; {built.line.splitlines()[0]}"
-                except ValueError as error:  # such as a metric that no run has logged yet
-                    words = str(error)
-            seen = state
-            if words != said:
-                print(f"{time.strftime('%H:%M:%S')}  {words}", flush=True)
-                said = words
-            if arguments.open and built is not None:
-                show(built.page)
-                arguments.open = False
-            time.sleep(arguments.every)
-    except KeyboardInterrupt:
-        return None if built is None else build(arguments.folders, arguments.out, **options)
-
-
-def show(page: Path) -> None:
-    import webbrowser
-
-    webbrowser.open(page.resolve().as_uri())
+With --out page.html, the folder page/ contains summary.csv (a line per loss), runs.csv (a line per run), table.md,
+table.tex (booktabs), and every figure as PNG and SVG. A result is the last value of online/top1 of a finished run, or
+of the linear evaluation if every finished run has one. It is never the best value during training."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Build the page; ends with its path and the winner in one line."""
+    """Build the page; print its path and the verdict of each data set."""
     try:
         arguments = parser().parse_args(argv)
-    except SystemExit:  # --help, which is printed by now
+    except SystemExit:  # argparse has printed --help
         return 0
     from lightning_ssl.report.compose import build
 
@@ -82,26 +43,78 @@ def main(argv: Sequence[str] | None = None) -> int:
     else:
         built = build(arguments.folders, arguments.out, **options)
         if arguments.open:
-            show(built.page)
+            open_in_browser(built.page)
     print(built.page)
     print(built.line)
     return 0
 
 
+def watch(arguments: argparse.Namespace, options: dict[str, Any]) -> Built | None:
+    """Rebuild the page without PNG and SVG whenever a run changes, until Ctrl-C; then build everything once.
+
+    The page reloads itself until then. Return None if no page was built.
+    """
+    from lightning_ssl.report.compose import build
+    from lightning_ssl.report.read import Reader
+
+    options = {**options, "reader": Reader()}
+    refresh = max(5, round(arguments.every))
+    previous, built, message, printed = None, None, "", ""
+    try:
+        while True:
+            state = file_stamps(arguments.folders)
+            if not state:
+                message = "waiting for the first run …"
+            elif state != previous:
+                try:
+                    built = build(arguments.folders, arguments.out, figures=False, refresh=refresh, **options)
+                    finished = sum(run.finished for run in built.runs)
+                    message = f"{finished} of {len(built.runs)} finished; {built.line.splitlines()[0]}"
+                except ValueError as error:  # for example a metric that no run has logged yet
+                    message = str(error)
+            previous = state
+            if message != printed:
+                print(f"{time.strftime('%H:%M:%S')}  {message}", flush=True)
+                printed = message
+            if arguments.open and built is not None:
+                open_in_browser(built.page)
+                arguments.open = False
+            time.sleep(arguments.every)
+    except KeyboardInterrupt:
+        return None if built is None else build(arguments.folders, arguments.out, **options)
+
+
+def file_stamps(folders: Sequence[str]) -> list[tuple[object, ...]]:
+    """Return each run folder with time and size of its files. A folder may not exist yet: a sweep creates it later."""
+    from lightning_ssl.report.read import FILES, run_folders, stamp_of
+
+    existing = [Path(folder) for folder in folders if Path(folder).is_dir()]
+    runs = [path for folder in existing for path in run_folders(folder)]
+    return [(path, *(stamp_of(path / file) for file in FILES)) for path in runs]
+
+
+def open_in_browser(page: Path) -> None:
+    import webbrowser
+
+    webbrowser.open(page.resolve().as_uri())
+
+
 def parser() -> Parser:
     top = Parser(
         prog="lightning-ssl report",
-        description="A page that compares the losses of many runs, with tables and figures beside it.",
+        description="Compare the losses of many runs: writes an HTML page, tables and figures.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    top.add_argument("folders", nargs="+", metavar="DIR", help="folders with runs at any depth")
-    top.add_argument("--out", metavar="PAGE.html", help="where to write (default: DIR/report.html of the first DIR)")
+    top.add_argument("folders", nargs="+", metavar="DIR", help="folders that contain runs at any depth")
+    top.add_argument("--out", metavar="PAGE.html", help="file to write (default: report.html in the first DIR)")
     top.add_argument("--open", action="store_true", help="open the page in the browser")
-    top.add_argument("--watch", action="store_true", help="rebuild whenever a run writes something, until Ctrl-C")
-    top.add_argument("--every", type=float, default=10.0, metavar="S", help="seconds between looks (default: 10)")
-    top.add_argument("--metric", help="what a result is (default: linear/… where every run has it, else online/top1)")
-    top.add_argument("--baseline", metavar="LOSS", help="label of the group to take differences to (default: InfoNCE)")
+    top.add_argument("--watch", action="store_true", help="rebuild the page whenever a run changes, until Ctrl-C")
+    top.add_argument("--every", type=float, default=10.0, metavar="S", help="seconds between two checks (default: 10)")
+    top.add_argument(
+        "--metric", help="metric that is the result (default: linear/… if every finished run has it, else online/top1)"
+    )
+    top.add_argument("--baseline", metavar="LOSS", help="label of the baseline group (default: InfoNCE)")
     top.add_argument("--title", help="heading of the page")
     return top

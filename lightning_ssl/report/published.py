@@ -1,8 +1,8 @@
-"""The papers' figure for a group, when its setting is one of theirs; the figures themselves are `lightning_ssl.papers`.
+"""Find the published accuracy for a group. The published tables are data of `lightning_ssl.papers`.
 
-A figure is shown only where data set, backbone, batch size, optimizer, learning rate, number of epochs and every
-parameter of the loss are the table's. The papers report the accuracy of a linear evaluation over five seeds; where ours
-is of the online probe, the page says so beside it.
+A group matches an entry of a table only if data set, backbone, batch size, optimizer, learning rate, number of epochs
+and every parameter of the loss are equal. The papers report linear evaluation over five seeds; the page names the
+metric of the group's own result, which can be the online probe.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from lightning_ssl import papers
 from lightning_ssl.report.groups import Group
 from lightning_ssl.runs.labels import NOISE, Scalar, plain_number
 
-EPOCHS = (100, 300, 500)  # columns of every list
+EPOCHS = (100, 300, 500)  # columns of the tables
 
-# The loss of each row of the tables as flags of `lightning-ssl fit`.
+# The loss of each row of the tables, as flags of `lightning-ssl fit`.
 SIMCLR: dict[str, Scalar] = {"model": "SimCLR", "model.tau": 0.5, "model.eps": 1}
 ALPHA_CL: dict[str, Scalar] = {"model": "AlphaCL", "model.beta": 0, "model.backprop_alpha": False}
 INFONCE: dict[str, Scalar] = {
@@ -46,7 +46,7 @@ LOSSES: dict[str, list[dict[str, Scalar]]] = {
     "exact": [{**ALPHA_CL, **EXACT}],
     "exact_noise": [{**ALPHA_CL, **EXACT, f"{NOISE}.std": 0.01}],
 }
-# What a configuration need not say, for the class has it by default.
+# Default arguments of the methods. A configuration may omit them.
 DEFAULTS: dict[str, dict[str, Scalar]] = {
     "SimCLR": {"model.anchors": "both", "model.tau": 0.5, "model.eps": 1},
     "AlphaCL": {"model.anchors": "both", "model.beta": 0, "model.backprop_alpha": False},
@@ -55,7 +55,7 @@ DEFAULTS: dict[str, dict[str, Scalar]] = {
 
 @dataclass(frozen=True)
 class Published:
-    """A figure of a paper: accuracy in percent over five seeds, and where it stands."""
+    """A published accuracy in percent over five seeds, and the table that contains it."""
 
     mean: float
     std: float
@@ -64,7 +64,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Setting:
-    """What a figure was trained with."""
+    """The training settings of a published accuracy, apart from the loss."""
 
     data: str
     epochs: int
@@ -72,9 +72,9 @@ class Setting:
     batch_size: int = 128
     lr: float = 0.01
 
-    def is_that_of(self, settings: dict[str, Scalar]) -> bool:
-        """Whether a run was trained so, by Adam without weight decay."""
-        expected: dict[str, Scalar] = {
+    def matches(self, settings: dict[str, Scalar]) -> bool:
+        """Whether a run has these settings, with Adam and without weight decay."""
+        required: dict[str, Scalar] = {
             "data.name": self.data,
             "data.batch_size": self.batch_size,
             "trainer.max_epochs": self.epochs,
@@ -83,24 +83,24 @@ class Setting:
             "model.optimization.name": "adam",
             "model.optimization.weight_decay": 0,
         }
-        whole: dict[str, tuple[Scalar, ...]] = {  # neither cut short nor changed; what is not said is as usual
+        optional: dict[str, tuple[Scalar, ...]] = {  # None: the configuration omits the key
             "trainer.max_steps": (None, -1),
             "trainer.limit_train_batches": (None,),
             "trainer.accumulate_grad_batches": (None, 1),
             "model.augment": (None, "paper_stl10" if self.data == "stl10" else "paper_cifar"),
             "data.split": (None, "pretrain"),
         }
-        said = all(settings.get(key) == value for key, value in expected.items())
-        return said and all(settings.get(key) in allowed for key, allowed in whole.items())
+        equal = all(settings.get(key) == value for key, value in required.items())
+        return equal and all(settings.get(key) in allowed for key, allowed in optional.items())
 
 
 def published(group: Group) -> Published | None:
-    """The figure for this group's setting; every table that has it is named."""
+    """Return the published accuracy for this group, or None; `source` names every table that contains it."""
     if not group.runs:
         return None
     settings = {key: plain_number(value) for key, value in group.runs[0].settings.items()}
-    loss = saying_all(dict(group.loss))
-    found = [entry for setting, wanted, entry in entries() if wanted == loss and setting.is_that_of(settings)]
+    loss = with_defaults(dict(group.loss))
+    found = [entry for setting, wanted, entry in entries() if wanted == loss and setting.matches(settings)]
     if not found:
         return None
     first = found[0]
@@ -111,20 +111,21 @@ def published(group: Group) -> Published | None:
     return Published(first.mean, first.std, "; ".join(sources))
 
 
-def saying_all(loss: dict[str, Scalar]) -> dict[str, Scalar]:
-    """A loss with its defaults said, so that two ways of writing it are equal."""
-    said = {**DEFAULTS.get(str(loss.get("model")), {}), **loss}
-    return {key: plain_number(value) for key, value in said.items() if value is not None}
+def with_defaults(loss: dict[str, Scalar]) -> dict[str, Scalar]:
+    """Add the default arguments, so that equal losses compare equal."""
+    complete = {**DEFAULTS.get(str(loss.get("model")), {}), **loss}
+    return {key: plain_number(value) for key, value in complete.items() if value is not None}
 
 
 @cache
 def entries() -> list[tuple[Setting, dict[str, Scalar], Published]]:
-    """Every figure of the papers' image tables, with its setting and its loss."""
+    """Return (setting, loss, published accuracy) for every entry of the papers' image tables."""
     found = [*alpha_cl(papers.load("alpha_cl")), *dual_networks(papers.load("dual_networks"))]
-    return [(setting, saying_all(loss), entry) for setting, loss, entry in found]
+    return [(setting, with_defaults(loss), entry) for setting, loss, entry in found]
 
 
 def alpha_cl(tables: dict[str, Any]) -> Iterator[tuple[Setting, dict[str, Scalar], Published]]:
+    """Yield the entries of Tables 1 to 4 of the α-CL paper."""
     paper = "α-CL paper"
     lr = tables["recipe"]["learning_rate"]
     for data, losses in tables["table1"].items():
@@ -141,6 +142,7 @@ def alpha_cl(tables: dict[str, Any]) -> Iterator[tuple[Setting, dict[str, Scalar
 
 
 def dual_networks(tables: dict[str, Any]) -> Iterator[tuple[Setting, dict[str, Scalar], Published]]:
+    """Yield the entries of Tables 2 and 3 of the dual-networks paper."""
     paper, lr = "dual-networks paper", {"cifar10": 0.01, "stl10": 0.001}
     for data, losses in tables["table2"].items():
         yield from by_epoch(f"{paper}, Table 2", losses, data, "resnet18", 128, lr[data])
@@ -154,6 +156,7 @@ def dual_networks(tables: dict[str, Any]) -> Iterator[tuple[Setting, dict[str, S
 def by_epoch(
     source: str, losses: dict[str, Any], data: str, backbone: str, batch_size: int, lr: float
 ) -> Iterator[tuple[Setting, dict[str, Scalar], Published]]:
+    """Yield an entry for each loss and each number of epochs of a table; `losses` maps a row to its columns."""
     for row, cells in losses.items():
         for loss in LOSSES.get(row, []):
             for epochs, (mean, std) in zip(EPOCHS, cells, strict=True):
