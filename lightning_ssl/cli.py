@@ -1,6 +1,6 @@
-"""The `lightning-ssl` command: find the command, run it, print errors.
+"""The `lightning-ssl` program: finds the command, runs it, prints errors.
 
-torch and Lightning take seconds to import, so a command's module is imported when it is chosen.
+The module of a command is imported only when the command is run, because torch and Lightning take seconds to import.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from collections.abc import Sequence
 
 import lightning_ssl
 
-# Each is the module of its name in `commands/`, with `main(argv) -> exit code`.
+# Each command is a module of that name in `commands/` with `main(argv) -> exit code`.
 COMMANDS = {
     "fit": "train one model: `lightning-ssl fit --config configs/quickstart.yaml`",
-    "evaluate": "linear classifiers on a trained network's frozen features: `lightning-ssl evaluate runs/NAME`",
-    "sweep": "run a W&B sweep file here, without a server: `lightning-ssl sweep sweeps/quickstart.yaml --workers 2`",
-    "report": "one page that compares losses: `lightning-ssl report runs/quickstart --open`",
-    "export": "the backbone alone, for other code: `lightning-ssl export runs/NAME --format torchvision`",
+    "evaluate": "train linear classifiers on frozen features: `lightning-ssl evaluate runs/NAME`",
+    "sweep": "run a W&B sweep file on this machine: `lightning-ssl sweep sweeps/quickstart.yaml --workers 2`",
+    "report": "write a page that compares losses: `lightning-ssl report runs/quickstart --open`",
+    "export": "save the backbone alone, for other code: `lightning-ssl export runs/NAME --format torchvision`",
     "data": "download and list data sets: `lightning-ssl data fetch cifar10`, `lightning-ssl data list`",
-    "lab": "the papers' theory as fast experiments: `lightning-ssl lab list`, `lightning-ssl lab hltm --quick`",
-    "bench": "measure speed against the bars: `lightning-ssl bench loss`",
-    "dashboard": "the same comparison as a workspace of W&B: `lightning-ssl dashboard --entity E --project P`",
+    "lab": "run the papers' theory as fast experiments: `lightning-ssl lab list`, `lightning-ssl lab hltm --quick`",
+    "bench": "measure speed against its targets: `lightning-ssl bench loss`",
+    "dashboard": "make a W&B workspace that compares losses: `lightning-ssl dashboard --entity E --project P`",
     "import-bolts": "convert a lightning-bolts checkpoint: `lightning-ssl import-bolts bolts.ckpt`",
 }
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; bad input is one line on standard error and exit code 2, a traceback only with --debug."""
+    """Run one command. Bad input is one line on standard error and exit code 2; --debug adds the traceback."""
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
-    # OpenMP reads it when torch is imported. Threads that spin while they wait for each other run ten times slower as
-    # soon as another process takes a core (README, "Threads").
+    # OpenMP reads this variable when torch is imported. Threads that wait in a busy loop become ten times slower when
+    # another process uses one of their cores (README, "Threads").
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         return dispatch([word for word in words if word != "--debug"])
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `lightning-ssl lab list | head`
         sys.stderr.close()
         return 0
-    except OSError as error:  # a full disk, a file that may not be read
+    except OSError as error:  # such as a full disk, or a file without read permission
         if debug:
             traceback.print_exc()
         where = f"{error.filename}: " if error.filename else ""

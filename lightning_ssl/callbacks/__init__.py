@@ -1,9 +1,17 @@
-"""Callbacks that watch a training run without touching it, and one, `WeightNoise`, that does touch it.
+"""Callbacks: four that measure a training without changing it, and `WeightNoise`, which changes the weights.
 
     pl.Trainer(callbacks=[OnlineProbe(), OnlineKNN(), FeatureSpectrum(), ImportanceMonitor()])
 
-They measure the encoder in evaluation mode, draw from no global generator, see the images of all ranks, and log
-accuracies as shares between 0 and 1.
+probe.py       `OnlineProbe`: a linear classifier on the features
+knn.py         `OnlineKNN`: nearest neighbours
+spectrum.py    `FeatureSpectrum`: rank and collapse of the features
+importance.py  `ImportanceMonitor`: statistics of α
+noise.py       `WeightNoise`
+schedule.py    when callbacks measure
+log.py         logging that a killed run does not lose
+
+The callbacks that measure use the encoder in evaluation mode, do not draw from the global random generator, and measure
+the images of all ranks. Accuracies are shares between 0 and 1.
 """
 
 from lightning_ssl.callbacks.importance import ImportanceMonitor

@@ -1,13 +1,13 @@
-"""`ImportanceMonitor`: where the weight of the negatives goes, as the loss weighs them.
+"""`ImportanceMonitor`: how the loss distributes its weight α over the negatives.
 
-Of rows α̂_i = α_i / Σ_j α_ij over the K valid negatives, means over anchors:
+For rows α̂_i = α_i / Σ_j α_ij over the K valid negatives, it logs means over anchors:
 
-    alpha/entropy              H_i / log K: 1 when all negatives count alike, 0 when one alone counts
-    alpha/effective_negatives  e^{H_i}: as many equal negatives would have this entropy
+    alpha/entropy              H_i / log K: 1 if all negatives have the same weight, 0 if one has all of it
+    alpha/effective_negatives  e^{H_i}: the number of equal weights with this entropy
     alpha/zeros                share of the negatives whose weight is exactly 0
     alpha/top1                 the largest α̂_ij of the row
 
-A row without any weight (a triplet's whose margin holds) has entropy, effective negatives and top-1 of 0.
+If all weights of a row are 0 (a triplet whose margin holds), its entropy, effective negatives and top-1 are 0.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
-from lightning_ssl.callbacks.features import log_at_once
+from lightning_ssl.callbacks.log import log_now
 from lightning_ssl.callbacks.spectrum import effective_number
 from lightning_ssl.checks import require
 from lightning_ssl.distributed import sum_over_ranks
@@ -33,7 +33,7 @@ def row_statistics(alpha: Tensor, valid: Tensor) -> Tensor:
     count = valid.sum(1).to(alpha.dtype)
     alpha = alpha.masked_fill(~valid, 0.0)
     effective = effective_number(alpha)
-    # log 1 = 0 of a row without weight, and of one whose only negative has it all
+    # log 1 = 0 for a row without weight, and for a row with a single negative
     entropy = effective.clamp(min=1).log() / count.clamp(min=2).log()
     zeros = ((alpha == 0) & valid).sum(1) / count
     total = alpha.sum(1)
@@ -41,11 +41,11 @@ def row_statistics(alpha: Tensor, valid: Tensor) -> Tensor:
 
 
 class ImportanceMonitor(pl.Callback):
-    """Logs the four statistics of α at the step they belong to; silent for methods without pair importance.
+    """Logs the four statistics of α at the step they belong to. Methods without pair importance have none.
 
-    every_n_steps   how often; the last step of an epoch is always one of them
-    rows            how many anchors of the whole batch to look at, evenly of the views that are anchors: α of an anchor
-                    is exact, whatever the number of ranks, and batches are shuffled
+    every_n_steps   how often; the last step of an epoch is always included
+    rows            number of anchors of the global batch that are measured, the same number from each view that has
+                    anchors; α of an anchor is exact for any number of ranks
     """
 
     def __init__(self, every_n_steps: int = 50, rows: int = 128) -> None:
@@ -54,7 +54,7 @@ class ImportanceMonitor(pl.Callback):
         self.every_n_steps, self.rows = every_n_steps, rows
         self.hook: RemovableHandle | None = None
         self.views: tuple[Tensor, ...] | None = None
-        self.step = 0  # at which the views were seen
+        self.step = 0  # the step of `views`
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         loss = getattr(pl_module, "loss", None)
@@ -73,19 +73,19 @@ class ImportanceMonitor(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self.views is None or trainer.global_step == self.step:  # gradients are accumulated: no step was taken
+        if self.views is None or trainer.global_step == self.step:  # while gradients are accumulated no step is taken
             return
         views, self.views = self.views, None
         names = ("entropy", "effective_negatives", "zeros", "top1")
         found = self.statistics(pl_module.loss, views).tolist()  # type: ignore[arg-type]
-        log_at_once(trainer, {f"alpha/{name}": x for name, x in zip(names, found, strict=True)}, pl_module)
+        log_now(trainer, {f"alpha/{name}": x for name, x in zip(names, found, strict=True)}, pl_module)
 
     def statistics(self, loss: PairLoss, views: tuple[Tensor, ...]) -> Tensor:
-        """Means over the anchors looked at, of all ranks: (4,)."""
+        """Means over the measured anchors of all ranks: (4,)."""
         z1, z2, *clean = views
         pairs = Pairs(z1, z2, clean[0] if clean else None, loss.anchors, check_finite=False)
         sums = pairs.points.new_zeros(5)
-        for rows in self.looked_at(pairs):
+        for rows in self.measured_rows(pairs):
             d2 = pairs.weighed.tile(rows, slice(0, len(pairs))).clamp_(min=0)  # (m, M)
             valid = pairs.valid(rows)
             each = row_statistics(loss.importance(pairs.d2_pos[rows], d2, valid), valid)  # (4, m)
@@ -94,8 +94,8 @@ class ImportanceMonitor(pl.Callback):
         (sums,) = sum_over_ranks(sums)
         return sums[:4] / sums[4]
 
-    def looked_at(self, pairs: Pairs) -> Iterator[slice]:
-        """This rank's share of the first anchors of each view."""
+    def measured_rows(self, pairs: Pairs) -> Iterator[slice]:
+        """Slices of this rank's share of the measured anchors, one for each view."""
         views = len(pairs) // pairs.samples
         height = min(-(-self.rows // views), pairs.samples)
         start, stop = (height * r // pairs.ranks for r in (pairs.rank, pairs.rank + 1))

@@ -1,8 +1,8 @@
-"""`OnlineKNN`: the classes of an image's nearest neighbours, a measure of the features that learns nothing.
+"""`OnlineKNN`: accuracy of a weighted nearest-neighbour classifier on the features. It trains nothing.
 
     p(c) ∝ Σ_{j among the k nearest} exp(s_j/τ) [y_j = c]        (Wu et al. 2018, Sec. 3.4: k = 200, τ = 0.07)
 
-`distance="cosine"` has s = cos(x, x_j) and `"euclidean"` s = −½‖x − x_j‖², which on unit vectors is the cosine less 1.
+With `distance="cosine"`, s = cos(x, x_j). With `"euclidean"`, s = −½‖x − x_j‖², which for unit vectors is cos − 1.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.callbacks.features import features_of, is_due
+from lightning_ssl.callbacks.schedule import is_due
 from lightning_ssl.checks import require, require_positive
 from lightning_ssl.distributed import gather_rows, sum_over_ranks
 
 Distance = Literal["cosine", "euclidean"]
-PAIRS = 2**22  # similarities held at once
+PAIRS = 2**22  # similarities computed at once
 
 
 def vote(
     queries: Tensor, references: Tensor, labels: Tensor, classes: int, k: int, tau: float, distance: Distance = "cosine"
 ) -> Tensor:
-    """Shares of the vote for each class, (Q, F), (R, F), (R,) → (Q, C); all R neighbours vote where R < k.
+    """Shares of the vote for each class, (Q, F), (R, F), (R,) → (Q, C). All R references vote where R < k.
 
-    A block of queries is compared at a time, so that neither Q×R nor Q×R×F numbers are ever held.
+    Queries are compared in blocks, so that Q×R similarities are never held at once.
     """
     if distance == "cosine":
         queries, references = F.normalize(queries, dim=1), F.normalize(references, dim=1)
@@ -35,7 +35,7 @@ def vote(
     shares = queries.new_zeros(len(queries), classes)
     height = max(1, PAIRS // len(references))
     for block, out in zip(queries.split(height), shares.split(height), strict=True):
-        # Up to a constant of the row, which the softmax does not see, s is ⟨x, x_j⟩ − ½‖x_j‖².
+        # Up to a constant of the row, which cancels in the softmax, s is ⟨x, x_j⟩ − ½‖x_j‖².
         s = torch.addmm(-half_norms, block, references.T)  # (q, R)
         nearest = s.topk(min(k, len(references)), dim=1)
         out.scatter_add_(1, labels[nearest.indices], (nearest.values / tau).softmax(1))
@@ -43,11 +43,11 @@ def vote(
 
 
 class OnlineKNN(pl.Callback):
-    """Weighted k nearest neighbours of the validation images among the labelled training images: `knn/top1`.
+    """Classifies the validation images by their neighbours among the labelled training images: `knn/top1`.
 
-    k, tau, distance   as above; they are among the run's hyperparameters as `knn/k`, `knn/tau`, `knn/distance`
-    every_n_epochs     how often, and at the last epoch; the references' forward is what it costs
-    max_reference      at most so many references, the same ones every time
+    k, tau, distance   as above; logged as the hyperparameters `knn/k`, `knn/tau`, `knn/distance`
+    every_n_epochs     how often it runs, besides the last epoch; its cost is the forward pass of the references
+    max_reference      the largest number of references; the same images are used every time
     """
 
     def __init__(
@@ -108,6 +108,8 @@ class OnlineKNN(pl.Callback):
         for images, labels, _ in loader:
             kept = labels >= 0
             if kept.any():
-                features.append(features_of(trainer, pl_module, images[kept].to(pl_module.device)))
+                with trainer.precision_plugin.val_step_context():
+                    found = pl_module.features(images[kept].to(pl_module.device))  # type: ignore[operator]
+                features.append(found)
                 known.append(labels[kept].to(pl_module.device))
         return gather_rows(torch.cat(features)), gather_rows(torch.cat(known))

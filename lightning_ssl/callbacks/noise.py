@@ -1,9 +1,9 @@
-"""`WeightNoise`: Gaussian noise on the weights with every step, as in Table 2 of the dual-network paper.
+"""`WeightNoise`: Gaussian noise on the weights at every step, as in Table 2 of the dual-network paper.
 
     W ← W − lr · step + lr · η · ξ,    ξ_ij ~ N(0, 2/(fan_in + fan_out))
 
-η = 0.01 there, of noise as Xavier's initialization draws it, in the update rule: so it is scaled by the learning rate
-of the step. Matrices and convolutions alone get it, neither biases nor the scales of norms.
+The paper has η = 0.01 and draws ξ like Xavier's initialization. The noise is part of the update rule, so it is scaled
+by the learning rate of the step. Only matrices and convolutions get noise; biases and the scales of norms do not.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class WeightNoise(pl.Callback):
     """Adds lr · std · ξ to every trained matrix and convolution after each optimizer step.
 
     std    η above
-    seed   ξ is a function of (seed, step): a resumed run adds the same, every rank adds the same, and no global
-           generator is drawn from; None takes the method's
+    seed   ξ is a function of (seed, step): a resumed run and every rank add the same noise, and the global generator is
+           not used; None takes the method's seed
     """
 
     def __init__(self, std: float = 0.01, seed: int | None = None) -> None:
@@ -38,14 +38,14 @@ class WeightNoise(pl.Callback):
         self.step = trainer.global_step
 
     def on_before_zero_grad(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer) -> None:
-        # When the batch ends, the schedule has moved on to the rates of the next step.
+        # At the end of the batch the schedule has already set the learning rates of the next step.
         self.rates = [float(group["lr"]) for group in optimizer.param_groups]
 
     @torch.no_grad()
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        # A batch whose gradients are only accumulated takes no step.
+        # While gradients are accumulated no step is taken.
         if trainer.global_step == self.step or not self.std:
             return
         own = self.seed if self.seed is not None else int(getattr(pl_module, "seed", 0))

@@ -1,18 +1,19 @@
-"""`FeatureSpectrum`: whether the features collapse, and how the embeddings of two views lie on the sphere.
+"""`FeatureSpectrum`: collapse of the features, and how the embeddings of two views are spread on the sphere.
 
-Of the validation images' features X, (N, F), singular values σ, and covariance eigenvalues λ:
+From the features X (N, F) of the validation images, with singular values σ and covariance eigenvalues λ:
 
     spectrum/rankme      e^H of σ_k/Σσ, X not centred (Garrido et al. 2023, Eqn. 1, without its ε: 0 log 0 = 0)
-    spectrum/effective   e^H of λ_k/Σλ (Roy & Vetterli 2007, of the covariance): how many directions hold the variance
-    spectrum/std         mean over the F dimensions of the standard deviation of x/‖x‖: 1/√F spread evenly, 0 collapsed
-                     (Chen & He 2021, Fig. 2)
+    spectrum/effective   e^H of λ_k/Σλ (Roy & Vetterli 2007, of the covariance): the number of directions with variance
+    spectrum/std         mean over the F dimensions of the standard deviation of x/‖x‖: 1/√F if spread evenly, 0 if
+                         collapsed (Chen & He 2021, Fig. 2)
 
-and of the normalized embeddings z, z' of two views of some of these images, in evaluation mode (Wang & Isola 2020):
+From the normalized embeddings z, z' of two views of some of these images, in evaluation mode (Wang & Isola 2020):
 
     spectrum/alignment   E ‖z − z'‖²
-    spectrum/uniformity  log E_{i≠j} e^{−2‖z_i − z_j‖²}, the mean of both views: from 0, all in one point, towards −4
+    spectrum/uniformity  log E_{i≠j} e^{−2‖z_i − z_j‖²}, the mean of both views: 0 if all points are equal, about −4 if
+                         they are uniform
 
-RankMe falls with the mean of the features (one large direction), the effective rank does not see it.
+A large mean of the features lowers RankMe (one large direction). The effective rank does not depend on the mean.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.callbacks.features import evaluating, is_due
+from lightning_ssl.callbacks.schedule import is_due
 from lightning_ssl.checks import require
 from lightning_ssl.distributed import gather_rows, sum_over_ranks
+from lightning_ssl.networks import eval_mode
 
 
 def effective_number(weights: Tensor) -> Tensor:
-    """e^H of weights over their sum, (…, K) → (…): K of equal ones count as K; 0 where there is no weight at all."""
+    """e^H of weights divided by their sum, (…, K) → (…): K for K equal weights, 0 where all weights are 0."""
     total = weights.sum(-1, keepdim=True)
     entropy = torch.special.entr(weights / total.where(total > 0, 1.0)).sum(-1)
     return entropy.exp() * (total.squeeze(-1) > 0)
@@ -47,10 +49,10 @@ def uniformity(z: Tensor) -> Tensor:
 
 
 class Moments:
-    """Sums over images from which the three ranks follow; features themselves are not kept."""
+    """Sums over images from which the three measures of the features follow. The features are not kept."""
 
     def __init__(self, features: int, device: torch.device) -> None:
-        # In float32 rounding alone would look like 1e-3 of the largest singular value in every direction.
+        # In float32, rounding alone would add 1e-3 of the largest singular value to every direction.
         like: dict[str, Any] = {"dtype": torch.float64, "device": "cpu" if device.type == "mps" else device}
         self.count = torch.zeros((), **like)
         self.total = torch.zeros(features, **like)  # Σ x
@@ -69,7 +71,7 @@ class Moments:
         self.unit_square += unit.square().sum(0)
 
     def ranks(self) -> dict[str, Tensor]:
-        """RankMe, effective rank and standard deviation, of the images of all ranks."""
+        """RankMe, effective rank and standard deviation, over the images of all ranks."""
         count, total, gram, unit_total, unit_square = sum_over_ranks(
             self.count, self.total, self.gram, self.unit_total, self.unit_square
         )
@@ -87,15 +89,15 @@ class Moments:
         }
 
 
-RESOLUTION = 1e-13  # of the mean ‖x‖²: a direction with less of it is float32's rounding of the features
+RESOLUTION = 1e-13  # relative to the mean ‖x‖²: smaller eigenvalues come from float32's rounding of the features
 
 
 class FeatureSpectrum(pl.Callback):
-    """Logs the five measures above at validations.
+    """Logs the five measures above at validation.
 
-    every_n_epochs   how often, and at the last epoch
-    images           how many images to take two views of, evenly from all ranks and batches (which ones, and their
-                     augmentations, may depend on the number of ranks; the features measured are always all)
+    every_n_epochs   how often it runs, besides the last epoch
+    images           number of images for the two views, taken evenly from all ranks and batches; which images, and
+                     their augmentations, can depend on the number of ranks (the features are those of all images)
     """
 
     def __init__(self, every_n_epochs: int = 1, images: int = 256) -> None:
@@ -135,10 +137,10 @@ class FeatureSpectrum(pl.Callback):
 
     @torch.no_grad()
     def embeddings(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> tuple[Tensor, Tensor]:
-        """Unit vectors of two views of the images put aside: (n, D) each."""
+        """Unit vectors of two views of the chosen images: (n, D) each."""
         views = pl_module.views(torch.cat(self.chosen))[:2]  # type: ignore[operator]
-        with evaluating(pl_module), trainer.precision_plugin.val_step_context():
+        with eval_mode(pl_module), trainer.precision_plugin.val_step_context():
             z1, z2 = (pl_module.projector(pl_module(x)) for x in views)  # type: ignore[operator]
-        # At least float32: an image and its view differ by little.
+        # At least float32: two views of an image differ by little.
         z1, z2 = (F.normalize(z.to(torch.promote_types(z.dtype, torch.float32)), dim=1) for z in (z1, z2))
         return z1, z2

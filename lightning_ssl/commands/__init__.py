@@ -1,1 +1,1 @@
-"""The commands of `lightning-ssl`: one module each, with `main(argv) -> exit code`."""
+"""The commands of `lightning-ssl`: one file each, with `main(argv) -> exit code`."""

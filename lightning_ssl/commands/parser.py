@@ -1,4 +1,4 @@
-"""The argument parser of every command but `fit`: a wrong flag is one line."""
+"""The argument parser of every command but `fit`. A wrong flag is an error of one line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NoReturn
 
 
 class Parser(argparse.ArgumentParser):
-    """A command line that refuses as everything else does, without the usage before it."""
+    """An argument parser that raises ValueError instead of printing the usage and exiting."""
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(f"{self.prog}: {message} (see {self.prog} --help)")

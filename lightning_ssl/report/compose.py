@@ -1,4 +1,4 @@
-"""From run folders to the page, its tables and its figures: the order of all steps."""
+"""Builds the report: reads runs, groups them, tests differences, writes the page, its tables and its figures."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lightning_ssl.checks import require
+from lightning_ssl.files import write_atomic
 from lightning_ssl.report import figures as drawing
 from lightning_ssl.report import page, tables
 from lightning_ssl.report.groups import Grouping
-from lightning_ssl.report.read import STATUSES, Reader, Run
 from lightning_ssl.report.statistics import Row, Verdict, rows, verdict
-from lightning_ssl.runs import write_whole
-from lightning_ssl.runs.labels import shown
+from lightning_ssl.runs.labels import format_value
+from lightning_ssl.runs.record import STATUSES, Reader, RunRecord
 
 
 @dataclass(frozen=True)
 class Built:
-    """What was written, and what it says."""
+    """The files of a report, and its content."""
 
     page: Path
     files: list[Path]
-    runs: list[Run]
+    runs: list[RunRecord]
     grouping: Grouping
     rows: list[Row]
     verdicts: list[Verdict]
 
     @property
     def line(self) -> str:
-        """The answer in one line for each data set."""
+        """The result in one line for each data set."""
         return "\n".join(verdict.line for verdict in self.verdicts) or "no run could be read"
 
 
@@ -44,13 +44,13 @@ def build(
     refresh: int | None = None,
     reader: Reader | None = None,
 ) -> Built:
-    """Read every run below `folders` and write the page, its tables and its figures; returns what was found.
+    """Read every run below `folders` and write the page, its tables and its figures.
 
-    metric     what a result is; by default the linear evaluation where all have one, else `online/top1`
-    baseline   label or title of the group to take differences to; by default InfoNCE of the same setting
-    figures    whether to draw PNG and SVG too, which takes most of the time
-    refresh    seconds after which the page loads itself again
-    reader     keeps what it has read from one build to the next
+    metric     the metric to compare; by default the linear evaluation if every finished run has one, else `online/top1`
+    baseline   label or title of the group that differences are taken to; by default InfoNCE of the same setting
+    figures    whether to draw PNG and SVG files, which takes most of the time
+    refresh    seconds after which the page reloads itself
+    reader     a reader to use again, so that unchanged runs are not read twice
     """
     require(len(folders) > 0, "folders", list(folders), "at least one folder")
     runs = (reader or Reader()).runs(folders)
@@ -81,32 +81,32 @@ def build(
     files = []
     for name, text in texts.items():
         files.append(beside / name)
-        write_whole(beside / name, encoded(text))
+        write_atomic(beside / name, encoded(text))
     if figures:
         for stem in drawing.draw(grouping, table, beside):
             files += [beside / f"{stem}.png", beside / f"{stem}.svg"]
     downloads = [(file.name, f"{beside.name}/{file.name}") for file in files]
     heading = title or "Comparison of losses on " + (", ".join(grouping.data_sets) or "nothing readable")
-    write_whole(target, encoded(page.render(grouping, table, verdicts, runs, notes, heading, downloads, refresh)))
+    write_atomic(target, encoded(page.render(grouping, table, verdicts, runs, notes, heading, downloads, refresh)))
     return Built(target, [target, *files], runs, grouping, table, verdicts)
 
 
 def encoded(text: str) -> bytes:
-    """UTF-8; half of a surrogate pair, which JSON can smuggle in, becomes a question mark."""
+    """Encode as UTF-8. A lone surrogate, which JSON can contain, becomes a question mark."""
     return text.encode("utf-8", errors="replace")
 
 
-def notes_of(grouping: Grouping, runs: Sequence[Run]) -> list[str]:
-    """What a reader must know before believing the table."""
+def notes_of(grouping: Grouping, runs: Sequence[RunRecord]) -> list[str]:
+    """What a reader must know to judge the table."""
     notes = []
     others = [status for status in STATUSES if status != "finished"]
     count = {status: sum(run.status == status for run in runs) for status in others}
     left = ", ".join(f"{n} {status}" for status, n in count.items() if n)
     if left:
-        notes.append(f"Not counted among the results, but shown: {left}.")
+        notes.append(f"Shown but not counted as results: {left}.")
     for key, values in grouping.recipe.items():
-        few = ", ".join(shown(value) for value in values[:4]) + (" …" if len(values) > 4 else "")
-        notes.append(f"{key} differs between losses ({few}): the comparison is of recipes there, not of losses alone.")
+        few = ", ".join(format_value(value) for value in values[:4]) + (" …" if len(values) > 4 else "")
+        notes.append(f"{key} differs between losses ({few}): this compares recipes, not losses alone.")
     linear = sum(bool(run.linear()) for run in runs if run.finished)
     finished = sum(run.finished for run in runs)
     if 0 < linear < finished and not grouping.metric.startswith("linear/"):
@@ -118,6 +118,6 @@ def notes_of(grouping: Grouping, runs: Sequence[Run]) -> list[str]:
     for group in short[:10]:
         notes.append(f"{group.title}: {len(group.results)} seeds count of {len(group.runs)} runs.")
     notes += grouping.notes[:10]
-    if n := len(grouping.homeless):
-        notes.append(f"{n} folder{'s' * (n > 1)} without a readable configuration: see every run, above.")
+    if n := len(grouping.unreadable):
+        notes.append(f"{n} folder{'s' * (n > 1)} without a readable configuration; see the table of all runs.")
     return notes

@@ -1,14 +1,14 @@
-"""Which runs are one experiment: a loss with its parameters, times whatever else was swept; seeds apart.
+"""Groups of runs: a group has one loss and one value of every other swept setting; its runs differ in their seed.
 
     grouping = Grouping.of(runs)
     for group in grouping.groups:  # best first, within each data set
         group.label        # "AlphaCL Direct p=6 τ=0.5"
-        group.settings     # {"data.batch_size": 256}: what was swept besides the loss
+        group.settings     # {"data.batch_size": 256}: the swept settings besides the loss
         group.results      # {seed: final accuracy in percent}
 
-A parameter is *swept* when one and the same loss ran with several values of it. One that differs only between losses
-is part of a loss's recipe (SimSiam brings its own projector): it makes no groups, but the page names it, since the
-comparison is then of recipes and not of losses alone.
+A setting is *swept* if the same loss ran with several values of it. A setting that differs only between losses belongs
+to a loss's recipe (SimSiam has its own projector). It makes no groups, but the page names it, because the comparison
+is then one of recipes, not of losses alone.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from lightning_ssl.report.read import Run
-from lightning_ssl.runs.labels import Scalar, is_infonce, label_of, loss_of, settings_of, shown
+from lightning_ssl.runs.labels import Scalar, format_value, is_infonce, label_of, loss_of, settings_of
+from lightning_ssl.runs.record import RunRecord
 
 SETTING_NAMES = {
     "data.batch_size": "batch size",
@@ -32,29 +32,29 @@ SETTING_NAMES = {
 
 @dataclass
 class Group:
-    """Runs that differ in nothing but their seed."""
+    """Runs that differ only in their seed."""
 
     label: str
     data: str
     loss: tuple[tuple[str, Scalar], ...]
     settings: dict[str, Scalar]
-    runs: list[Run] = field(default_factory=list)
+    runs: list[RunRecord] = field(default_factory=list)
     results: dict[Scalar, float] = field(default_factory=dict)  # seed → final accuracy, %
     infonce: bool = False
 
     @property
     def title(self) -> str:
-        """The label with what was swept beside the loss."""
-        words = [f"{setting_name(key)} {shown(value)}" for key, value in self.settings.items()]
+        """The label and the swept settings."""
+        words = [f"{setting_name(key)} {format_value(value)}" for key, value in self.settings.items()]
         return " · ".join([self.label, *words])
 
     @property
     def mean(self) -> float | None:
-        """Of the final accuracies, a seed counting once."""
+        """Mean of the final accuracies. Each seed counts once."""
         return math.fsum(self.results.values()) / len(self.results) if self.results else None
 
     def statuses(self) -> dict[str, int]:
-        """How many runs ended, or did not, in which way."""
+        """Number of runs by status."""
         counts: dict[str, int] = {}
         for run in self.runs:
             counts[run.status] = counts.get(run.status, 0) + 1
@@ -63,41 +63,26 @@ class Group:
 
 @dataclass
 class Grouping:
-    """Every run in its group, and what tells groups apart."""
+    """All groups, and the settings in which they differ."""
 
     groups: list[Group]
     swept: list[str]
     recipe: dict[str, list[Scalar]]
-    """Parameters that differ between losses without having been swept, with their values."""
+    """Settings that differ between losses but were not swept, with their values."""
     metric: str
-    homeless: list[Run]
+    unreadable: list[RunRecord]
     """Runs without a readable configuration."""
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, runs: Sequence[Run], metric: str | None = None) -> Grouping:
-        """Group the runs and take their final values of `metric` (see `final_metric` when it is not given)."""
-        told = [run for run in runs if "model" in run.settings]
-        homeless = [run for run in runs if "model" not in run.settings]
-        # Within a data set: what follows from it, such as the pixels' mean, was not swept.
-        losses: dict[tuple[object, str], list[Run]] = defaultdict(list)
-        sets: dict[str, list[Run]] = defaultdict(list)
-        for run in told:
-            losses[loss_of(run.settings), data_of(run)].append(run)
-            sets[data_of(run)].append(run)
-        swept = sorted(
-            {key for same in losses.values() for key in differing(settings_of(run.settings) for run in same)}
-            - {"data.name"}
-        )
-        recipe: dict[str, list[Scalar]] = {}
-        for same in sets.values():
-            for name, values in differing(settings_of(run.settings) for run in same).items():
-                if name not in swept and name != "data.name":
-                    known = recipe.setdefault(name, [])
-                    known += [value for value in values if value not in known]
-        metric = metric or final_metric(told)
+    def of(cls, runs: Sequence[RunRecord], metric: str | None = None) -> Grouping:
+        """Group the runs and take their final values of `metric` (see `final_metric` for the default)."""
+        readable = [run for run in runs if "model" in run.settings]
+        unreadable = [run for run in runs if "model" not in run.settings]
+        swept = swept_settings(readable)
+        metric = metric or final_metric(readable)
         groups: dict[tuple[object, ...], Group] = {}
-        for run in told:
+        for run in readable:
             chosen = {key: run.settings.get(key) for key in swept}
             data = data_of(run)
             key = (loss_of(run.settings), data, tuple(map(repr, chosen.values())))
@@ -106,57 +91,81 @@ class Grouping:
                 Group(label_of(run.settings), data, loss_of(run.settings), chosen, infonce=is_infonce(run.settings)),
             )
             group.runs.append(run)
-        grouping = cls(list(groups.values()), swept, recipe, metric, homeless)
+        grouping = cls(list(groups.values()), swept, recipes(readable, swept), metric, unreadable)
         for group in grouping.groups:
             grouping.take_results(group)
-        # Best first; groups without a result come after those with one, and never vanish.
+        # Best first. Groups without a result come last.
         grouping.groups.sort(key=lambda g: (g.data, g.mean is None, -(g.mean or 0), g.title))
         return grouping
 
     def take_results(self, group: Group) -> None:
-        """Final accuracies by seed; a repeated seed is one observation, the mean of its runs."""
+        """Take the final accuracies by seed. A repeated seed is one observation, the mean of its runs."""
         by_seed: dict[Scalar, list[float]] = defaultdict(list)
         for run in group.runs:
             value = accuracy(run, self.metric)
             if value is not None:
-                # Without a seed there is nothing to pair by: each run stands for itself.
+                # A run without a seed is an observation of its own.
                 by_seed[run.folder.as_posix() if run.seed is None else run.seed].append(value)
         group.results = {seed: math.fsum(values) / len(values) for seed, values in sorted(by_seed.items(), key=repr)}
         repeated = sum(len(values) > 1 for values in by_seed.values())
         if repeated:
             self.notes.append(
                 f"{group.title}: {repeated} seed{'s' * (repeated > 1)} ran more than once; "
-                "runs of one seed are averaged and count as one."
+                "runs with the same seed are averaged and count as one."
             )
 
     @property
     def data_sets(self) -> list[str]:
-        """The data sets, in the order of the groups; accuracies are compared within one only."""
+        """The data sets, in the order of the groups. Accuracies are compared within a data set only."""
         return list(dict.fromkeys(group.data for group in self.groups))
 
 
-def accuracy(run: Run, metric: str) -> float | None:
-    """The final accuracy in percent: the last value of a run that finished, None of any other."""
+def swept_settings(runs: Iterable[RunRecord]) -> list[str]:
+    """Settings that have several values for the same loss on the same data set."""
+    # Within a data set: settings that follow from it, such as the pixels' mean, were not swept.
+    losses: dict[tuple[object, str], list[RunRecord]] = defaultdict(list)
+    for run in runs:
+        losses[loss_of(run.settings), data_of(run)].append(run)
+    varied = {key for same in losses.values() for key in differing(settings_of(run.settings) for run in same)}
+    return sorted(varied - {"data.name"})
+
+
+def recipes(runs: Iterable[RunRecord], swept: Sequence[str]) -> dict[str, list[Scalar]]:
+    """Settings that differ between losses on the same data set but were not swept, with their values."""
+    sets: dict[str, list[RunRecord]] = defaultdict(list)
+    for run in runs:
+        sets[data_of(run)].append(run)
+    found: dict[str, list[Scalar]] = {}
+    for same in sets.values():
+        for name, values in differing(settings_of(run.settings) for run in same).items():
+            if name not in swept and name != "data.name":
+                known = found.setdefault(name, [])
+                known += [value for value in values if value not in known]
+    return found
+
+
+def accuracy(run: RunRecord, metric: str) -> float | None:
+    """The final accuracy in percent: the last value of a finished run, None for any other run."""
     value = run.last(metric) if run.finished else None
     if value is None or not math.isfinite(value):
         return None
     if not 0 <= value <= 1:
-        problem = f"{metric}={value:g}: an accuracy is a share between 0 and 1, so it is not counted"
+        problem = f"{metric}={value:g}: not counted, because an accuracy is between 0 and 1"
         if problem not in run.problems:
             run.problems.append(problem)
         return None
     return 100 * value
 
 
-def final_metric(runs: Iterable[Run]) -> str:
-    """The linear evaluation that every finished run has, the papers' first; otherwise the online probe."""
+def final_metric(runs: Iterable[RunRecord]) -> str:
+    """The linear evaluation that every finished run has, Adam's (the papers') first; else the online probe."""
     finished = [run for run in runs if run.finished]
     common = set.intersection(*(set(run.linear()) for run in finished)) if finished else set()
     return min(common, key=lambda name: ("adam" not in name, name), default="online/top1")
 
 
 def differing(settings: Iterable[dict[str, Scalar]]) -> dict[str, list[Scalar]]:
-    """Keys that do not have the same value everywhere, with their values."""
+    """Keys with more than one value, with their values."""
     rows = list(settings)
     keys = sorted({key for row in rows for key in row})
     varied = {}
@@ -167,17 +176,17 @@ def differing(settings: Iterable[dict[str, Scalar]]) -> dict[str, list[Scalar]]:
     return varied
 
 
-def data_of(run: Run) -> str:
+def data_of(run: RunRecord) -> str:
     return str(run.settings.get("data.name", run.settings.get("data", "?")))
 
 
 def setting_name(key: str) -> str:
-    """A swept parameter in words where there are some, otherwise its flag without what every flag shares."""
+    """A swept setting in words, or else its flag without the first part."""
     return SETTING_NAMES.get(key, key.removeprefix("model.").removeprefix("data.").removeprefix("trainer."))
 
 
 def natural(value: Scalar) -> tuple[int, float, str]:
-    """Numbers by size, then words by alphabet."""
+    """Sort key: numbers by size, then words by alphabet."""
     if isinstance(value, int | float):
         return (0, float(value), "")
     return (1, 0.0, str(value))

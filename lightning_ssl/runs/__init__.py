@@ -1,29 +1,34 @@
-"""Run folders: the one reader and the one writer. Importing this package imports no torch."""
+"""Run folders: one reader, one writer, one label for a loss. Importing this package does not import torch.
 
-from lightning_ssl.runs.folder import (
-    CLOCK,
-    LOWER_IS_BETTER,
-    Metrics,
-    Run,
-    damage_of,
-    find,
-    label_of,
-    read_checkpoint,
-    read_metrics,
-    version,
-    write_whole,
-)
+folder.py         the run folder: layout, reading, writing, lock
+metrics.py        metrics.csv
+checkpoints.py    checkpoint files
+record.py         a whole folder with its problems, for the report
+keys.py           which keys of a configuration belong to the loss
+labels.py         the name of a loss
+configuration.py  the configuration of one run: parsed, completed, built
+build.py          a method or a data module from a stored configuration
+resume.py         which folder a run uses, and from which checkpoint it resumes
+recorder.py       the callbacks and the logger that write a run folder
+errors.py         parser errors in one line
+"""
+
+from lightning_ssl.files import write_atomic as write_whole
+from lightning_ssl.runs.folder import RunFolder, find, read_checkpoint
+from lightning_ssl.runs.labels import short_label as label_of
+from lightning_ssl.runs.metrics import LOWER_IS_BETTER, TIMING_METRICS
+from lightning_ssl.runs.version import version
+
+Run = RunFolder
 
 __all__ = [
-    "CLOCK",
     "LOWER_IS_BETTER",
-    "Metrics",
+    "TIMING_METRICS",
     "Run",
-    "damage_of",
+    "RunFolder",
     "find",
     "label_of",
     "read_checkpoint",
-    "read_metrics",
     "version",
     "write_whole",
 ]

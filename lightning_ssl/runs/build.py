@@ -1,4 +1,4 @@
-"""From a stored configuration to the objects that it describes."""
+"""Builds a method or a data module from a stored configuration, such as that of a checkpoint."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from lightning_ssl.runs.errors import one_line
 
 
 def build_method(config: dict[str, Any]) -> Method:
-    """The method of a configuration, with new weights."""
+    """Build the method of a configuration, with new weights."""
     method: Method = build(config, "model")
     return method
 
 
 def build_data(config: dict[str, Any]) -> DataModule:
-    """The data module of a configuration."""
+    """Build the data module of a configuration."""
     module: DataModule = build(config, "data")
     return module
 
 
 def build(config: dict[str, Any], key: Literal["model", "data"]) -> Any:
-    """A part of a configuration as an object."""
+    """Build one part of a configuration."""
     parser = ArgumentParser(exit_on_error=False)
     if key == "model":
         parser.add_subclass_arguments(Method, "model")

@@ -1,7 +1,8 @@
-"""What is wrong with a command line, in one line.
+"""Errors of the parser in one line: `key=value: what is allowed`.
 
-The parser explains itself by a tree of what it attempted, and wraps what a class said when it refused an argument. Here
-both become `key=value: what is allowed`.
+jsonargparse reports an error as a tree of attempts, and wraps the ValueError of a class that refused an argument.
+`PATTERNS` lists every text of jsonargparse that is read here. They are not part of its documented interface: they were
+checked with version 4.53.0, and `tests/runs/test_errors.py` names the pattern that a new version breaks.
 """
 
 from __future__ import annotations
@@ -17,79 +18,102 @@ from typing import Any
 from lightning_ssl import methods
 from lightning_ssl.losses.families import Family
 from lightning_ssl.losses.importance import Importance
-from lightning_ssl.methods.siamese import PredictorHead
 
-NO_SUCH_KEY = re.compile(r"Option '([^']+)' is not accepted|Group '([^']+)' does not accept option '([^']+)'")
+PATTERNS = {
+    "key": re.compile(r'[Kk]ey "([^"]+)"'),
+    "value": re.compile(r"Given value: (.*)"),
+    "nested value": re.compile(r"NestedArg\(key='([^']*)', val='?(.*?)'?\)$"),
+    "converted value": re.compile(r"Got value: (.*)"),
+    "unknown key": re.compile(r"Option '([^']+)' is not accepted|Group '([^']+)' does not accept option '([^']+)'"),
+    "unknown class": re.compile(
+        r"Expected a dot import path|Expected a path but|[Ii]mport path .* does not correspond|Unable to import"
+        r"|No module named|Problem with given class_path"
+    ),
+    "class of a key": re.compile(r"class_path '([^']+)'"),
+    "expected type": re.compile(r"Expected an? ([^\n]*)"),
+    "simple type": re.compile(r"<class '(float|int|str|bool)'|Literal"),
+    "choices": re.compile(r"Literal\[(.*)\]"),
+    "type name": re.compile(r"<class '([^']+)'>"),
+    "start": re.compile(r'^Parser key "([^"]+)": '),
+}
 
-NO_SUCH_CLASS = re.compile(
-    r"Expected a dot import path|Expected a path but|[Ii]mport path .* does not correspond|Unable to import"
-    r"|No module named|Problem with given class_path"
-)
+GROUPS = {"optimization": "Optimization", "projector": "Head", "predictor": "PredictorHead"}
 
 
 def one_line(error: Exception) -> str:
-    """The parser's explanation, which is a tree of attempts, as `key=value: what was expected`."""
+    """Turn an error of the parser into `key=value: what was expected`."""
     text = str(error)
-    keys = re.findall(r'[Kk]ey "([^"]+)"', text)
-    given = re.search(r"Given value: (.*)", text)
+    keys = PATTERNS["key"].findall(text)
+    given = PATTERNS["value"].search(text)
     value = given[1] if given else None
-    if nested := re.search(r"NestedArg\(key='([^']*)', val='?(.*?)'?\)$", value or ""):
-        # of a flag below a class: `importance.p` of `--model.importance.p x`
+    if nested := PATTERNS["nested value"].search(value or ""):
+        # a flag below a class: `importance.p` of `--model.importance.p x`
         keys, value = [*keys[:1], *nested[1].split(".")], nested[2]
-    if refused := NO_SUCH_KEY.search(text):
-        return unknown_key(text, keys, value if nested else None, refused[1] or refused[3], refused[2], given)
+    if unknown := PATTERNS["unknown key"].search(text):
+        key, group = unknown[1] or unknown[3], unknown[2]
+        if not nested:
+            value = value_at(key, given[1]) if given else None
+        return unknown_key(text, keys, key, value, group)
     key = ".".join(dict.fromkeys(keys))
-    expected = [word for word in re.findall(r"Expected an? ([^\n]*)", text) if "NoneType" not in word]
-    simple = bool(re.search(r"<class '(float|int|str|bool)'|Literal", " ".join(expected)))
-    if key and not simple and NO_SUCH_CLASS.search(text) and names_for(key):
-        return f"{key}={value}: expected one of {', '.join(names_for(key))}, or the path of a class"
+    expected = [word for word in PATTERNS["expected type"].findall(text) if "NoneType" not in word]
+    simple = bool(PATTERNS["simple type"].search(" ".join(expected)))
+    if key and not simple and PATTERNS["unknown class"].search(text) and class_names(key):
+        return f"{key}={value}: expected one of {', '.join(class_names(key))}, or the path of a class"
     if key and expected and simple:
-        choices = [choice for word in expected for choice in re.findall(r"Literal\[(.*)\]", word)]
-        kinds = [short(kind) for word in expected for kind in re.findall(r"<class '([^']+)'>", word)]
-        words = "one of " + ", ".join(choices).replace("'", "") if choices else " or ".join(dict.fromkeys(kinds))
-        got = re.search(r"Got value: (.*)", text)
-        return f"{key}={got[1] if got else value}: expected {words}"
+        got = PATTERNS["converted value"].search(text)
+        return f"{key}={got[1] if got else value}: expected {allowed(expected)}"
     plain = " ".join(line.strip(" -") for line in text.splitlines() if line.strip())
-    return re.sub(r'^Parser key "([^"]+)": ', r"\1: ", plain)
+    return PATTERNS["start"].sub(r"\1: ", plain)
 
 
-def unknown_key(
-    text: str, keys: list[str], value: str | None, option: str, group: str | None, given: re.Match[str] | None
-) -> str:
-    """What a key that nobody knows should have been."""
-    owners = re.findall(r"class_path '([^']+)'", text)
+def allowed(expected: list[str]) -> str:
+    """The allowed values or types, in words."""
+    choices = [choice for word in expected for choice in PATTERNS["choices"].findall(word)]
+    if choices:
+        return "one of " + ", ".join(choices).replace("'", "")
+    kinds = [class_name(kind) for word in expected for kind in PATTERNS["type name"].findall(word)]
+    return " or ".join(dict.fromkeys(kinds))
+
+
+def unknown_key(text: str, keys: list[str], key: str, value: str | None, group: str | None) -> str:
+    """Name an unknown key and the valid ones beside it."""
+    owners = PATTERNS["class of a key"].findall(text)
     path = [*keys, *([group] if group and group not in keys else [])]
-    if path[-1:] != [option]:
-        path.append(option)
-    if value is None and given:
-        try:
-            value = str(look_for(option, ast.literal_eval(given[1])))
-        except (ValueError, SyntaxError):
-            value = None
-    if group in ("optimization", "projector", "predictor"):
-        owner, known = group, fields_of(group)
+    if path[-1:] != [key]:
+        path.append(key)
+    if group in GROUPS:
+        owner, valid = group, [field.name for field in fields(getattr(methods, GROUPS[group]))]
     elif owners:
-        owner, known = short(owners[-1]), arguments_of(owners[-1])
+        owner, valid = class_name(owners[-1]), arguments_of(owners[-1])
     elif group == "data":
-        owner, known = "data", arguments_of("lightning_ssl.data.DataModule")
+        owner, valid = "data", arguments_of("lightning_ssl.data.DataModule")
     else:
-        owner, known = group or "the configuration", []
-    said = ".".join(path) + ("" if value is None else f"={value}")
-    return f"{said}: {owner} has no {option}" + (f", but {', '.join(known)}" if known else "")
+        owner, valid = group or "the configuration", []
+    found = ".".join(path) + ("" if value is None else f"={value}")
+    return f"{found}: unknown key {key} for {owner}" + (f"; valid keys: {', '.join(valid)}" if valid else "")
 
 
-def look_for(key: str, value: Any) -> Any:
-    """The value under a key, however deep it lies."""
-    if isinstance(value, dict):
-        if key in value:
-            return value[key]
-        found = [look_for(key, each) for each in value.values()]
-        return next((each for each in found if each is not None), None)
-    return None
+def value_at(key: str, text: str) -> str | None:
+    """The value of a key in the text of a nested dictionary, at any depth."""
+    try:
+        tree = ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return None
+    found = look_up(key, tree)
+    return None if found is None else str(found)
+
+
+def look_up(key: str, tree: Any) -> Any:
+    if not isinstance(tree, dict):
+        return None
+    if key in tree:
+        return tree[key]
+    found = [look_up(key, each) for each in tree.values()]
+    return next((each for each in found if each is not None), None)
 
 
 def arguments_of(path: str) -> list[str]:
-    """The arguments of a class and of those it hands the rest to."""
+    """The arguments of a class, and those that it passes on to its bases."""
     kind = pydoc.locate(path)
     names: dict[str, None] = {}
     for base in getattr(kind, "__mro__", ()):
@@ -99,37 +123,30 @@ def arguments_of(path: str) -> list[str]:
     return [name for name in names if name not in ("self", "loss")]
 
 
-def fields_of(group: str) -> list[str]:
-    kind = {"optimization": methods.Optimization, "projector": methods.Head, "predictor": PredictorHead}[group]
-    return [field.name for field in fields(kind)]
-
-
 def refusal(error: BaseException) -> BaseException:
-    """What a class said when it refused its arguments, from under the parser's words."""
+    """Unwrap the ValueError that jsonargparse wrapped."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, ValueError) and "Given value" not in str(cause):
+        if isinstance(cause, ValueError) and not PATTERNS["value"].search(str(cause)):
             return ValueError(str(cause))
         cause = cause.__cause__ or cause.__context__
     return error
 
 
-def short(path: str) -> str:
-    """A class by its name alone."""
+def class_name(path: str) -> str:
+    """The name of a class without its module."""
     return path.rpartition(".")[2]
 
 
-def names_for(key: str) -> list[str]:
-    """The classes that a key may name."""
+def class_names(key: str) -> list[str]:
+    """The classes that a key can name."""
     last = key.rpartition(".")[2]
-    if last == "model":
-        return sorted(concrete(methods.Method))
-    base = {"importance": Importance, "family": Family}.get(last)
+    base = {"model": methods.Method, "importance": Importance, "family": Family}.get(last)
     return sorted(set(concrete(base))) if base else []
 
 
 def concrete(base: type) -> Iterator[str]:
-    """The names of the suite's own classes below one, without those that are a base of others only."""
+    """The names of this package's subclasses that can be instantiated."""
     kind: type
     for kind in base.__subclasses__():
         ours = kind.__module__.startswith("lightning_ssl") and kind.__name__ != "Contrastive"

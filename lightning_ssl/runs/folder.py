@@ -1,105 +1,131 @@
-"""A run is a folder; this file knows its layout and nothing of how it came to be.
+"""The run folder: its layout, its writer, and access to its files.
 
     RUNS/NAME/
-      config.yaml       everything that decides the run; `lightning-ssl fit --config RUNS/NAME/config.yaml` repeats it
-      metrics.csv       epoch, step and one column per metric; a row per event, empty where a metric was not logged
-      summary.json      what it was, how it went, the last and the best value of every metric
-      checkpoints/      step-00000000.ckpt …; whole or absent, for they are written beside their place and renamed
+      config.yaml       the complete configuration; `lightning-ssl fit --config RUNS/NAME/config.yaml` repeats the run
+      metrics.csv       epoch, step and one column per metric (metrics.py)
+      summary.json      label, status, command, and the last and the best value of every metric
+      checkpoints/      step-00000000.ckpt …, written atomically (checkpoints.py)
+      error.txt         the traceback of a failed run
+      log.txt           the output of a sweep's trial
 
-    run = runs.Run("runs/direct")
+    run = RunFolder("runs/direct")
     run.summary()["last"]["online/top1"]
-    runs.read_checkpoint(run.newest_checkpoint())["lightning_ssl"]["config"]      see build.py for its method
+    run.metrics()["online/top1"].values
 
-Readers (report, sweeps) want to start quickly, so importing this imports no torch.
+Reading tolerates any content: a missing or unreadable file counts as an empty one. `record.py` also lists what is
+wrong with the files. Importing this module does not import torch.
 """
 
 from __future__ import annotations
 
-import csv
-import functools
-import io
 import json
-import math
 import os
-import re
-import subprocess
 import warnings
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
 
-import lightning_ssl
+from lightning_ssl.checks import require
+from lightning_ssl.files import write_atomic
+from lightning_ssl.runs.checkpoints import damage, load_checkpoint
+from lightning_ssl.runs.metrics import MetricsWriter, Series, read_metrics
 
-LOWER_IS_BETTER = re.compile(r"loss|alignment|uniformity|zeros")
-# What a run measures of its clock, and not of its loss: it differs when the same run is repeated.
-CLOCK = ("images_per_second",)
+FILES = ("config.yaml", "metrics.csv", "summary.json")
+LOG_TAIL = 20_000  # bytes at the end of a log in which its last line is looked for
+MAX_LINE = 500  # characters kept of a log's last line
+# The loader written in C is ten times faster, but it is not installed everywhere.
+YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class Run:
-    """One run folder, by its path."""
+class RunFolder:
+    """One run folder, given by its path."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self.metrics = Metrics(self.path / "metrics.csv")
 
     def __repr__(self) -> str:
-        return f"Run({str(self.path)!r})"
+        return f"RunFolder({str(self.path)!r})"
 
     @property
     def checkpoints(self) -> Path:
         return self.path / "checkpoints"
 
+    # -- reading ------------------------------------------------------------------------------------------------------
+
     def config(self) -> dict[str, Any]:
-        """The complete configuration."""
-        found: dict[str, Any] = yaml.safe_load((self.path / "config.yaml").read_text(encoding="utf-8"))
-        return found
+        """The complete configuration; empty where config.yaml is missing or unreadable."""
+        return read_config(self.path / "config.yaml")[0]
 
     def summary(self) -> dict[str, Any]:
-        """What is known of the run so far; empty before it began."""
-        file = self.path / "summary.json"
-        if not file.exists():
-            return {}
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        return found
+        """The content of summary.json; empty where it is missing or unreadable."""
+        return read_summary(self.path / "summary.json")[0]
+
+    def metrics(self) -> dict[str, Series]:
+        """Every metric of metrics.csv."""
+        return read_metrics(self.path / "metrics.csv")[0]
+
+    def last_line(self) -> str | None:
+        """The last line of log.txt that is not empty."""
+        try:
+            with (self.path / "log.txt").open("rb") as stream:
+                stream.seek(max(0, stream.seek(0, os.SEEK_END) - LOG_TAIL))
+                text = stream.read().decode("utf-8", errors="replace")
+        except OSError:
+            return None
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        return lines[-1][:MAX_LINE] if lines else None
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def metrics_writer(self) -> MetricsWriter:
+        """The writer of metrics.csv."""
+        return MetricsWriter(self.path / "metrics.csv")
 
     def update_summary(self, **fields: Any) -> None:
-        """Replace some fields; readers see the old summary or the new one."""
+        """Replace some fields of summary.json atomically."""
         text = json.dumps({**self.summary(), **fields}, indent=2, ensure_ascii=False, default=str)
-        write_whole(self.path / "summary.json", (text + "\n").encode())
+        write_atomic(self.path / "summary.json", (text + "\n").encode())
 
-    def write_config(self, text: str) -> None:
-        write_whole(self.path / "config.yaml", text.encode())
+    def write_config(self, config: dict[str, Any]) -> None:
+        """Write config.yaml atomically."""
+        text = yaml.safe_dump(config, sort_keys=False, allow_unicode=True)
+        write_atomic(self.path / "config.yaml", text.encode())
+
+    # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def step_checkpoints(self) -> list[Path]:
         """The checkpoints to resume from, newest first."""
         return sorted(self.checkpoints.glob("step-*.ckpt"), reverse=True)
 
-    def leave_behind(self, checkpoint: Path) -> None:
-        """Put aside the checkpoints newer than one that training goes on from: they belong to another course of it."""
-        for newer in self.step_checkpoints():
-            if newer.name > checkpoint.name and checkpoint.name.startswith("step-"):
-                newer.replace(newer.with_name(f"abandoned-{newer.name}"))
-        for requeued in self.path.glob("hpc_ckpt_*.ckpt"):  # Lightning's, under SLURM; it would take them first
-            if requeued.stat().st_mtime < checkpoint.stat().st_mtime:
-                requeued.unlink()
-
     def newest_checkpoint(self) -> Path | None:
-        """The newest checkpoint that is whole; a damaged one is passed over with a warning."""
+        """The newest undamaged checkpoint. A damaged one is skipped with a warning."""
         for path in self.step_checkpoints():
-            if damage := damage_of(path):
-                warnings.warn(f"{path} is damaged ({damage}); going back to the one before it", stacklevel=2)
+            if reason := damage(path):
+                warnings.warn(f"{path} is damaged ({reason}); the checkpoint before it is used", stacklevel=2)
             else:
                 return path
         return None
 
+    def abandon_newer(self, checkpoint: Path) -> None:
+        """Rename the checkpoints that are newer than the one from which training resumes."""
+        for newer in self.step_checkpoints():
+            if newer.name > checkpoint.name and checkpoint.name.startswith("step-"):
+                newer.replace(newer.with_name(f"abandoned-{newer.name}"))
+        for requeued in self.path.glob("hpc_ckpt_*.ckpt"):  # Lightning's, under SLURM: it would resume from them
+            if requeued.stat().st_mtime < checkpoint.stat().st_mtime:
+                requeued.unlink()
+
+    # -- lock ---------------------------------------------------------------------------------------------------------
+
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the folder while a process writes to it; another one is refused."""
+    def lock(self) -> Iterator[None]:
+        """Lock the folder while this process writes to it. A second process is refused."""
         self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.path / ".lock")
         try:
@@ -111,8 +137,8 @@ class Run:
         finally:
             lock.release()
 
-    def is_held(self) -> bool:
-        """Whether a living process trains here."""
+    def is_locked(self) -> bool:
+        """Whether a living process trains in this folder."""
         if not (self.path / ".lock").exists():
             return False
         try:
@@ -122,178 +148,69 @@ class Run:
             return True
 
 
-def find(*folders: str | Path) -> list[Run]:
-    """Every run folder at or below these folders, in the order of their paths; W&B's own files in them are none."""
+def find(*folders: str | Path) -> list[RunFolder]:
+    """Find every run folder at or below these folders, sorted by path.
+
+    A folder is a run when it holds one of a run's files, or checkpoints/, or the log of a sweep's trial that failed
+    before it wrote any of them. Runs are not searched for inside a run, in hidden folders, or in W&B's own folders.
+    """
     found = set()
-    for folder in map(Path, folders):
-        files = [file for name in ("summary.json", "config.yaml") for file in folder.rglob(name)]
-        found |= {file.parent for file in files if "wandb" not in file.relative_to(folder).parts[:-1]}
-    return [Run(path) for path in sorted(found)]
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# metrics.csv
-
-
-class Metrics:
-    """A table that grows: rows are appended; a metric that was never seen before adds a column."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.rows = 0
-        self.columns: list[str] = []
-
-    def open(self, rows: int) -> None:
-        """Go on after the first `rows` rows: what a killed run wrote after its checkpoint is forgotten."""
-        self.columns, kept = ["epoch", "step"], []
-        if rows and self.path.exists():
-            table = read_metrics(self.path)[:rows]
-            self.columns += [name for name in columns_of(table) if name not in self.columns]
-            kept = table
-        self.rows = len(kept)
-        self._write(kept)
-
-    def append(self, row: dict[str, Any]) -> None:
-        """One event."""
-        new = [name for name in row if name not in self.columns]
-        if new:
-            table = read_metrics(self.path)
-            self.columns += new
-            self._write(table)
-        with self.path.open("a", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerow([number(row.get(name)) for name in self.columns])
-        self.rows += 1
-
-    def _write(self, table: list[dict[str, str]]) -> None:
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self.columns, restval="", extrasaction="ignore", lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(table)
-        write_whole(self.path, text.getvalue().encode())
-
-    def series(self, name: str) -> list[tuple[int, int, float]]:
-        """(epoch, step, value) of every event that logged a metric."""
-        found = []
-        for row in read_metrics(self.path):
-            if row.get(name):
-                found.append((int(float(row["epoch"] or 0)), int(float(row["step"] or 0)), float(row[name])))
-        return found
-
-    def last_and_best(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Of every metric its last value, and its best: lowest for losses and the like, highest otherwise."""
-        last: dict[str, float] = {}
-        best: dict[str, float] = {}
-        for row in read_metrics(self.path):
-            for name, text in row.items():
-                if name in ("epoch", "step") or not text:
-                    continue
-                value = last[name] = float(text)
-                better = min if LOWER_IS_BETTER.search(name) else max
-                if math.isfinite(value):
-                    best[name] = better(best.get(name, value), value)
-        return last, best
-
-
-def read_metrics(path: str | Path) -> list[dict[str, str]]:
-    """The rows of a metrics.csv; a last line that was cut off by a crash is left out."""
-    path = Path(path)
-    if not path.exists():
-        return []
-    text = path.read_text(encoding="utf-8")
-    whole = text[: text.rfind("\n") + 1]
-    return list(csv.DictReader(io.StringIO(whole)))
-
-
-def columns_of(table: list[dict[str, str]]) -> list[str]:
-    """The columns that have a value, in their order of first use."""
-    return list(dict.fromkeys(name for row in table for name, text in row.items() if text))
-
-
-def number(value: Any) -> str:
-    return "" if value is None else repr(value) if isinstance(value, float) else str(value)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Files that are whole or absent
-
-
-def write_whole(path: Path, content: bytes | memoryview) -> None:
-    """Write beside the place, then rename: neither a crash nor a full disk leaves half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with beside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        raise ValueError(f"cannot write {path}: {error.strerror}; what was there before is untouched") from error
-    finally:
-        beside.unlink(missing_ok=True)
-
-
-def damage_of(path: Path) -> str | None:
-    """What is wrong with a checkpoint file, if anything: every byte of it is under a checksum of the archive."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            broken = archive.testzip()
-        return None if broken is None else f"bad checksum of {broken}"
-    except (OSError, zipfile.BadZipFile) as error:
-        return str(error)
+    for top in map(Path, folders):
+        require(top.is_dir(), "folder", str(top), "a folder that holds runs")
+        for path, names, files in os.walk(top):
+            trial = "log.txt" in files and (Path(path).parent / "sweep.db").exists()
+            if set(FILES) & set(files) or "checkpoints" in names or trial:
+                found.add(Path(path).resolve())
+                names.clear()
+            names[:] = sorted(name for name in names if not name.startswith(".") and name != "wandb")
+    return [RunFolder(path) for path in sorted(found)]
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """A checkpoint of ours as a dictionary of plain values and tensors, on the CPU."""
-    import torch
-
-    path = Path(path)
-    if path.is_dir():
-        newest = Run(path).newest_checkpoint()
+    """Load a checkpoint: a file, or the newest undamaged one of a run folder."""
+    file = Path(path)
+    if file.is_dir():
+        newest = RunFolder(file).newest_checkpoint()
         if newest is None:
-            raise ValueError(f"checkpoint={str(path)!r}: there is no whole checkpoint in {path / 'checkpoints'}")
-        path = newest
-    if not path.exists():
-        raise ValueError(f"checkpoint={str(path)!r}: no such file; expected a checkpoint or a run folder")
-    if damage := damage_of(path):
-        raise ValueError(f"checkpoint={str(path)!r}: not a readable checkpoint ({damage})")
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # an unpickler may raise anything
-        reason = str(error).partition("\n")[0]
-        raise ValueError(f"checkpoint={str(path)!r}: not a readable checkpoint ({reason})") from error
-    if not isinstance(found, dict) or "config" not in found.get("lightning_ssl", {}):
-        raise ValueError(
-            f"checkpoint={str(path)!r}: expected one written by `lightning-ssl fit` or `lightning-ssl import-bolts`"
-        )
-    return found
+            raise ValueError(f"checkpoint={str(path)!r}: {file / 'checkpoints'} holds no undamaged checkpoint")
+        file = newest
+    return load_checkpoint(file)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Words about a run
+# The readers of config.yaml and summary.json. Each returns the content and a list of problems.
 
 
-def label_of(config: dict[str, Any]) -> str:
-    """A loss in a few words, `AlphaCL Direct`: the method, and its importance or family."""
-    model = config.get("model") or {}
-    words = [model.get("class_path", "?").rpartition(".")[2]]
-    part = model.get("init_args", {}).get("importance")
-    while isinstance(part, dict) and "class_path" in part:
-        words.append(part["class_path"].rpartition(".")[2])
-        part = part.get("init_args", {}).get("family")
-    return " ".join(word for word in words if word != "FromFamily")
-
-
-@functools.cache
-def version() -> str:
-    """The package's version, and the commit where it runs from a checkout."""
-    here = Path(lightning_ssl.__file__).parent.parent
+def read_config(file: Path) -> tuple[dict[str, Any], list[str]]:
+    """Read config.yaml."""
+    text, problems = read_text(file)
     try:
-        commit = subprocess.run(
-            ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude", "*"],
-            capture_output=True, text=True, timeout=5, check=True,
-        ).stdout.strip()  # fmt: skip
-    except (OSError, subprocess.SubprocessError):
-        commit = ""
-    is_checkout = (here / ".git").exists()
-    return lightning_ssl.__version__ + (f"+g{commit}" if commit and is_checkout else "")
+        content = yaml.load(text, Loader=YAML_LOADER)
+    # A document nested deeper than Python's stack raises RecursionError.
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        return {}, [*problems, f"config.yaml cannot be read: {one_line(error)}"]
+    return content if isinstance(content, dict) else {}, problems
+
+
+def read_summary(file: Path) -> tuple[dict[str, Any], list[str]]:
+    """Read summary.json."""
+    text, problems = read_text(file)
+    try:
+        content = json.loads(text) if text else {}
+    except (ValueError, RecursionError) as error:
+        return {}, [*problems, f"summary.json cannot be read: {one_line(error)}"]
+    return content if isinstance(content, dict) else {}, problems
+
+
+def read_text(file: Path) -> tuple[str, list[str]]:
+    """Read a text file. Bytes that are not UTF-8 are replaced."""
+    if not file.is_file():
+        return "", []
+    try:
+        return file.read_text(encoding="utf-8", errors="replace"), []
+    except OSError as error:
+        return "", [f"{file.name} cannot be read: {one_line(error)}"]
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__

@@ -1,36 +1,30 @@
-"""What Lightning does, written into a run folder: a logger, a recorder and the checkpoints.
+"""Writes a training into its run folder: a logger for metrics.csv, and a callback for summary.json.
 
-Whatever a resumed run must know is in its checkpoint: how many rows of metrics.csv had been written, the losses of the
-epoch so far, the time spent. So a run that was killed at any step ends with the files of one that was not.
+The state that a resumed run needs is in its checkpoint: the number of rows of metrics.csv, the losses of the epoch so
+far, the time spent. A run that was killed at any step and resumed therefore ends with the files of an undisturbed run.
 """
 
 from __future__ import annotations
 
-import io
 import math
 import time
 from argparse import Namespace
-from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Checkpoint
 from pytorch_lightning.loggers import Logger
-from pytorch_lightning.plugins.io import TorchCheckpointIO
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from torch import Tensor
 
-from lightning_ssl import runs
-from lightning_ssl.callbacks.features import log_at_once, until_validation
-from lightning_ssl.checks import require
-from lightning_ssl.runs import Run
+from lightning_ssl.callbacks.log import log_now
+from lightning_ssl.runs.folder import RunFolder
 
 
 class RunLogger(Logger):
-    """Metrics go into metrics.csv as they come."""
+    """Appends metrics to metrics.csv as they are logged."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunFolder) -> None:
         super().__init__()
         self.run = run
 
@@ -52,32 +46,33 @@ class RunLogger(Logger):
 
     @rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
-        """Nothing: config.yaml has them."""
+        """Do nothing: config.yaml holds the hyperparameters."""
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         values = {name: float(value) for name, value in metrics.items() if name != "epoch"}
         if values:
             epoch = metrics.get("epoch")
-            self.run.metrics.append({"epoch": None if epoch is None else int(epoch), "step": step, **values})
+            row = {"epoch": None if epoch is None else int(epoch), "step": step, **values}
+            self.run.metrics_writer.append(row)
 
 
-class NotFinite(ValueError):
-    """A loss that is no number any more."""
+class LossNotFinite(ValueError):
+    """The training loss is NaN or infinite."""
 
 
 class Recorder(pl.Callback):
-    """Keeps summary.json, logs what a step costs and the mean loss of an epoch, and stops at a loss that is not finite.
+    """Updates summary.json, logs loss, learning rate and speed, and stops the run at a loss that is not finite.
 
-    It comes after the callbacks that measure and before the checkpoints.
+    It stands after the callbacks that measure and before the one that saves checkpoints.
     """
 
-    logs_train_loss = True  # `Method.training_step` then leaves `train/loss` to this callback
+    logs_train_loss = True  # so the method does not log it a second time
 
-    def __init__(self, run: Run, images_per_step: int) -> None:
+    def __init__(self, run: RunFolder, images_per_step: int) -> None:
         self.run, self.images_per_step = run, images_per_step
         self.elapsed, self.training, self.images = 0.0, 0.0, 0  # seconds of fit, of training steps; images trained on
-        self.loss, self.losses = 0.0, 0  # of this epoch: their sum in double precision, and how many
+        self.loss, self.losses = 0.0, 0  # of this epoch: their sum in double precision, and their number
         self.last_finite: tuple[int, float] | None = None
         self.rows = 0
         self.began = self.mark = 0.0
@@ -88,7 +83,7 @@ class Recorder(pl.Callback):
     def state_dict(self) -> dict[str, Any]:
         now = time.perf_counter()
         return {
-            "rows": self.run.metrics.rows,
+            "rows": self.run.metrics_writer.rows,
             "elapsed": self.elapsed + now - self.began,
             "training": self.training,
             "images": self.images,
@@ -105,10 +100,10 @@ class Recorder(pl.Callback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.began = time.perf_counter()
         if trainer.is_global_zero:
-            self.run.metrics.open(self.rows)
+            self.run.metrics_writer.open(self.rows)
             self.summarize(trainer, status="running", error=None)
 
-    # A step lasts from the end of the one before it, so that waiting for data counts and validation does not.
+    # A step is timed from the end of the previous one: waiting for data counts, validation does not.
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.mark = time.perf_counter()
 
@@ -119,21 +114,24 @@ class Recorder(pl.Callback):
         self.mark = time.perf_counter()
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
-        mine = float(loss.detach())  # times the scale of `precision="16-mixed"`
+        """Stop before a gradient that is not finite reaches the weights."""
         finite = torch.isfinite(loss.detach())
-        if trainer.world_size > 1:  # a loss of local pairs may fail on one rank; the others must stop with it
+        if trainer.world_size > 1:  # a loss of local pairs can fail on one rank; the others must stop too
             finite = trainer.strategy.reduce(finite.float(), reduce_op="sum") == trainer.world_size
         if not finite:
-            before = "no finite one before it"
-            if self.last_finite is not None:
-                before = f"the last finite one was {self.last_finite[1]:g} at step {self.last_finite[0]}"
-            path = self.run.checkpoints / "last_finite.ckpt"
-            trainer.save_checkpoint(path)
-            raise NotFinite(
-                f"train/loss={'finite here, not on another rank,' if math.isfinite(mine) else repr(mine)} "
-                f"at step {trainer.global_step}: {before}; "
-                f"the weights before this step are in {path}"
-            )
+            self.refuse(trainer, float(loss.detach()))  # times the loss scale of `precision="16-mixed"`
+
+    def refuse(self, trainer: pl.Trainer, loss: float) -> None:
+        """Save the weights from before this step and raise."""
+        before = "no earlier step had a finite one"
+        if self.last_finite is not None:
+            before = f"the last finite one was {self.last_finite[1]:g} at step {self.last_finite[0]}"
+        path = self.run.checkpoints / "last_finite.ckpt"
+        trainer.save_checkpoint(path)
+        value = "finite here, not on another rank," if math.isfinite(loss) else repr(loss)
+        raise LossNotFinite(
+            f"train/loss={value} at step {trainer.global_step}: {before}; the weights before this step are in {path}"
+        )
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -152,7 +150,7 @@ class Recorder(pl.Callback):
             pl_module.log("images_per_second", self.speed, prog_bar=True, logger=False)
         if (batch_idx + 1) % getattr(trainer, "log_every_n_steps", 50) == 0:
             cost = {"lr": learning_rate(trainer), "images_per_second": self.speed}
-            log_at_once(trainer, {"train/loss": loss, **cost})
+            log_now(trainer, {"train/loss": loss, **cost})
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         mean = self.loss / max(1, self.losses)
@@ -161,13 +159,13 @@ class Recorder(pl.Callback):
             mean = float(trainer.strategy.reduce(local, reduce_op="mean"))
         self.loss, self.losses = 0.0, 0
         cost = {"lr": learning_rate(trainer), "images_per_second": self.speed}
-        log_at_once(trainer, {"train/loss_epoch": mean, **cost})
+        log_now(trainer, {"train/loss_epoch": mean, **cost})
         self.summarize(trainer)
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         timers = [each for each in getattr(trainer, "callbacks", []) if isinstance(each, pl.callbacks.Timer)]
         left = [timer.time_remaining() for timer in timers]
-        out_of_time = any(seconds is not None and seconds <= 0 for seconds in left)  # `max_time`: there is more to do
+        out_of_time = any(seconds is not None and seconds <= 0 for seconds in left)  # `max_time`: training is not done
         self.summarize(trainer, status="interrupted" if out_of_time else "finished")
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
@@ -179,105 +177,23 @@ class Recorder(pl.Callback):
 
     @property
     def speed(self) -> float:
-        """Images per second of training steps, of this process's whole step."""
+        """Images per second of training steps, measured in this process, for the global batch."""
         return self.images_here / self.training_here if self.training_here else math.nan
 
     def summarize(self, trainer: pl.Trainer, **fields: Any) -> None:
+        """Update summary.json."""
         if not trainer.is_global_zero:
             return
-        last, best = self.run.metrics.last_and_best()
         self.run.update_summary(
             duration=self.elapsed + (time.perf_counter() - self.began if self.began else 0.0),
             images_per_second=self.images / self.training if self.training else None,
             epoch=trainer.current_epoch,
             step=trainer.global_step,
-            last=last,
-            best=best,
+            last=self.run.metrics_writer.last,
+            best=self.run.metrics_writer.best,
             **fields,
         )
 
 
 def learning_rate(trainer: pl.Trainer) -> float:
     return float(trainer.optimizers[0].param_groups[0]["lr"])
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Checkpoints
-
-
-class WholeFiles(TorchCheckpointIO):
-    """Checkpoints that are whole or absent, and that are read without running anything they contain."""
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        content = io.BytesIO()
-        torch.save(checkpoint, content)
-        runs.write_whole(Path(path), content.getbuffer())
-
-    def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
-        return runs.read_checkpoint(path)
-
-
-class Checkpoints(Checkpoint):
-    """Saves at the end of every `every_n_epochs` epochs, or every `every_n_steps` steps, and keeps the newest `keep`.
-
-    every_n_epochs    0: never at an epoch's end
-    every_n_steps     None: not within an epoch
-    keep              two at least, so that there is one to go back to
-    """
-
-    def __init__(self, every_n_epochs: int = 1, every_n_steps: int | None = None, keep: int = 2) -> None:
-        super().__init__()
-        require(every_n_epochs >= 0, "every_n_epochs", every_n_epochs, "0 or above")
-        require(every_n_steps is None or every_n_steps >= 1, "every_n_steps", every_n_steps, "at least 1")
-        require(keep >= 2, "keep", keep, "at least 2, so that a damaged one has one before it")
-        self.every_n_epochs, self.every_n_steps, self.keep = every_n_epochs, every_n_steps, keep
-        self.saved_at, self.is_due, self.step = -1, False, 0
-        self.run: Run | None = None
-        self.config: dict[str, Any] = {}
-
-    def into(self, run: Run, config: dict[str, Any]) -> Checkpoints:
-        """Where to save, and the configuration that every checkpoint carries."""
-        self.run, self.config = run, config
-        return self
-
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        checkpoint["lightning_ssl"] = {"config": self.config, "version": runs.version()}
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        # A batch whose gradients are only accumulated takes no step.
-        if not self.every_n_steps or trainer.global_step == self.step or trainer.global_step % self.every_n_steps:
-            return
-        # From a checkpoint of an epoch's last step Lightning resumes with the next epoch, and from one before a
-        # validation after it: what they log would be missing, so that they come first.
-        self.is_due = True
-        left, _ = until_validation(trainer, batch_idx)
-        if not trainer.is_last_batch and not (trainer.enable_validation and left == 0):
-            self.save(trainer)
-
-    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
-        self.step = trainer.global_step
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.is_due and trainer.state.fn == "fit" and not trainer.is_last_batch:
-            self.save(trainer)
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        epoch = trainer.current_epoch + 1
-        if self.is_due or epoch == trainer.max_epochs or (self.every_n_epochs and epoch % self.every_n_epochs == 0):
-            self.save(trainer)
-
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.saved_at != trainer.global_step:  # `max_steps` or `max_time` ended an epoch early
-            self.save(trainer)
-
-    def save(self, trainer: pl.Trainer) -> None:
-        assert self.run is not None
-        self.saved_at, self.is_due = trainer.global_step, False
-        trainer.save_checkpoint(self.run.checkpoints / f"step-{trainer.global_step:08d}.ckpt")
-        if trainer.is_global_zero:
-            for old in self.run.step_checkpoints()[self.keep :]:
-                old.unlink()

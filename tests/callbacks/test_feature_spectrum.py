@@ -10,8 +10,8 @@ from helpers.training import METHODS, data, every_method, fit, seeded, terms_of
 from torch.nn import functional as F
 
 from lightning_ssl.callbacks import FeatureSpectrum
-from lightning_ssl.callbacks.features import evaluating
 from lightning_ssl.callbacks.spectrum import RESOLUTION, Moments, alignment, effective_number, uniformity
+from lightning_ssl.networks import eval_mode
 
 
 def ranks(features, batches=3):
@@ -88,7 +88,7 @@ class ByHand(pl.Callback):
 
     def on_validation_epoch_end(self, trainer, model):
         images = trainer.datamodule.rows("test").images
-        with evaluating(model), torch.no_grad():
+        with eval_mode(model), torch.no_grad():
             features = model(model.augment.unaugmented(images))
             z1, z2 = (F.normalize(model.projector(model(x)), dim=1) for x in model.views(images)[:2])
         uniform = (uniformity(z1) + uniformity(z2)) / 2

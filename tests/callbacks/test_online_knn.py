@@ -10,8 +10,8 @@ from helpers.training import METHODS, Relabelled, data, fit, relabelled, seeded
 from pytorch_lightning.loggers import CSVLogger
 
 from lightning_ssl.callbacks import OnlineKNN, knn
-from lightning_ssl.callbacks.features import evaluating
 from lightning_ssl.callbacks.knn import vote
+from lightning_ssl.networks import eval_mode
 
 
 def slow_vote(queries, references, labels, classes, k, tau, distance):
@@ -69,7 +69,7 @@ def test_validation_images_are_compared_with_the_labelled_training_images(max_re
     model, module = seeded(METHODS["SimCLR"]), relabelled()
     callback = OnlineKNN(k=5, max_reference=max_reference)
     runner = fit(model, [callback], module)
-    with evaluating(model), torch.no_grad():
+    with eval_mode(model), torch.no_grad():
         features = {split: model(model.augment.unaugmented(module.rows(split).images)) for split in ("train", "test")}
     train, test = module.rows("train").labels, module.rows("test").labels
     known = train >= 0

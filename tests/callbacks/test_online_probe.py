@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from torchmetrics.functional.classification import multiclass_accuracy
 
 from lightning_ssl.callbacks import FeatureSpectrum, ImportanceMonitor, OnlineKNN, OnlineProbe
-from lightning_ssl.callbacks.features import evaluating, labelled_features
-from lightning_ssl.callbacks.probe import EPS, STEPS, LinearProbe
+from lightning_ssl.callbacks.probe import EPS, STEPS, LinearProbe, labelled_features
+from lightning_ssl.networks import eval_mode
 
 
 def make_probe(features=6, classes=3, lr=0.01, memory=64, **like):
@@ -53,7 +53,7 @@ def test_a_forward_for_the_probe_changes_nothing_in_the_encoder(make):
     assert not features.requires_grad
     assert same(before, dict(model.state_dict()))
     assert modes == [part.training for part in model.modules()]
-    with evaluating(model):
+    with eval_mode(model):
         assert not any(part.training for part in model.modules())
 
 
@@ -136,7 +136,7 @@ def test_validation_logs_accuracies_on_labelled_images():
     probe, model, module = OnlineProbe(share=1), seeded(METHODS["SimCLR"]), relabelled()
     metrics = fit(model, [probe], module).callback_metrics
     images, labels, _ = module.rows("test").batch(torch.arange(16))
-    with evaluating(model), torch.no_grad():
+    with eval_mode(model), torch.no_grad():
         logits = probe.probe.logits(model(model.augment.unaugmented(images)))[labels >= 0]
     labels = labels[labels >= 0]
     close(metrics["online/top1"], multiclass_accuracy(logits, labels, 3, average="micro"))

@@ -12,8 +12,10 @@ import torch
 
 from lightning_ssl import cli, methods, runs
 from lightning_ssl.commands import fit
-from lightning_ssl.runs import Run
+from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.build import build_data, build_method
+from lightning_ssl.runs.configuration import Configuration
+from lightning_ssl.runs.metrics import TIMING_METRICS, read_rows
 
 SMALL = [
     "--model.backbone=resnet_tiny",
@@ -70,9 +72,10 @@ def fit_until_killed(argv, steps):
 def outcome(run):
     """Weights, optimizer, probe and metrics, without times."""
     checkpoint = runs.read_checkpoint(run.newest_checkpoint())
-    rows = [{k: v for k, v in row.items() if k not in runs.CLOCK} for row in runs.read_metrics(run.metrics.path)]
+    header, table, _ = read_rows(run.path / "metrics.csv")
+    rows = [[cell for name, cell in zip(header, row, strict=True) if name not in TIMING_METRICS] for row in table]
     states = {key: state for key, state in checkpoint["callbacks"].items() if "Recorder" not in key}
-    return checkpoint["state_dict"], checkpoint["optimizer_states"], states, rows
+    return checkpoint["state_dict"], checkpoint["optimizer_states"], states, header, rows
 
 
 def assert_same(a, b, where=""):
@@ -102,19 +105,19 @@ def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     assert fit.main(words(folder)) == 0
     torch.set_num_threads(threads)
-    return Run(folder / "run")
+    return RunFolder(folder / "run")
 
 
 def test_a_run_folder_is_complete(whole):
     summary = whole.summary()
     assert summary["status"] == "finished"
-    assert (summary["epoch"], summary["step"], summary["seed"], summary["label"]) == (3, 18, 0, "SimCLR")
+    assert (summary["epoch"], summary["step"], summary["seed"], summary["label"]) == (3, 18, 0, "SimCLR InfoNCE τ=0.5")
     assert summary["command"][:2] == ["lightning-ssl", "fit"]
     expected = ["train/loss", "train/loss_epoch", "lr", "images_per_second", "online/top1", "online/top5", "knn/top1"]
     expected += ["spectrum/rankme", "spectrum/effective", "spectrum/std", "spectrum/alignment", "spectrum/uniformity"]
     expected += ["alpha/entropy", "alpha/effective_negatives", "alpha/zeros", "alpha/top1"]
     assert set(expected) <= summary["last"].keys()
-    assert len(whole.metrics.series("train/loss_epoch")) == 3
+    assert len(whole.metrics()["train/loss_epoch"].values) == 3
     assert [path.name for path in whole.step_checkpoints()] == ["step-00000018.ckpt", "step-00000012.ckpt"]
 
 
@@ -124,7 +127,7 @@ def test_config_yaml_has_derived_values_and_repeats_the_run(whole, tmp_path):
     assert (model["stem"], model["image_size"], config["seed_everything"]) == ("cifar", 32, 0)
     again = ["--config", str(whole.path / "config.yaml"), f"--runs={tmp_path}", "--name=again"]
     assert fit.main(again) == 0
-    assert_same(outcome(Run(tmp_path / "again")), outcome(whole))
+    assert_same(outcome(RunFolder(tmp_path / "again")), outcome(whole))
 
 
 def test_a_checkpoint_rebuilds_its_method(whole):
@@ -135,23 +138,6 @@ def test_a_checkpoint_rebuilds_its_method(whole):
     assert build_data(checkpoint["lightning_ssl"]["config"]).batch_size == 16
 
 
-def test_last_and_best_values_are_kept_apart(tmp_path):
-    metrics = runs.Metrics(tmp_path / "metrics.csv")
-    metrics.open(0)
-    for step, (top1, loss) in enumerate([(0.1, 3.0), (0.5, 1.0), (0.4, 2.0)]):
-        metrics.append({"epoch": 0, "step": step, "online/top1": top1, "train/loss": loss})
-    assert metrics.last_and_best() == ({"online/top1": 0.4, "train/loss": 2.0}, {"online/top1": 0.5, "train/loss": 1.0})
-
-
-def test_a_truncated_line_of_metrics_is_skipped(tmp_path):
-    metrics = runs.Metrics(tmp_path / "metrics.csv")
-    metrics.open(0)
-    metrics.append({"epoch": 0, "step": 1, "x": 0.25})
-    with metrics.path.open("a") as file:
-        file.write("0,2,0.")
-    assert [row["x"] for row in runs.read_metrics(metrics.path)] == ["0.25"]
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Resuming
 
@@ -159,9 +145,9 @@ def test_a_truncated_line_of_metrics_is_skipped(tmp_path):
 @pytest.mark.parametrize("steps", [4, 6, 13])
 def test_a_killed_run_resumes_to_the_same_result(whole, tmp_path, steps):
     assert in_a_fork(fit_until_killed, words(tmp_path), steps) == -signal.SIGKILL
-    assert Run(tmp_path / "run").summary()["status"] == "running"
+    assert RunFolder(tmp_path / "run").summary()["status"] == "running"
     assert fit.main(words(tmp_path)) == 0
-    assert_same(outcome(Run(tmp_path / "run")), outcome(whole))
+    assert_same(outcome(RunFolder(tmp_path / "run")), outcome(whole))
 
 
 def test_a_run_killed_twice_within_an_epoch_resumes_to_the_same_result(whole, tmp_path):
@@ -169,7 +155,7 @@ def test_a_run_killed_twice_within_an_epoch_resumes_to_the_same_result(whole, tm
     assert in_a_fork(fit_until_killed, words(tmp_path, often), 5) == -signal.SIGKILL
     assert in_a_fork(fit_until_killed, words(tmp_path, often), 6) == -signal.SIGKILL
     assert fit.main(words(tmp_path, often)) == 0
-    assert_same(outcome(Run(tmp_path / "run")), outcome(whole))
+    assert_same(outcome(RunFolder(tmp_path / "run")), outcome(whole))
 
 
 @pytest.mark.parametrize(
@@ -186,14 +172,14 @@ def test_a_run_killed_within_an_epoch_resumes_to_the_same_result(flags, steps, t
     flags = [*flags, "--checkpoint.every_n_steps=2", "--trainer.max_epochs=2"]
     assert fit.main(words(tmp_path, *flags, name="whole")) == 0
     assert in_a_fork(fit_until_killed, words(tmp_path, *flags), steps) == -signal.SIGKILL
-    assert Run(tmp_path / "run").step_checkpoints()
+    assert RunFolder(tmp_path / "run").step_checkpoints()
     assert fit.main(words(tmp_path, *flags)) == 0
-    assert_same(outcome(Run(tmp_path / "run")), outcome(Run(tmp_path / "whole")))
+    assert_same(outcome(RunFolder(tmp_path / "run")), outcome(RunFolder(tmp_path / "whole")))
 
 
 def test_resuming_from_an_older_checkpoint_abandons_newer_ones(tmp_path):
     assert fit.main(words(tmp_path, "--trainer.max_epochs=2")) == 0
-    run = Run(tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
     older = run.step_checkpoints()[-1]
     assert fit.main([*SIMCLR, f"--runs={tmp_path}", f"--resume={older}", "--model.tau=0.2"]) == 0
     assert run.config()["model"]["init_args"]["tau"] == 0.2
@@ -205,7 +191,7 @@ def test_resuming_from_an_older_checkpoint_abandons_newer_ones(tmp_path):
 def test_a_run_stopped_by_max_time_is_interrupted_and_resumes(tmp_path):
     endless = ["--trainer.max_epochs=10000", "--trainer.max_time=00:00:00:01"]
     assert fit.main(words(tmp_path, *endless)) == 0
-    run = Run(tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
     assert run.summary()["status"] == "interrupted"
     step = run.summary()["step"]
     assert fit.main(words(tmp_path, f"--trainer.max_epochs={step // 6 + 2}")) == 0
@@ -215,16 +201,15 @@ def test_a_run_stopped_by_max_time_is_interrupted_and_resumes(tmp_path):
 
 def test_max_steps_can_be_raised(tmp_path):
     assert fit.main(words(tmp_path, "--trainer.max_steps=4")) == 0
-    assert Run(tmp_path / "run").summary()["status"] == "finished"
+    assert RunFolder(tmp_path / "run").summary()["status"] == "finished"
     assert fit.main(words(tmp_path, "--trainer.max_steps=8")) == 0
-    assert Run(tmp_path / "run").summary()["step"] == 8
+    assert RunFolder(tmp_path / "run").summary()["step"] == 8
 
 
 def test_seed_everything_overrides_the_seeds_of_a_configuration(whole, tmp_path):
     again = ["--config", str(whole.path / "config.yaml"), f"--runs={tmp_path}", "--name=x", "--seed_everything=3"]
-    command = fit.Fit(again)
-    command.build_objects()
-    assert (command.model.seed, command.datamodule.seed) == (3, 3)
+    parts = Configuration.parse(again).build()
+    assert (parts.method.seed, parts.data.seed) == (3, 3)
 
 
 def test_double_precision_trains(tmp_path):
@@ -233,16 +218,16 @@ def test_double_precision_trains(tmp_path):
 
 def test_a_damaged_checkpoint_falls_back_to_the_previous_one(whole, tmp_path):
     assert in_a_fork(fit_until_killed, words(tmp_path), 15) == -signal.SIGKILL
-    newest, before = Run(tmp_path / "run").step_checkpoints()
+    newest, before = RunFolder(tmp_path / "run").step_checkpoints()
     content = bytearray(newest.read_bytes())
     content[len(content) // 2] ^= 1  # a single bit of some weight
     newest.write_bytes(content)
     with pytest.warns(UserWarning, match="damaged"):
-        assert Run(tmp_path / "run").newest_checkpoint() == before
+        assert RunFolder(tmp_path / "run").newest_checkpoint() == before
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert fit.main(words(tmp_path)) == 0
-    assert_same(outcome(Run(tmp_path / "run")), outcome(whole))
+    assert_same(outcome(RunFolder(tmp_path / "run")), outcome(whole))
 
 
 def test_without_a_name_the_same_command_resumes_its_killed_run(tmp_path):
@@ -264,17 +249,17 @@ def test_a_finished_run_is_not_run_again(tmp_path, capsys):
 def test_a_finished_run_can_be_given_more_epochs(whole, tmp_path):
     assert fit.main(words(tmp_path, "--trainer.max_epochs=2")) == 0
     assert fit.main(words(tmp_path)) == 0
-    weights = (runs.read_checkpoint(run.path)["state_dict"] for run in (Run(tmp_path / "run"), whole))
+    weights = (runs.read_checkpoint(run.path)["state_dict"] for run in (RunFolder(tmp_path / "run"), whole))
     assert_same(*weights)  # the learning rate is constant
 
 
 def test_a_run_folder_is_locked_by_one_process(tmp_path):
-    run = Run(tmp_path / "run")
-    with run.held():
-        assert run.is_held()
-        with pytest.raises(ValueError, match="another process"), Run(run.path).held():
+    run = RunFolder(tmp_path / "run")
+    with run.lock():
+        assert run.is_locked()
+        with pytest.raises(ValueError, match="another process"), RunFolder(run.path).lock():
             pass
-    assert not run.is_held()
+    assert not run.is_locked()
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -284,7 +269,7 @@ def test_a_run_folder_is_locked_by_one_process(tmp_path):
 @pytest.mark.parametrize(
     ("argv", "line"),
     [
-        (["--model=AlphaCL", "--model.foo=3"], "model.foo=3: AlphaCL has no foo, but importance, anchors"),
+        (["--model=AlphaCL", "--model.foo=3"], "model.foo=3: unknown key foo for AlphaCL; valid keys: importance, anchors"),
         (["--model=Alpha"], "model=Alpha: expected one of"),
         (["--model=AlphaCL", "--model.importance=Foo"], "model.importance=Foo: expected one of Direct, Entropy"),
         (["--model=AlphaCL", "--model.importance=Direct", "--model.importance.p=x"], "p=x: expected float"),
@@ -297,7 +282,7 @@ def test_a_run_folder_is_locked_by_one_process(tmp_path):
         (["--model=SimCLR", "--model.tau=0"], "tau=0.0: tau must be"),
         (["--model=SimCLR", "--model.backbone=resnet19"], "backbone must be one of"),
         (["--model=SimCLR", "--data.name=cifar11"], "name must be one of shapes"),
-        (["--model=SimCLR", "--data.name=cifar100", "--data.download=false", "--data.root=nowhere"], "Three ways out"),
+        (["--model=SimCLR", "--data.name=cifar100", "--data.download=false", "--data.root=nowhere"], "Three options"),
         ([*SIMCLR, "--data.batch_size=97"], "batch_size must be between 1 and the number of images, 96"),
         ([*SIMCLR, "--seed_everything=true"], "seed_everything=True: expected a number"),
         ([*SIMCLR, "--name=a/b"], "name='a/b': expected the name of a folder"),
@@ -315,16 +300,16 @@ def test_bad_input_is_one_line(argv, line, tmp_path, monkeypatch, capfd):
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("foo: 3", "foo: the configuration has no foo"),
-        ("data: {batchsize: 3}", "data.batchsize: data has no batchsize, but name, root, batch_size"),
+        ("foo: 3", "foo: unknown key foo for the configuration"),
+        ("data: {batchsize: 3}", "data.batchsize: unknown key batchsize for data; valid keys: name, root, batch_size"),
         ("model: {class_path: SimCLR, init_args: {tau: abc}}", "model.tau=abc: expected float"),
         (
             "model: {class_path: SimCLR, init_args: {optimization: {lrr: 1}}}",
-            "model.optimization.lrr=1: optimization has no lrr, but name, lr",
+            "model.optimization.lrr=1: unknown key lrr for optimization; valid keys: name, lr",
         ),
         (
             "model: {class_path: AlphaCL, init_args: {importance: {class_path: Direct, init_args: {pp: 3}}}}",
-            "model.importance.pp=3: Direct has no pp, but tau, p, normalize",
+            "model.importance.pp=3: unknown key pp for Direct; valid keys: tau, p, normalize",
         ),
         ("model: [1", "did not find expected"),
     ],
@@ -346,7 +331,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_saves_the_weights(tmp_path,
     monkeypatch.setattr(methods.SimCLR, "compute_loss", compute_loss)
     assert cli.main(["fit", *words(tmp_path)]) == 2
     assert "train/loss=nan at step 8: the last finite one was" in capfd.readouterr().err
-    run = Run(tmp_path / "run")
+    run = RunFolder(tmp_path / "run")
     assert run.summary()["status"] == "failed"
     assert "at step 8" in run.summary()["error"]
     weights = runs.read_checkpoint(run.checkpoints / "last_finite.ckpt")["state_dict"]
@@ -374,4 +359,4 @@ def test_an_unreadable_checkpoint_is_one_line(tmp_path):
 def test_a_resumed_run_refuses_another_configuration(tmp_path, capfd):
     assert fit.main(words(tmp_path, "--trainer.max_epochs=1")) == 0
     assert cli.main(["fit", *words(tmp_path, "--model.tau=0.3")]) == 2
-    assert "model.init_args.tau=0.3: it was 0.5 before" in capfd.readouterr().err
+    assert "model.tau=0.3: it was 0.5 before" in capfd.readouterr().err

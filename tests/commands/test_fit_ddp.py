@@ -16,7 +16,7 @@ from helpers.training import free_port, terms_of
 
 from lightning_ssl import runs
 from lightning_ssl.commands import fit
-from lightning_ssl.runs import Run
+from lightning_ssl.runs import RunFolder
 
 IMAGES, BATCH, EPOCHS, TAU = 96, 24, 2, 0.2
 STEPS = EPOCHS * IMAGES // BATCH
@@ -47,7 +47,7 @@ def one_rank(argv, rank, ranks, port):
 
 
 def weights(folder, name):
-    return runs.read_checkpoint(Run(folder / name).newest_checkpoint())["state_dict"]
+    return runs.read_checkpoint(RunFolder(folder / name).newest_checkpoint())["state_dict"]
 
 
 def test_two_ranks_equal_one_process_with_the_whole_batch(tmp_path):
@@ -67,13 +67,13 @@ def test_two_ranks_equal_one_process_with_the_whole_batch(tmp_path):
     rounding = {"terms": STEPS * (2 * terms_of(SmoothSimCLR()) + pixels), "gain": 1 / TAU}
     one, two = weights(tmp_path, "one"), weights(tmp_path, "two")
     close(two, one, **rounding)
-    start = runs.read_checkpoint(Run(tmp_path / "one").step_checkpoints()[-1])["state_dict"]
+    start = runs.read_checkpoint(RunFolder(tmp_path / "one").step_checkpoints()[-1])["state_dict"]
     assert all((one[name] - start[name]).abs().max() > 1e-3 for name in one)  # it did learn
     # the callbacks saw the images of both ranks
-    last = [Run(tmp_path / name).summary()["last"] for name in ("one", "two")]
+    last = [RunFolder(tmp_path / name).summary()["last"] for name in ("one", "two")]
     for name in ("online/top1", "online/loss", "knn/top1", "spectrum/rankme"):
         close(torch.tensor(last[1][name]), torch.tensor(last[0][name]))  # float64 features, logged in float32
-    one, two = (Run(tmp_path / name).metrics.series("train/loss_epoch") for name in ("one", "two"))
+    one, two = (RunFolder(tmp_path / name).metrics.series("train/loss_epoch") for name in ("one", "two"))
     close(two, one, **rounding)
 
 

@@ -1,4 +1,4 @@
-"""Run folders as `lightning-ssl fit` leaves them, filled with made-up curves: what the report's tests read.
+"""Run folders as `lightning-ssl fit` writes them, with artificial curves.
 
 write_run(folder, loss="direct", seed=3, accuracy=0.71, epochs=20)
 """
@@ -117,7 +117,7 @@ def curve_point(loss, t, last, accuracy, draw):
 
 
 def write_sweep(folder, losses=("infonce", "direct", "quadratic", "square"), seeds=5, spread=0.004, **settings):
-    """Several losses with the same seeds; later ones are a point worse each, InfoNCE in the middle."""
+    """Several losses with the same seeds. Each loss is about a point worse than the one before it."""
     draw = random.Random(0)
     for k, loss in enumerate(losses):
         for seed in range(seeds):

@@ -1,0 +1,18 @@
+"""Logging that a killed run does not lose."""
+
+from __future__ import annotations
+
+import pytorch_lightning as pl
+
+
+def log_now(trainer: pl.Trainer, metrics: dict[str, float], module: pl.LightningModule | None = None) -> None:
+    """Send metrics to every logger at once.
+
+    Lightning writes what a training step or epoch logs after the checkpoints of its end. A run killed in between
+    would lose it. With `module`, other callbacks see the metrics too, in `trainer.callback_metrics`.
+    """
+    if module is not None:
+        module.log_dict(metrics, logger=False, batch_size=1)
+    for logger in trainer.loggers:
+        # Lightning counts the steps before the one it logs.
+        logger.log_metrics({**metrics, "epoch": trainer.current_epoch}, step=max(0, trainer.global_step - 1))

@@ -1,0 +1,98 @@
+"""Saves checkpoints: atomically, at the end of epochs or every few steps, the newest ones kept."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.callbacks import Checkpoint
+from pytorch_lightning.plugins.io import TorchCheckpointIO
+
+from lightning_ssl.callbacks.schedule import batches_until_validation
+from lightning_ssl.checks import require
+from lightning_ssl.files import write_atomic
+from lightning_ssl.runs.checkpoints import load_checkpoint
+from lightning_ssl.runs.folder import RunFolder
+from lightning_ssl.runs.version import version
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes checkpoints atomically, and reads them without running code that they contain."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        content = io.BytesIO()
+        torch.save(checkpoint, content)
+        write_atomic(Path(path), content.getbuffer())
+
+    def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
+        return load_checkpoint(Path(path))
+
+
+class Checkpoints(Checkpoint):
+    """Saves at the end of every `every_n_epochs` epochs, or every `every_n_steps` steps, and keeps the newest `keep`.
+
+    every_n_epochs    0: never at the end of an epoch
+    every_n_steps     None: never within an epoch
+    keep              at least 2, so that a damaged checkpoint has one before it
+    """
+
+    def __init__(self, every_n_epochs: int = 1, every_n_steps: int | None = None, keep: int = 2) -> None:
+        super().__init__()
+        require(every_n_epochs >= 0, "every_n_epochs", every_n_epochs, "0 or above")
+        require(every_n_steps is None or every_n_steps >= 1, "every_n_steps", every_n_steps, "at least 1")
+        require(keep >= 2, "keep", keep, "at least 2, so that a damaged one has one before it")
+        self.every_n_epochs, self.every_n_steps, self.keep = every_n_epochs, every_n_steps, keep
+        self.saved_at, self.is_due, self.step = -1, False, 0
+        self.run: RunFolder | None = None
+        self.config: dict[str, Any] = {}
+
+    def into(self, run: RunFolder, config: dict[str, Any]) -> Checkpoints:
+        """Set the folder, and the configuration that every checkpoint carries."""
+        self.run, self.config = run, config
+        return self
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        checkpoint["lightning_ssl"] = {"config": self.config, "version": version()}
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        # While gradients are accumulated no step is taken.
+        if not self.every_n_steps or trainer.global_step == self.step or trainer.global_step % self.every_n_steps:
+            return
+        # Lightning resumes a checkpoint of an epoch's last step with the next epoch, and one from before a validation
+        # after it. What the end of the epoch or the validation logs would be missing, so the checkpoint comes later.
+        self.is_due = True
+        left, _ = batches_until_validation(trainer, batch_idx)
+        if not trainer.is_last_batch and not (trainer.enable_validation and left == 0):
+            self.save(trainer)
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
+        self.step = trainer.global_step
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.is_due and trainer.state.fn == "fit" and not trainer.is_last_batch:
+            self.save(trainer)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        epoch = trainer.current_epoch + 1
+        if self.is_due or epoch == trainer.max_epochs or (self.every_n_epochs and epoch % self.every_n_epochs == 0):
+            self.save(trainer)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.saved_at != trainer.global_step:  # `max_steps` or `max_time` ended an epoch early
+            self.save(trainer)
+
+    def save(self, trainer: pl.Trainer) -> None:
+        """Save a checkpoint and remove the oldest ones."""
+        assert self.run is not None
+        self.saved_at, self.is_due = trainer.global_step, False
+        trainer.save_checkpoint(self.run.checkpoints / f"step-{trainer.global_step:08d}.ckpt")
+        if trainer.is_global_zero:
+            for old in self.run.step_checkpoints()[self.keep :]:
+                old.unlink()

@@ -1,0 +1,157 @@
+"""The configuration of one run: parsed, completed, built.
+
+| stage     | made by                   | holds                                                    | stored in        |
+|-----------|---------------------------|----------------------------------------------------------|------------------|
+| parsed    | `Configuration.parse`     | files and flags, checked against the classes' signatures | nowhere          |
+| completed | `Configuration.parse` too | … and what follows from them: the data set's image size  | config.yaml and  |
+|           |                           | and moments, the stem, the logger                        | every checkpoint |
+| built     | `Configuration.build`     | the objects: method, data module, callbacks              | memory           |
+
+`stored()` is the completed configuration as plain values, the form of config.yaml and of the checkpoints. `build.py`
+builds a method or a data module from that form.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import pytorch_lightning as pl
+import torch
+import yaml  # type: ignore[import-untyped]
+from jsonargparse import ActionConfigFile, Namespace
+from pytorch_lightning.cli import LightningArgumentParser
+
+from lightning_ssl import data
+from lightning_ssl.callbacks import FeatureSpectrum, ImportanceMonitor, OnlineKNN, OnlineProbe
+from lightning_ssl.data import DataModule
+from lightning_ssl.methods import Method
+from lightning_ssl.networks import stem_for
+from lightning_ssl.runs.checkpointing import Checkpoints
+from lightning_ssl.runs.errors import one_line, refusal
+
+# The callbacks that measure, by the flag that configures each; null switches one off.
+CALLBACKS: dict[str, type[pl.Callback]] = {
+    "probe": OnlineProbe,
+    "knn": OnlineKNN,
+    "spectrum": FeatureSpectrum,
+    "importance_monitor": ImportanceMonitor,
+}
+NOT_STORED = ("config", "runs", "name", "resume")  # flags that say where a run is, not what it is
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The objects of a run."""
+
+    method: Method
+    data: DataModule
+    measuring: list[pl.Callback]
+    checkpoints: Checkpoints
+    trainer: dict[str, Any]  # arguments of `pl.Trainer`
+
+
+class Configuration:
+    """The completed configuration of one run, with access to its values by dotted attributes in `values`."""
+
+    def __init__(self, parser: LightningArgumentParser, values: Namespace) -> None:
+        self.parser, self.values = parser, values
+
+    @classmethod
+    def parse(cls, argv: list[str], description: str = "") -> Configuration:
+        """Parse the flags of `lightning-ssl fit` and complete the result."""
+        parser = make_parser(description)
+        try:
+            values = parser.parse_args(argv)
+        except argparse.ArgumentError as error:
+            raise ValueError(one_line(error)) from error
+        return cls(parser, completed(values))
+
+    @property
+    def seed(self) -> int:
+        seed: int = self.values.seed_everything
+        return seed
+
+    def stored(self) -> dict[str, Any]:
+        """The configuration as plain values, as in config.yaml."""
+        kept = self.values.clone()
+        for key in NOT_STORED:
+            kept.pop(key, None)
+        found: dict[str, Any] = yaml.safe_load(self.parser.dump(kept, skip_unset=False))
+        return found
+
+    def build(self) -> Parts:
+        """Seed the generators and build the objects. A class that refuses its arguments raises ValueError."""
+        pl.seed_everything(self.seed, verbose=False)
+        seeded = self.values.clone()  # the stored seeds stay null: they follow from seed_everything
+        for part in (seeded.data, seeded.model.init_args):
+            if "seed" in part and part.seed is None:
+                part.seed = self.seed
+        try:
+            built = self.parser.instantiate(seeded)
+        except Exception as error:
+            raise refusal(error) from error
+        measuring = [built[key] for key in CALLBACKS if built[key] is not None]
+        return Parts(built.model, built.data, measuring, built.checkpoint, dict(built.trainer))
+
+
+def completed(values: Namespace) -> Namespace:
+    """Fill in what follows from the configuration: the data set's size and moments, the stem, the logger."""
+    model, data_module = values.model.init_args, values.data
+    if isinstance(values.seed_everything, bool):
+        raise ValueError(f"seed_everything={values.seed_everything!r}: expected a number; a run must be repeatable")
+    info = data.info(data_module.name, data_module.root, **(data_module.options or {}))
+    for key in ("image_size", "mean", "std"):
+        if key in model and model[key] is None:
+            model[key] = getattr(info, key)
+    if "stem" in model and model.stem is None and not model.backbone.startswith("timm:"):
+        model.stem = stem_for(model.image_size)
+    if values.trainer.accelerator == "cpu":
+        values.trainer.sync_batchnorm = False
+    if values.logger is None:
+        values.logger = "wandb" if os.environ.get("WANDB_SWEEP_ID") else "none"
+    return values
+
+
+def make_parser(description: str = "") -> LightningArgumentParser:
+    """The parser of `lightning-ssl fit`: Lightning's Trainer, a method, a data module, and the flags of a run."""
+    parser = LightningArgumentParser(exit_on_error=False, description=description, prog="lightning-ssl fit")
+    parser.add_argument("-c", "--config", action=ActionConfigFile, help="a YAML file; later files and flags win")
+    parser.add_argument("--seed_everything", type=bool | int, default=0, help="seed of weights, batches and views")
+    add_run_flags(parser)
+    parser.add_lightning_class_args(pl.Trainer, "trainer")
+    defaults = {
+        "max_epochs": 100,
+        "log_every_n_steps": 10,
+        "num_sanity_val_steps": 0,
+        "enable_model_summary": False,
+        "sync_batchnorm": torch.cuda.is_available(),  # torch's refuses tensors on a CPU
+    }
+    parser.set_defaults({f"trainer.{key}": value for key, value in defaults.items()})
+    parser.add_lightning_class_args(Method, "model", subclass_mode=True)
+    parser.add_lightning_class_args(DataModule, "data")
+    parser.add_lightning_class_args(Checkpoints, "checkpoint")
+    for key, kind in CALLBACKS.items():
+        path = f"{kind.__module__.rpartition('.')[0]}.{kind.__name__}"
+        parser.add_argument(f"--{key}", type=kind | None, default={"class_path": path}, help=f"{path}, or null")
+    return parser
+
+
+def add_run_flags(parser: LightningArgumentParser) -> None:
+    """Flags that say where a run is, and how it is tracked."""
+    parser.add_argument("--runs", type=str, default="runs", help="folder of run folders")
+    parser.add_argument("--name", type=str | None, default=None, help="name of the run folder; generated if not given")
+    parser.add_argument(
+        "--resume", type=str, default="auto",
+        help="auto: resume the run if it was stopped; never; or a run folder or checkpoint to resume from",
+    )  # fmt: skip
+    parser.add_argument(
+        "--logger",
+        type=Literal["none", "wandb"] | None,
+        default=None,
+        help="copy the run to W&B as well; the default under a sweep agent",
+    )
+    parser.add_argument("--group", type=str | None, default=None, help="name of a set of runs, such as a sweep's name")
+    parser.add_argument("--tags", type=list[str], default=[], help="words to find the run by")

@@ -1,0 +1,156 @@
+"""Which folder a run uses, and from which checkpoint it resumes.
+
+--name NAME                RUNS/NAME: resumed if it was stopped, refused if it has another configuration
+without --name             the newest stopped run of exactly this configuration; else a new folder
+--resume never             a new run
+--resume FOLDER or FILE    that run or checkpoint, whatever its configuration
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightning_ssl.runs.checkpoints import load_checkpoint
+from lightning_ssl.runs.configuration import Configuration
+from lightning_ssl.runs.folder import RunFolder
+from lightning_ssl.runs.labels import flatten, short_label
+from lightning_ssl.runs.ranks import is_first_process, launched_externally, launcher_job, print_once
+
+# Keys ignored when two configurations are compared.
+IGNORED = ("config", "runs", "name", "resume", "logger", "group", "tags")
+# Keys that may change when a run is resumed.
+LENGTH = ("trainer.max_epochs", "trainer.max_steps", "trainer.max_time", "trainer.enable_progress_bar")
+# Environment variable that passes the first process's choice to the processes that Lightning starts.
+CHOICE = "LIGHTNING_SSL_RUN"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A run folder, and the checkpoint to resume from; None for a new run."""
+
+    run: RunFolder
+    checkpoint: Path | None = None
+
+    @contextmanager
+    def shared(self) -> Iterator[None]:
+        """Pass the choice to the processes that Lightning starts for other ranks."""
+        before = os.environ.get(CHOICE)
+        os.environ[CHOICE] = json.dumps([str(self.run.path), self.checkpoint and str(self.checkpoint)])
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ[CHOICE]
+
+
+def choose(config: Configuration) -> Choice:
+    """Choose the run folder and the checkpoint to resume from."""
+    if CHOICE in os.environ and not is_first_process():
+        path, checkpoint = json.loads(os.environ[CHOICE])
+        return Choice(RunFolder(path), checkpoint and Path(checkpoint))
+    folder, name, resume = Path(config.values.runs), config.values.name, config.values.resume
+    if resume not in ("auto", "never"):
+        return choose_path(Path(resume))
+    if name is None and launched_externally():  # every rank must find the same name by itself
+        job = launcher_job()
+        name = generated_name(config) + (f"-{job}" if job else "")
+    if name is None:
+        return choose_unnamed(config, folder, resume)
+    return choose_named(config, folder, name, resume)
+
+
+def choose_path(path: Path) -> Choice:
+    """`--resume FOLDER` or `--resume CHECKPOINT`."""
+    run = RunFolder(path if path.is_dir() else path.parent.parent)
+    checkpoint = run.newest_checkpoint() if path.is_dir() else path
+    if checkpoint is None or not (run.path / "config.yaml").exists():
+        raise ValueError(f"resume={str(path)!r}: expected auto, never, a run folder or a checkpoint of one")
+    load_checkpoint(checkpoint)
+    return Choice(run, checkpoint)
+
+
+def choose_unnamed(config: Configuration, folder: Path, resume: str) -> Choice:
+    """Without --name: the newest stopped run of this configuration, or a new folder."""
+    found = stopped_run(config, folder) if resume == "auto" else None
+    if found is not None:
+        return Choice(found, found.newest_checkpoint())
+    return Choice(new_folder(folder / f"{generated_name(config)}-{time.strftime('%Y%m%d-%H%M%S')}"))
+
+
+def choose_named(config: Configuration, folder: Path, name: str, resume: str) -> Choice:
+    """With --name: that folder. A run with another configuration is refused."""
+    if Path(name).name != name or name in ("", ".", ".."):
+        raise ValueError(f"name={name!r}: expected the name of a folder, not a path; --runs is the folder around it")
+    run = RunFolder(folder / name)
+    if resume == "never":
+        if run.summary() and is_first_process():  # other ranks may find the folder that the first one just made
+            raise ValueError(f"name={name!r}: {run.path} exists; choose another --name, or --resume auto")
+        return Choice(run)
+    checkpoint = run.newest_checkpoint()
+    if checkpoint is not None and (change := first_change(config, run)):
+        raise ValueError(
+            f"{change}, in {run.path}; choose another --name, or --resume {run.path} to resume it all the same"
+        )
+    return Choice(run, checkpoint)
+
+
+def generated_name(config: Configuration) -> str:
+    """Data set, loss and seed: `shapes-alphacl-direct-seed0`."""
+    label = short_label(config.stored()).lower().replace(" ", "-")
+    return f"{config.values.data.name}-{label}-seed{config.seed}"
+
+
+def stopped_run(config: Configuration, folder: Path) -> RunFolder | None:
+    """The newest run of exactly this configuration that was stopped before its end."""
+    for path in sorted(folder.glob(f"{generated_name(config)}-*"), reverse=True):
+        run = RunFolder(path)
+        stopped = run.summary().get("status", "finished") != "finished" and not run.is_locked()
+        if stopped and run.step_checkpoints() and not first_change(config, run, may_change=()):
+            print_once(f"resuming {run.path} (--resume never starts a new run)")
+            return run
+    return None
+
+
+def first_change(config: Configuration, run: RunFolder, may_change: tuple[str, ...] = LENGTH) -> str | None:
+    """Compare a configuration with that of a run folder. Returns the first difference, or None."""
+    stored = run.config()
+    if not stored:
+        return "config.yaml cannot be read"
+    before, now = flatten(stored, full_paths=True), flatten(config.stored(), full_paths=True)
+    for key in sorted(before.keys() | now.keys()):
+        compared = key.split(".")[0] not in IGNORED and key not in may_change
+        if compared and before.get(key) != now.get(key):
+            return f"{key}={now.get(key)!r}: it was {before.get(key)!r} before"
+    return None
+
+
+def extends(config: Configuration, run: RunFolder) -> bool:
+    """Whether the configuration asks for more epochs or steps than a finished run, and for fewer of neither."""
+    before, now = run.config().get("trainer") or {}, config.values.trainer
+    changed = [key for key in ("max_epochs", "max_steps") if now[key] != before.get(key)]
+    return bool(changed) and all(limit(now[key]) > limit(before.get(key)) for key in changed)
+
+
+def limit(value: int | None) -> float:
+    return math.inf if value is None or value == -1 else value
+
+
+def new_folder(path: Path) -> RunFolder:
+    """Create a new, unique run folder. Several agents may start in the same second."""
+    agent = os.environ.get("WANDB_RUN_ID")
+    path = path.with_name(f"{path.name}-{agent}") if agent else path
+    number, chosen = 1, path
+    while True:
+        try:
+            chosen.mkdir(parents=True)
+            return RunFolder(chosen)
+        except FileExistsError:
+            number += 1
+            chosen = path.with_name(f"{path.name}-{number}")

@@ -1,0 +1,115 @@
+"""Reading of complete, incomplete and broken run folders. No run is dropped; problems are reported."""
+
+import json
+import os
+import time
+
+import pytest
+from helpers.closeness import close
+from helpers.run_folders import write_run, write_sweep
+
+from lightning_ssl.runs.record import Reader, read_record
+
+
+def test_complete_run_is_read_completely(tmp_path):
+    run = read_record(write_run(tmp_path / "a", "direct", seed=3, accuracy=0.7123, epochs=5))
+    assert run.status == "finished"
+    assert run.problems == []
+    assert run.seed == 3
+    assert run.last("online/top1") == 0.7123
+    assert run.settings["model.importance.p"] == 4.0
+    epochs, values = run.curve("online/top1")
+    assert epochs.tolist() == [1, 2, 3, 4, 5]
+    assert values[-1] == 0.7123
+
+
+def test_values_of_an_epoch_are_averaged_except_accuracy(tmp_path):
+    folder = write_run(tmp_path / "a")
+    (folder / "metrics.csv").write_text(
+        "epoch,step,alpha/entropy,online/top1\n0,1,0.2,0.1\n0,2,0.4,0.3\n1,3,1.0,\n,4,,0.5\n"
+    )
+    run = read_record(folder)
+    close(list(run.curve("alpha/entropy")[1]), [0.3, 1.0], terms=2)
+    assert list(run.curve("online/top1")[1]) == [0.3, 0.5]
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "metrics.csv", "summary.json"])
+def test_run_without_a_file_is_listed_as_broken(tmp_path, file):
+    write_run(tmp_path / "whole")
+    (write_run(tmp_path / "half") / file).unlink()
+    runs = {run.name: run for run in Reader().runs([tmp_path])}
+    assert runs["half"].status == "broken"
+    assert f"{file} is missing" in runs["half"].problems
+    assert runs["whole"].status == "finished"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("config.yaml", "model: [unclosed", "config.yaml cannot be read"),
+        ("config.yaml", "just words", None),
+        ("summary.json", '{"status": "fini', "summary.json cannot be read"),
+        ("summary.json", "[1, 2]", None),
+        ("summary.json", "[" * 100_000, "summary.json cannot be read"),
+        ("metrics.csv", "nonsense\n1\n", "does not begin with"),
+        ("metrics.csv", "", "does not begin with"),
+    ],
+)
+def test_run_with_an_unreadable_file_is_broken(tmp_path, file, content, words):
+    folder = write_run(tmp_path / "a")
+    (folder / file).write_text(content)
+    run = read_record(folder)
+    assert run.status == "broken"
+    assert words is None or any(words in problem for problem in run.problems)
+
+
+def test_bytes_that_are_not_utf8_are_read(tmp_path):
+    folder = write_run(tmp_path / "a")
+    (folder / "config.yaml").write_bytes((folder / "config.yaml").read_bytes() + b"note: \xff\xfe\n")
+    assert read_record(folder).status == "finished"
+
+
+def test_incomplete_last_line_is_dropped_and_reported(tmp_path):
+    folder = write_run(tmp_path / "a", accuracy=0.7, epochs=4, status="running")
+    text = (folder / "metrics.csv").read_text()
+    (folder / "metrics.csv").write_text(text[:-40])
+    run = read_record(folder)
+    assert len(run.curve("online/top1")[0]) == 3
+    assert any("incomplete" in problem for problem in run.problems)
+
+
+def test_runs_are_found_at_any_depth_and_named_by_their_path(tmp_path):
+    write_run(tmp_path / "one" / "a")
+    write_run(tmp_path / "two" / "deep" / "a")
+    (tmp_path / "three" / "notes").mkdir(parents=True)
+    assert [run.name for run in Reader().runs([tmp_path])] == ["one/a", "two/deep/a"]
+    assert len(Reader().runs([tmp_path, tmp_path / "one"])) == 2
+
+
+def test_trial_with_only_a_log_is_shown_with_its_last_line(tmp_path):
+    (tmp_path / "sweep" / "trial").mkdir(parents=True)
+    (tmp_path / "sweep" / "sweep.db").touch()
+    (tmp_path / "sweep" / "trial" / "log.txt").write_text("starting\nlightning-ssl: tau=0: must be above 0\n\n")
+    (run,) = Reader().runs([tmp_path])
+    assert run.status == "broken"
+    assert run.error == "lightning-ssl: tau=0: must be above 0"
+
+
+def test_reader_rereads_only_changed_runs(tmp_path):
+    write_sweep(tmp_path, ("direct",), seeds=2, epochs=2)
+    reader = Reader()
+    first = reader.runs([tmp_path])
+    summary = tmp_path / "direct-0" / "summary.json"
+    summary.write_text(json.dumps(json.loads(summary.read_text()) | {"status": "failed", "error": "gone"}))
+    second = reader.runs([tmp_path])
+    assert second[0].error == "gone"
+    assert second[1] is first[1]
+
+
+def test_running_run_without_output_for_hours_is_reported(tmp_path):
+    folder = write_run(tmp_path / "a", status="running")
+    assert Reader().runs([tmp_path])[0].problems == []
+    long_ago = time.time() - 3 * 3600
+    for file in folder.iterdir():
+        os.utime(file, (long_ago, long_ago))
+    assert any("no write for 3.0 h" in problem for problem in Reader().runs([tmp_path])[0].problems)
