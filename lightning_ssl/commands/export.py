@@ -1,14 +1,13 @@
-"""`lightning-ssl export`: the trained backbone alone, in a file that others read.
+"""`lightning-ssl export`: write the trained backbone to a file for other code.
 
     lightning-ssl export runs/direct --format torchvision     a state_dict for torchvision's model of the same name
-    lightning-ssl export runs/direct --format safetensors     any backbone, with where it came from as metadata
+    lightning-ssl export runs/direct --format safetensors     any backbone, with its origin as metadata
 
-Only what makes features is written: no projector, predictor, probe or optimizer, and of BYOL the online network, which
-is what is evaluated here. A torchvision model has a classifier and its strict loading asks for one, so `fc` is written
-as zeros, of ImageNet's 1000 classes; nothing was trained there, and features are what comes out after
-`model.fc = torch.nn.Identity()`.
+The file has the backbone only, without projector, predictor, probe and optimizer. For BYOL it is the online network,
+which `evaluate` uses too. Strict loading into a torchvision model needs a classifier, so the file has `fc` for the 1000
+classes of ImageNet, filled with zeros. `model.fc = torch.nn.Identity()` makes the model return the features.
 
-A network for small images has CIFAR's stem, which torchvision's model must be given before it is loaded:
+A network for small images has the CIFAR stem. The torchvision model needs the same stem before loading:
 
     model = torchvision.models.resnet18()
     model.conv1, model.maxpool = torch.nn.Conv2d(3, 64, 3, 1, 1, bias=False), torch.nn.Identity()
@@ -26,16 +25,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_ssl import runs
 from lightning_ssl.checks import require
-from lightning_ssl.commands.evaluate import Trained, restore
 from lightning_ssl.commands.parser import Parser
+from lightning_ssl.files import write_atomic
+from lightning_ssl.runs.labels import short_label
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from lightning_ssl.evaluation.restore import TrainedMethod
+
 SUFFIXES = {"torchvision": ".torchvision.pth", "safetensors": ".safetensors"}
-IMAGENET_CLASSES = 1000  # of a torchvision model that is made without arguments
+IMAGENET_CLASSES = 1000  # the default of a torchvision model
 
 EXAMPLES = """examples:
   lightning-ssl export runs/direct --format torchvision               writes runs/direct/backbone.torchvision.pth
@@ -43,57 +44,63 @@ EXAMPLES = """examples:
   lightning-ssl export runs/direct/checkpoints/step-00001560.ckpt --format safetensors     beside the checkpoint
   lightning-ssl export runs/direct --format safetensors --with-projector
 
-torchvision   resnet18, resnet34 and resnet50; loads strictly, and `fc` is zeros. How to load it is printed
-safetensors   every backbone, with method, configuration, step, version, mean and std as metadata"""
+torchvision   resnet18, resnet34 and resnet50; loads strictly; `fc` is zero
+safetensors   every backbone, with method, configuration, step, version, mean and std as metadata
+
+The command prints the lines of Python that load the file."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write the backbone of a checkpoint, and say how to load it."""
+    """Write the backbone of a checkpoint, and print how to load it."""
     try:
         arguments = parser().parse_args(argv)
-    except SystemExit:  # --help, which is printed by now
+    except SystemExit:  # --help was printed
         return 0
     require(
         arguments.format == "safetensors" or not arguments.with_projector,
         "with-projector",
         True,
-        "left out with --format torchvision, whose models have none; --format safetensors takes it",
+        "omitted with --format torchvision, whose models have no projector; use --format safetensors",
     )
-    sys.path.insert(0, os.getcwd())  # a class of the user's own, by its path
-    trained = restore(arguments.checkpoint)
+    sys.path.insert(0, os.getcwd())  # the configuration may name a class of the user
+    from lightning_ssl.evaluation.restore import restore_method  # late: it imports torch, and --help needs none
+
+    trained = restore_method(arguments.checkpoint)
     out = Path(arguments.out or default_out(Path(arguments.checkpoint), arguments.format))
-    require(out.resolve() != trained.path.resolve(), "out", str(out), "another file than the checkpoint")
-    torchvision = arguments.format == "torchvision"
-    runs.write_whole(
-        out, torchvision_file(trained) if torchvision else safetensors_file(trained, arguments.with_projector)
-    )
+    require(out.resolve() != trained.checkpoint.resolve(), "out", str(out), "another file than the checkpoint")
+    if arguments.format == "torchvision":
+        write_atomic(out, torchvision_file(trained))
+    else:
+        write_atomic(out, safetensors_file(trained, arguments.with_projector))
     print(f"{describe(trained)}, written to {out}. To load it:\n")
-    print(recipe(trained, arguments.format, out))
+    print(loading_code(trained, arguments.format, out))
     return 0
 
 
 def parser() -> Parser:
-    """The command line, which needs no torch."""
+    """The command line. It needs no torch."""
     top = Parser(
         prog="lightning-ssl export",
-        description="Write a trained backbone, and nothing else of its training, in a format that others read.",
+        description="Write a trained backbone to a file for other code.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     top.add_argument("checkpoint", metavar="CKPT", help="a checkpoint, or a run folder for its newest one")
     top.add_argument("--format", choices=tuple(SUFFIXES), required=True)
-    top.add_argument("--out", metavar="FILE", help="default: backbone.… in the run folder, or beside the checkpoint")
+    top.add_argument(
+        "--out", metavar="FILE", help="output (default: backbone.… in the run folder, or beside the checkpoint)"
+    )
     top.add_argument(
         "--with-projector",
         action="store_true",
-        help="safetensors only: also the projector, under names that begin with `projector.`",
+        help="safetensors only: also write the projector, under names that start with `projector.`",
     )
     return top
 
 
 def default_out(given: Path, file_format: str) -> Path:
-    """In a run folder that was given, otherwise beside the checkpoint."""
+    """The default output: in the run folder if one is given, else beside the checkpoint."""
     return given / f"backbone{SUFFIXES[file_format]}" if given.is_dir() else given.with_suffix(SUFFIXES[file_format])
 
 
@@ -101,23 +108,23 @@ def default_out(given: Path, file_format: str) -> Path:
 # Weights
 
 
-def backbone_state(trained: Trained) -> dict[str, Tensor]:
-    """The backbone's weights and buffers, each with memory of its own in the usual layout."""
+def backbone_state(trained: TrainedMethod) -> dict[str, Tensor]:
+    """Copies of the backbone's weights and buffers in the contiguous memory format."""
     import torch
 
     state = trained.method.backbone.state_dict()
-    # `contiguous_format`, for a run with channels_last leaves its convolutions in that one.
+    # A run with channels_last has its convolutions in that format.
     return {name: x.detach().clone(memory_format=torch.contiguous_format) for name, x in state.items()}
 
 
-def torchvision_file(trained: Trained) -> memoryview:
-    """A whole file that loads strictly into torchvision's model of the same name; tried before it is written."""
+def torchvision_file(trained: TrainedMethod) -> memoryview:
+    """The content of a file that loads strictly into torchvision's model of the same name. Loading is tested here."""
     import torch
     import torchvision
 
     from lightning_ssl.networks import RESNETS, ResNet, make_stem
 
-    name, backbone = name_of(trained), trained.method.backbone
+    name, backbone = backbone_name(trained), trained.method.backbone
     if not isinstance(backbone, ResNet) or name not in RESNETS:
         raise ValueError(f"backbone={name!r}: torchvision has no such model; --format safetensors writes any backbone")
     state = backbone_state(trained)
@@ -132,8 +139,8 @@ def torchvision_file(trained: Trained) -> memoryview:
     return content.getbuffer()
 
 
-def safetensors_file(trained: Trained, with_projector: bool = False) -> bytes:
-    """A whole file: the backbone under its own names, the projector only when asked for, and the metadata."""
+def safetensors_file(trained: TrainedMethod, with_projector: bool = False) -> bytes:
+    """The content of a file with the backbone, optionally the projector, and the metadata."""
     from safetensors.torch import save as serialize
 
     state = backbone_state(trained)
@@ -143,18 +150,18 @@ def safetensors_file(trained: Trained, with_projector: bool = False) -> bytes:
     return content
 
 
-def metadata(trained: Trained) -> dict[str, str]:
-    """Where the weights came from and what images they expect; the format has text only, so the rest is JSON."""
+def metadata(trained: TrainedMethod) -> dict[str, str]:
+    """The origin of the weights and the images they expect. Values are text, so lists and dictionaries are JSON."""
     augment, backbone = trained.method.augment, trained.method.backbone
     return {
-        "format": "pt",  # how other readers of safetensors know whose tensors these are
-        "method": runs.label_of(trained.config),
+        "format": "pt",  # other readers of safetensors expect this for tensors of PyTorch
+        "method": short_label(trained.config),
         "network": "online" if hasattr(trained.method, "target") else "trained",
-        "backbone": name_of(trained),
+        "backbone": backbone_name(trained),
         "stem": backbone.stem_name or "its own",
         "features": str(backbone.num_features),
         "image_size": str(augment.size),
-        # Of pixels on a scale of 0 to 1; 0 and 1 where training did not normalize.
+        # For pixels in [0, 1]; 0 and 1 if training did not normalize.
         "mean": json.dumps(augment.mean),
         "std": json.dumps(augment.std),
         "step": str(trained.step),
@@ -163,42 +170,42 @@ def metadata(trained: Trained) -> dict[str, str]:
     }
 
 
-def name_of(trained: Trained) -> str:
-    """The backbone's name in the configuration."""
+def backbone_name(trained: TrainedMethod) -> str:
+    """The name of the backbone in the configuration."""
     init_args: dict[str, Any] = trained.config["model"].get("init_args", {})
     return str(init_args.get("backbone", "resnet18"))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Words
+# Output
 
 
-def describe(trained: Trained) -> str:
-    """What is written, in one line."""
+def describe(trained: TrainedMethod) -> str:
+    """One line about the exported network."""
     online = ", the online network" if hasattr(trained.method, "target") else ""
-    features = trained.method.backbone.num_features
-    return f"{name_of(trained)} of {runs.label_of(trained.config)} at step {trained.step} ({features} features{online})"
+    name, label, features = backbone_name(trained), short_label(trained.config), trained.method.backbone.num_features
+    return f"{name} of {label} at step {trained.step} ({features} features{online})"
 
 
-def recipe(trained: Trained, file_format: str, out: Path) -> str:
+def loading_code(trained: TrainedMethod, file_format: str, out: Path) -> str:
     """Lines of Python that load the file."""
-    name, stem, augment = name_of(trained), trained.method.backbone.stem_name, trained.method.augment
+    name, stem, augment = backbone_name(trained), trained.method.backbone.stem_name, trained.method.augment
     if file_format == "torchvision":
         lines = [f"model = torchvision.models.{name}()"]
         if stem == "cifar":
             stem_lines = "torch.nn.Conv2d(3, 64, 3, 1, 1, bias=False), torch.nn.Identity()"
             lines.append(f"model.conv1, model.maxpool = {stem_lines}  # CIFAR's stem")
         lines.append(f'model.load_state_dict(torch.load("{out}"))')
-        lines.append("model.fc = torch.nn.Identity()  # what is there is zeros: nothing was trained in it")
+        lines.append("model.fc = torch.nn.Identity()  # fc is zero and untrained")
     else:
-        about = f', stem="{stem}"' if stem else ""
+        stem_argument = f', stem="{stem}"' if stem else ""
         lines = [
-            f'model = lightning_ssl.networks.backbone("{name}", image_size={augment.size}{about})',
+            f'model = lightning_ssl.networks.build_backbone("{name}", image_size={augment.size}{stem_argument})',
             f'weights = safetensors.torch.load_file("{out}")',
             'model.load_state_dict({k: v for k, v in weights.items() if not k.startswith("projector.")})',
         ]
-    scaled = (
+    scaling = (
         "in [0, 1], not normalized" if set(augment.mean) == {0.0} else f"normalized by {augment.mean}, {augment.std}"
     )
-    lines.append(f"model.eval()  # images of {augment.size}×{augment.size}, {scaled}")
+    lines.append(f"model.eval()  # images of {augment.size}×{augment.size}, {scaling}")
     return "\n".join(f"    {line}" for line in lines)

@@ -1,20 +1,18 @@
-"""`lightning-ssl evaluate`: its numbers, its files, its errors; it does not change the encoder."""
+"""`lightning-ssl evaluate`: accuracies, files, errors."""
 
-import copy
 import json
 import shutil
 
 import pytest
 import torch
-from helpers.closeness import close
-from helpers.training import terms_of
 from PIL import Image
 
 from lightning_ssl.commands import evaluate, fit
 from lightning_ssl.evaluation import linear
-from lightning_ssl.runs import Run
+from lightning_ssl.evaluation.features import LabelledFeatures
+from lightning_ssl.evaluation.restore import evaluation_data, restore_method
+from lightning_ssl.runs import RunFolder
 
-CPU = torch.device("cpu")
 LINEAR = [f"linear/{name}_{top}" for name in ("adam", "lbfgs") for top in ("top1", "top5")]
 
 
@@ -32,22 +30,22 @@ def trained(tmp_path_factory):
 
 @pytest.fixture
 def run(trained, tmp_path):
-    """A copy that a test may change."""
+    """A copy of the run, for tests that change it."""
     shutil.copytree(trained, tmp_path / "run")
-    return Run(tmp_path / "run")
+    return RunFolder(tmp_path / "run")
 
 
 def evaluations(file):
     return json.loads(file.read_text(encoding="utf-8"))["evaluations"]
 
 
-def test_a_run_gets_a_table_a_summary_and_the_settings(run, capsys):
+def test_a_run_gets_a_table_a_summary_and_a_record_with_its_settings(run, capsys):
     before = run.summary()
     assert evaluate.main([str(run.path), "--device", "cpu"]) == 0
-    shown, after = capsys.readouterr().out, run.summary()
+    printed, after = capsys.readouterr().out, run.summary()
     assert list(after["linear"]) == LINEAR
     assert all(0.05 < after["linear"][name] <= 1 for name in LINEAR)  # chance is 0.1
-    assert all(name in shown for name in [*LINEAR, "knn/top1"])
+    assert all(name in printed for name in [*LINEAR, "knn/top1"])
     assert {key: after[key] for key in before if key != "linear"} == {
         key: before[key] for key in before if key != "linear"
     }
@@ -67,53 +65,18 @@ def test_a_run_gets_a_table_a_summary_and_the_settings(run, capsys):
 
 def test_the_accuracies_are_those_of_the_protocols_on_the_same_features(run):
     assert evaluate.main([str(run.path), "--device", "cpu", "--seed", "5", "--seeds", "2"]) == 0
-    found = evaluate.restore(run.path)
-    module = evaluate.data_for(found.config, None, None, None, 100)
+    restored = restore_method(run.path)
+    module = evaluation_data(restored.config)
     splits = []
-    for split in ("train", "test"):
-        batch = module.rows(split).batch(torch.arange(len(module.rows(split))))
+    for name in ("train", "test"):
+        split = module.open_split(name)
+        batch = split.batch(torch.arange(len(split)))
         with torch.no_grad():
-            splits.append(linear.Split(*found.method.validation_step(batch, 0).values()))
+            splits.append(LabelledFeatures(*restored.method.validation_step(batch, 0).values()))
     results = run.summary()["linear"]
-    one_image = 1.01 / len(splits[1].labels)  # features of other batch sizes are rounded differently
+    one_image = 1.01 / len(splits[1].labels)  # the batch size changes the rounding of the features
     assert results["linear/adam_top1"] == pytest.approx(linear.adam(*splits, 10, [5, 6]).top1, abs=one_image)
     assert results["linear/lbfgs_top1"] == pytest.approx(linear.lbfgs(*splits, 10, 5).top1, abs=one_image)
-
-
-def test_the_encoder_does_not_change_even_in_training_mode(trained):
-    found = evaluate.restore(trained)
-    loader = evaluate.data_for(found.config, None, None, None, 64).in_order("test")
-    expected = evaluate.features_of(found.method, loader, CPU)
-    method = found.method.train()
-    before = copy.deepcopy(method.state_dict())
-    features, labels = evaluate.features_of(method, loader, CPU)
-    assert all(torch.equal(before[name], x) for name, x in method.state_dict().items())
-    assert all(part.training for part in method.modules())
-    assert torch.equal(features, expected.features)
-    assert (features.shape, labels.shape) == ((128, method.backbone.num_features), (128,))
-    assert not features.requires_grad
-
-
-def test_images_without_a_label_are_skipped(trained):
-    found = evaluate.restore(trained)
-    loader = evaluate.data_for(found.config, None, None, None, 50).in_order("test")
-    whole = evaluate.features_of(found.method, loader, CPU)
-    loader.rows.labels[::2] = -1
-    half = evaluate.features_of(found.method, loader, CPU)
-    close(half.features, whole.features[1::2], terms=terms_of(found.method.backbone))
-    assert torch.equal(half.labels, whole.labels[1::2])
-    loader.rows.labels[:] = -1
-    with pytest.raises(ValueError, match="none of its images has a label"):
-        evaluate.features_of(found.method, loader, CPU)
-
-
-def test_features_that_are_not_finite_are_refused(trained):
-    found = evaluate.restore(trained)
-    with torch.no_grad():
-        found.method.backbone.conv1.weight.fill_(torch.nan)
-    loader = evaluate.data_for(found.config, None, None, None, 64).in_order("test")
-    with pytest.raises(ValueError, match="not finite numbers"):
-        evaluate.features_of(found.method, loader, CPU)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -122,7 +85,7 @@ def test_features_that_are_not_finite_are_refused(trained):
 
 def test_a_checkpoint_outside_a_run_gets_its_result_beside_it(trained, tmp_path):
     alone = tmp_path / "alone.ckpt"
-    shutil.copy(Run(trained).newest_checkpoint(), alone)
+    shutil.copy(RunFolder(trained).newest_checkpoint(), alone)
     evaluate.main([str(alone), "--protocol", "lbfgs", "--device", "cpu"])
     (record,) = evaluations(tmp_path / "alone.ckpt.evaluation.json")
     assert list(record["metrics"]) == ["linear/lbfgs_top1", "linear/lbfgs_top5", "knn/top1"]
@@ -136,11 +99,11 @@ def test_an_older_checkpoint_does_not_change_the_summary(run, capsys):
     assert "summary.json is about step-00000016.ckpt" in capsys.readouterr().out
 
 
-def test_protocols_add_up_and_a_repeated_one_is_replaced(run):
+def test_protocols_accumulate_and_a_repeated_one_is_replaced(run):
     for protocol in ("lbfgs", "adam", "adam"):
         evaluate.main([str(run.path), "--protocol", protocol, "--device", "cpu"])
     assert sorted(run.summary()["linear"]) == sorted(LINEAR)
-    assert [list(one["protocols"]) for one in evaluations(run.path / "evaluation.json")] == [["lbfgs"], ["adam"]]
+    assert [list(record["protocols"]) for record in evaluations(run.path / "evaluation.json")] == [["lbfgs"], ["adam"]]
 
 
 def test_results_of_an_earlier_step_are_dropped_from_the_summary(run):
@@ -185,10 +148,10 @@ def test_another_data_set_is_named_in_the_metric(run, tmp_path):
         (["nowhere.ckpt"], r"checkpoint='nowhere.ckpt': no such file"),
         (["RUN", "--protocol", "best"], r"argument --protocol: invalid choice: 'best'"),
         (["RUN", "--seeds", "0"], r"seeds=0: seeds must be at least 1"),
-        (["RUN", "--device", "abacus"], r"device='abacus': device must be auto, or one that torch has here"),
+        (["RUN", "--device", "abacus"], r"device='abacus': device must be auto or a device that torch has here"),
         (["RUN", "--options", "train_images=5"], r"options='train_images=5': options must be a JSON object"),
-        (["RUN", "--options", '{"train_image": 5}'], r"train_image=5: shapes takes"),
-        (["RUN", "--data", "folder", "--root", "nowhere"], r"root='nowhere': root must be a folder that holds"),
+        (["RUN", "--options", '{"train_image": 5}'], r"train_image=5: unknown option of shapes"),
+        (["RUN", "--data", "folder", "--root", "nowhere"], r"root='nowhere': root must be a folder with"),
     ],
 )
 def test_bad_input_is_one_line(trained, words, message):
@@ -197,18 +160,16 @@ def test_bad_input_is_one_line(trained, words, message):
     assert len(str(refused.value).splitlines()) == 1
 
 
-def test_a_broken_file_and_missing_weights_are_one_line(trained, tmp_path):
-    broken = tmp_path / "broken.ckpt"
-    broken.write_bytes(b"PK\x03\x04 half a file")
+def test_a_damaged_file_and_missing_weights_are_one_line(trained, tmp_path):
+    damaged = tmp_path / "damaged.ckpt"
+    damaged.write_bytes(b"PK\x03\x04 half a file")
     with pytest.raises(ValueError, match="not a readable checkpoint"):
-        evaluate.main([str(broken)])
-    other = torch.load(Run(trained).newest_checkpoint(), weights_only=True)
-    other["state_dict"].pop("backbone.conv1.weight")
-    torch.save(other, broken)
-    with pytest.raises(
-        ValueError, match=r"its weights are not those of its configuration: Missing key.*conv1"
-    ) as refused:
-        evaluate.main([str(broken)])
+        evaluate.main([str(damaged)])
+    content = torch.load(RunFolder(trained).newest_checkpoint(), weights_only=True)
+    content["state_dict"].pop("backbone.conv1.weight")
+    torch.save(content, damaged)
+    with pytest.raises(ValueError, match=r"its weights do not fit its configuration: Missing key.*conv1") as refused:
+        evaluate.main([str(damaged)])
     assert len(str(refused.value).splitlines()) == 1
 
 

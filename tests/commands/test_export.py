@@ -1,4 +1,4 @@
-"""`lightning-ssl export`: the file holds the backbone only, and loads elsewhere with the same features."""
+"""`lightning-ssl export`: the file has the backbone only, and gives the same features in other code."""
 
 import json
 
@@ -11,16 +11,18 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
-from lightning_ssl.commands import evaluate, export, fit
-from lightning_ssl.networks import backbone
+from lightning_ssl.commands import export, fit
+from lightning_ssl.evaluation.restore import restore_method
+from lightning_ssl.networks import build_backbone
 from lightning_ssl.runs.build import build_method
+from lightning_ssl.runs.configuration import Configuration
 
 SMALL_HEAD = ["--model.projector", '{"hidden": 16, "out": 8}']
 
 
 def checkpoint(tmp_path, *flags, model="SimCLR", name="resnet18"):
-    """A checkpoint as `fit` writes it, after one batch, so that running statistics have changed."""
-    config = fit.Fit(["--model", model, "--model.backbone", name, *SMALL_HEAD, *flags]).as_dict()
+    """A checkpoint in the layout of `fit`, after one batch, so that the running statistics have changed."""
+    config = Configuration.parse(["--model", model, "--model.backbone", name, *SMALL_HEAD, *flags]).stored()
     torch.manual_seed(1)
     method = build_method(config)
     for net in [method, *([method.target["backbone"]] if model == "BYOL" else [])]:
@@ -46,7 +48,7 @@ def assert_same_features(net, method):
 
 
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])  # 512 and 2048 features
-def test_torchvisions_model_loads_it_and_has_the_same_features(tmp_path, name, capsys):
+def test_a_torchvision_model_with_the_weights_has_the_same_features(tmp_path, name, capsys):
     file, method = checkpoint(tmp_path, name=name)
     assert export.main([str(file), "--format", "torchvision"]) == 0
     state = torch.load(tmp_path / f"{name}.torchvision.pth", weights_only=True)
@@ -59,7 +61,7 @@ def test_torchvisions_model_loads_it_and_has_the_same_features(tmp_path, name, c
     assert "CIFAR's stem" in capsys.readouterr().out
 
 
-def test_with_the_standard_stem_torchvisions_model_needs_no_change(tmp_path, capsys):
+def test_with_the_standard_stem_the_torchvision_model_needs_no_change(tmp_path, capsys):
     file, method = checkpoint(tmp_path, "--model.stem", "standard", "--model.channels_last", "true")
     export.main([str(file), "--format", "torchvision", "--out", str(tmp_path / "net.pth")])
     model = torchvision.models.resnet18()
@@ -84,7 +86,7 @@ def test_safetensors_holds_the_backbone_and_its_origin(tmp_path):
     file, method = checkpoint(tmp_path, "--model.augment", "paper_cifar", model="AlphaCL", name="resnet_tiny")
     export.main([str(file), "--format", "safetensors"])
     out = tmp_path / "resnet_tiny.safetensors"
-    net = backbone("resnet_tiny", image_size=32)
+    net = build_backbone("resnet_tiny", image_size=32)
     net.load_state_dict(load_file(out), strict=True)
     assert_same_features(net, method)
     with safe_open(out, "pt") as opened:
@@ -109,7 +111,7 @@ def test_the_projector_is_exported_only_with_its_flag(tmp_path):
 def test_byol_exports_the_online_network(tmp_path, capsys):
     file, method = checkpoint(tmp_path, model="BYOL", name="resnet_tiny")
     with torch.no_grad():
-        method.backbone.conv1.weight.add_(1.0)  # apart from the target
+        method.backbone.conv1.weight.add_(1.0)  # now different from the target
     saved = torch.load(file, weights_only=True)
     saved["state_dict"] = method.state_dict()
     torch.save(saved, file)
@@ -126,10 +128,10 @@ def test_a_run_folder_exports_its_newest_checkpoint(tmp_path):
     argv += ["--trainer.accelerator", "cpu", "--trainer.enable_progress_bar", "false", "--knn", "null"]
     assert fit.main([*argv, "--runs", str(tmp_path), "--name", "run"]) == 0
     assert export.main([str(tmp_path / "run"), "--format", "safetensors"]) == 0
-    found = evaluate.restore(tmp_path / "run")
-    net = backbone("resnet_tiny", image_size=32)
+    restored = restore_method(tmp_path / "run")
+    net = build_backbone("resnet_tiny", image_size=32)
     net.load_state_dict(load_file(tmp_path / "run" / "backbone.safetensors"))
-    assert_same_features(net, found.method)
+    assert_same_features(net, restored.method)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,7 @@ def test_a_run_folder_exports_its_newest_checkpoint(tmp_path):
         (["--format", "torchvision"], r"backbone='resnet_tiny': torchvision has no such model; --format safetensors"),
         (["--format", "onnx"], r"argument --format: invalid choice: 'onnx'"),
         ([], r"the following arguments are required: --format"),
-        (["--format", "torchvision", "--with-projector"], r"with-projector=True: with-projector must be left out"),
+        (["--format", "torchvision", "--with-projector"], r"with-projector=True: with-projector must be omitted"),
         (["--format", "safetensors", "--out", "FILE"], r"out=.*: out must be another file than the checkpoint"),
     ],
 )

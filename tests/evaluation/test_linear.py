@@ -1,4 +1,4 @@
-"""The two protocols of linear evaluation: they reach the optimum they describe and learn nothing from test images."""
+"""The two protocols of linear evaluation: they reach the optimum and do not train on test images."""
 
 from functools import partial
 
@@ -11,22 +11,22 @@ from torch import nn
 from torch.nn import functional as F
 
 from lightning_ssl.evaluation import linear
+from lightning_ssl.evaluation.features import LabelledFeatures
 from lightning_ssl.evaluation.linear import (
-    Adam,
-    Split,
+    AdamSettings,
     accuracy,
     adam,
+    fit_regressions,
     hold_out,
     lbfgs,
-    learn,
-    minimize,
-    regression,
     standardize,
+    train_classifiers,
 )
+from lightning_ssl.evaluation.minimize import minimize
 
-# The papers' rate is too small for a few hundred images.
+# The learning rate of the papers is too small for a few hundred images.
 protocols = pytest.mark.parametrize(
-    "protocol", [partial(adam, settings=Adam(lr=0.05, epochs=20)), lbfgs], ids=["adam", "lbfgs"]
+    "protocol", [partial(adam, settings=AdamSettings(lr=0.05, epochs=20)), lbfgs], ids=["adam", "lbfgs"]
 )
 
 
@@ -34,7 +34,7 @@ def clusters(images=300, classes=4, features=6, spread=1.0, seed=0):
     """Classes around the corners of a simplex, with Gaussian noise."""
     torch.manual_seed(seed)
     labels = torch.arange(images) % classes
-    return Split(3 * F.one_hot(labels, features) + spread * torch.randn(images, features), labels)
+    return LabelledFeatures(3 * F.one_hot(labels, features) + spread * torch.randn(images, features), labels)
 
 
 def test_standardizing_uses_statistics_of_training_images_only():
@@ -47,7 +47,7 @@ def test_standardizing_uses_statistics_of_training_images_only():
     close(y, (test - train.mean(0)) / train.std(0, correction=0), **rounding)
 
 
-def test_a_constant_feature_is_only_centred():
+def test_a_constant_feature_is_only_shifted():
     train = torch.cat([torch.randn(10, 1), torch.full((10, 1), 0.1), torch.zeros(10, 1)], 1)
     x, y = standardize(train, train + 1)
     close(x[:, 1:], torch.zeros(10, 2), scale=0.1, terms=len(train))
@@ -55,9 +55,9 @@ def test_a_constant_feature_is_only_centred():
 
 
 @protocols
-def test_test_images_of_one_class_are_not_centred_on_themselves(protocol):
+def test_test_images_are_not_standardized_with_their_own_statistics(protocol):
     train = clusters(classes=2, spread=0.5)
-    test = Split(*(part[train.labels == 1] for part in train))
+    test = LabelledFeatures(*(part[train.labels == 1] for part in train))
     # With their own statistics, half of them would be on the other side of the boundary.
     assert protocol(train, test, 2).top1 == 1
 
@@ -71,7 +71,7 @@ def test_separable_classes_are_separated(protocol):
 @protocols
 def test_test_labels_change_only_the_accuracy(protocol):
     train, test = clusters(spread=2.0), clusters(spread=2.0, seed=1)
-    one, other = protocol(train, test, 4), protocol(train, Split(test.features, 3 - test.labels), 4)
+    one, other = protocol(train, test, 4), protocol(train, LabelledFeatures(test.features, 3 - test.labels), 4)
     assert one.top1 != other.top1
     for outcome in (one, other):
         outcome.details.pop("top1_by_seed", None)
@@ -79,9 +79,9 @@ def test_test_labels_change_only_the_accuracy(protocol):
 
 
 @protocols
-def test_a_collapsed_encoder_is_at_chance(protocol):
+def test_constant_features_give_chance_accuracy(protocol):
     labels = torch.arange(300) % 4
-    same = Split(torch.full((300, 6), 0.7), labels)
+    same = LabelledFeatures(torch.full((300, 6), 0.7), labels)
     assert protocol(same, same, 4).top1 == 1 / 4
 
 
@@ -94,14 +94,14 @@ def test_accuracy_counts_labels_among_the_k_largest_logits():
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The papers' protocol
+# Adam
 
 
 def plain_loop(x, labels, classes, seed, settings):
     """One classifier, trained by torch's layer, loss and optimizer."""
     generator = linear.generator_of(seed)
     layer = nn.Linear(x.shape[1], classes, dtype=x.dtype)
-    weight, bias = linear.first_weights(classes, x.shape[1], generator)
+    weight, bias = linear.initial_weights(classes, x.shape[1], generator)
     layer.load_state_dict({"weight": weight, "bias": bias[0]})
     optimizer = torch.optim.Adam(layer.parameters(), lr=settings.lr, weight_decay=settings.weight_decay)
     for _ in range(settings.epochs):
@@ -114,8 +114,8 @@ def plain_loop(x, labels, classes, seed, settings):
 
 def test_classifiers_trained_together_equal_those_trained_alone():
     x, labels = clusters(images=70)  # the last batch is shorter
-    x, settings = x.double(), Adam(lr=0.01, weight_decay=0.1, batch_size=16, epochs=4)
-    weight, bias = learn(x, labels, 4, (0, 7), settings)
+    x, settings = x.double(), AdamSettings(lr=0.01, weight_decay=0.1, batch_size=16, epochs=4)
+    weight, bias = train_classifiers(x, labels, 4, (0, 7), settings)
     for s, seed in enumerate((0, 7)):
         layer = plain_loop(x, labels, 4, seed, settings)
         steps = settings.epochs * -(-len(x) // settings.batch_size)
@@ -124,8 +124,8 @@ def test_classifiers_trained_together_equal_those_trained_alone():
         close(bias[s, 0], layer.bias, terms=terms)
 
 
-def test_first_weights_are_distributed_as_those_of_a_linear_layer():
-    weight, bias = linear.first_weights(500, 64, torch.Generator().manual_seed(0))
+def test_initial_weights_are_distributed_as_those_of_a_linear_layer():
+    weight, bias = linear.initial_weights(500, 64, torch.Generator().manual_seed(0))
     layer = nn.Linear(64, 500)
     for ours, theirs in ((weight, layer.weight), (bias[0], layer.bias)):
         assert ours.shape == theirs.shape
@@ -133,19 +133,19 @@ def test_first_weights_are_distributed_as_those_of_a_linear_layer():
         assert ours.std().item() == pytest.approx(theirs.std().item(), rel=0.1)  # two finite samples
 
 
-def test_the_settings_are_those_of_the_papers():
+def test_the_default_settings_are_those_of_the_papers():
     assert (linear.PAPER.lr, linear.PAPER.weight_decay) == (3e-4, 1e-3)
     assert (linear.PAPER.batch_size, linear.PAPER.epochs) == (128, 50)
 
 
-def test_top1_is_that_of_the_last_epoch():
+def test_top1_is_the_accuracy_of_the_last_epoch():
     train, test = clusters(spread=3.0), clusters(spread=3.0, seed=1)
-    unstable = Adam(lr=1.0, epochs=20)
-    usual, asked = (adam(train, test, 4, (0, 1), unstable, best_test=asked) for asked in (False, True))
-    assert "best_test_top1_by_seed" not in usual.details
-    assert usual.top1 == asked.top1
-    close(asked.top1, float(np.mean(asked.details["top1_by_seed"])), terms=2)
-    assert np.mean(asked.details["best_test_top1_by_seed"]) > asked.top1
+    unstable = AdamSettings(lr=1.0, epochs=20)
+    last, best = (adam(train, test, 4, (0, 1), unstable, best_test=flag) for flag in (False, True))
+    assert "best_test_top1_by_seed" not in last.details
+    assert last.top1 == best.top1
+    close(best.top1, float(np.mean(best.details["top1_by_seed"])), terms=2)
+    assert np.mean(best.details["best_test_top1_by_seed"]) > best.top1
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ def test_the_regressions_reach_the_optimum_of_scipy():
     (x,) = standardize(x.double() @ torch.randn(6, 6, dtype=torch.double))  # correlated
     penalties = torch.tensor([1e-3, 1e-2, 1.0], dtype=torch.double)
     # Both stop at a gradient of 1e-9: they are within (1e-9)²/λ of the lowest loss and 1e-9/λ of its weights.
-    fitted = regression(x, labels, 4, penalties, tolerance=1e-9, iterations=1000)
+    fitted = fit_regressions(x, labels, 4, penalties, tolerance=1e-9, iterations=1000)
     assert fitted.converged
     for decay, w in zip(penalties.tolist(), fitted.weights, strict=True):
         lowest, theirs, value = optimum(x, labels, 4, decay)
@@ -188,21 +188,21 @@ def test_the_regressions_reach_the_optimum_of_scipy():
         np.testing.assert_allclose(ours[:, -1] - ours[:, -1].mean(), theirs[:, -1] - theirs[:, -1].mean(), atol=1e-5)
 
 
-def test_the_usual_tolerance_in_single_precision_is_near_the_optimum():
+def test_the_default_tolerance_in_float32_is_near_the_optimum():
     x, labels = clusters(spread=2.0)
     (x,) = standardize(x)
-    fitted = regression(x, labels, 4, torch.tensor([1e-4, 1e-2]))
+    fitted = fit_regressions(x, labels, 4, torch.tensor([1e-4, 1e-2]))
     for decay, w in zip((1e-4, 1e-2), fitted.weights, strict=True):
         lowest, _, value = optimum(x.double(), labels, 4, decay)
         assert value(w.double().numpy().ravel())[0] == pytest.approx(lowest, abs=1e-6)  # it stops at 1e-4
 
 
-def test_the_regression_is_the_same_in_blocks_of_images(monkeypatch):
+def test_blocks_of_images_do_not_change_the_regression(monkeypatch):
     x, labels = clusters()
     penalties = torch.tensor([0.01, 0.1], dtype=torch.double)
-    whole = regression(x.double(), labels, 4, penalties)
-    monkeypatch.setattr(linear, "ROOM", 7 * 8)
-    parts = regression(x.double(), labels, 4, penalties)
+    whole = fit_regressions(x.double(), labels, 4, penalties)
+    monkeypatch.setattr(linear, "MAX_LOGITS", 7 * 8)
+    parts = fit_regressions(x.double(), labels, 4, penalties)
     assert whole.iterations == parts.iterations
     # the weights that a gradient leads to have its error over the least curvature
     close(parts.weights, whole.weights, terms=len(x) * whole.iterations, gain=1 / float(penalties.min()))
@@ -211,10 +211,10 @@ def test_the_regression_is_the_same_in_blocks_of_images(monkeypatch):
 def test_each_problem_reaches_its_minimum_and_is_dropped():
     centre = torch.tensor([[1.0, -2.0, 3.0], [0.0, 0.0, 0.0], [5.0, 5.0, 5.0]], dtype=torch.double)
     curvature = torch.tensor([[1.0, 10.0, 100.0], [1.0, 1.0, 1.0], [1e-3, 1.0, 1e3]], dtype=torch.double)
-    asked = []
+    calls = []
 
     def quadratic(w, which):
-        asked.append(which.tolist())
+        calls.append(which.tolist())
         off = w - centre[which]
         return (curvature[which] * off**2).sum(1) / 2, curvature[which] * off
 
@@ -222,12 +222,12 @@ def test_each_problem_reaches_its_minimum_and_is_dropped():
     assert converged
     # stopped at a gradient of 1e-8, which is 1e-5 from the centre at the least curvature, 1e-3
     torch.testing.assert_close(found, centre, rtol=0, atol=1e-4)
-    assert len(asked[-1]) < 3
+    assert len(calls[-1]) < 3
 
 
 def test_too_few_iterations_are_reported():
     x, labels = clusters(spread=2.0)
-    assert not regression(x, labels, 4, torch.tensor([1e-3]), iterations=2).converged
+    assert not fit_regressions(x, labels, 4, torch.tensor([1e-3]), iterations=2).converged
 
 
 def test_the_penalty_is_the_best_on_held_out_images():
@@ -245,7 +245,7 @@ def test_a_tenth_of_every_class_is_held_out():
     assert not torch.equal(held, hold_out(labels, seed=1)[1])
 
 
-def test_too_few_images_to_hold_out_are_refused():
+def test_too_few_images_to_hold_out_are_rejected():
     few = clusters(images=8)
     with pytest.raises(ValueError, match="train images=8"):
         lbfgs(few, few, 4)
