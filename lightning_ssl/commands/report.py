@@ -55,7 +55,7 @@ def watch(arguments: argparse.Namespace, options: dict[str, Any]) -> Built | Non
     The page reloads itself until then. Return None if no page was built.
     """
     from lightning_ssl.report.compose import build
-    from lightning_ssl.report.read import Reader
+    from lightning_ssl.runs.record import Reader
 
     options = {**options, "reader": Reader()}
     refresh = max(5, round(arguments.every))
@@ -86,11 +86,11 @@ def watch(arguments: argparse.Namespace, options: dict[str, Any]) -> Built | Non
 
 def file_stamps(folders: Sequence[str]) -> list[tuple[object, ...]]:
     """Return each run folder with time and size of its files. A folder may not exist yet: a sweep creates it later."""
-    from lightning_ssl.report.read import FILES, run_folders, stamp_of
+    from lightning_ssl.runs import find
+    from lightning_ssl.runs.record import stamps
 
-    existing = [Path(folder) for folder in folders if Path(folder).is_dir()]
-    runs = [path for folder in existing for path in run_folders(folder)]
-    return [(path, *(stamp_of(path / file) for file in FILES)) for path in runs]
+    existing = [folder for folder in folders if Path(folder).is_dir()]
+    return [(run.path, *stamps(run.path)) for run in find(*existing)]
 
 
 def open_in_browser(page: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lightning_ssl.report.groups import Group
-from lightning_ssl.report.read import Curve
+from lightning_ssl.runs.metrics import Curve
 
 POINTS = 250  # maximum number of points of a curve; a figure cannot show more
 

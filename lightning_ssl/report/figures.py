@@ -17,7 +17,7 @@ from lightning_ssl.report.curves import PANELS, Panel, band
 from lightning_ssl.report.groups import Group, Grouping, natural, setting_name
 from lightning_ssl.report.groups import accuracy as final_accuracy
 from lightning_ssl.report.statistics import Row
-from lightning_ssl.runs.labels import SYMBOLS, Scalar, shown
+from lightning_ssl.runs.labels import SYMBOLS, Scalar, format_value
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -205,7 +205,7 @@ def parallel_coordinates(grouping: Grouping, data: str) -> tuple[list[Axis], np.
         at = {repr(value): k / (len(distinct) - 1) for k, value in enumerate(distinct)}
         columns.append(np.array([at[repr(value)] for value in values]))
         every = max(1, len(distinct) // 12)  # more labels would overlap
-        axes.append((title, [at[repr(v)] for v in distinct[::every]], [shown(v) for v in distinct[::every]]))
+        axes.append((title, [at[repr(v)] for v in distinct[::every]], [format_value(v) for v in distinct[::every]]))
     if len(accuracy):
         low, high = accuracy.min(), max(accuracy.max(), accuracy.min() + 1e-9)
         columns.append((accuracy - low) / (high - low))

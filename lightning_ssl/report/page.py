@@ -31,17 +31,17 @@ from lightning_ssl.report.figure_data import SINGLE_RUN_PANELS, figure_data
 from lightning_ssl.report.figures import DARK, LIGHT, group_styles
 from lightning_ssl.report.groups import Group, Grouping, accuracy, natural, setting_name
 from lightning_ssl.report.published import published
-from lightning_ssl.report.read import STATUSES, Run
 from lightning_ssl.report.statistics import LEVEL, Row, Verdict, p_digits, p_text
 from lightning_ssl.report.tables import command_of
-from lightning_ssl.runs.labels import Scalar, shown
+from lightning_ssl.runs.labels import Scalar, format_value
+from lightning_ssl.runs.record import STATUSES, RunRecord
 
 
 def render(
     grouping: Grouping,
     rows: Sequence[Row],
     verdicts: Sequence[Verdict],
-    runs: Sequence[Run],
+    runs: Sequence[RunRecord],
     notes: Sequence[str],
     title: str,
     downloads: Sequence[tuple[str, str]] = (),
@@ -176,7 +176,7 @@ class ComparisonRow:
 class RunRow:
     """A run in the table of all runs, with the details that the page shows when it is opened."""
 
-    run: Run
+    run: RunRecord
     title: str
     seed: Cell
     numbers: list[Cell]
@@ -215,7 +215,7 @@ def comparison_table(grouping: Grouping, rows: Sequence[Row]) -> Table:
     filters = [("data", "data set", grouping.data_sets)] if several else []
     for k, key in enumerate(grouping.swept):
         values = sorted({repr(g.settings[key]): g.settings[key] for g in grouping.groups}.values(), key=natural)
-        filters.append((f"s{k}", setting_name(key), [shown(v) for v in values]))
+        filters.append((f"s{k}", setting_name(key), [format_value(v) for v in values]))
     return Table(columns, lines, filters, several)
 
 
@@ -229,7 +229,7 @@ def comparison_row(row: Row, index: int, colour: str) -> ComparisonRow:
         group,
         row.rank,
         colour,
-        settings=[Cell(shown(value), sort_key(value)) for value in group.settings.values()],
+        settings=[Cell(format_value(value), sort_key(value)) for value in group.settings.values()],
         numbers=[*result_cells(row), *difference_cells(row), entry],
         statuses={status: n for status in STATUSES if (n := group.statuses().get(status))},
         seeds=row.spread.n if row.spread else 0,
@@ -269,7 +269,7 @@ def difference_cells(row: Row) -> list[Cell]:
     ]
 
 
-def run_table(grouping: Grouping, runs: Sequence[Run]) -> Table:
+def run_table(grouping: Grouping, runs: Sequence[RunRecord]) -> Table:
     """Return the table of all runs."""
     titles = {run.folder: group.title for group in grouping.groups for run in group.runs}
     columns = [Column("run", True), Column("loss", True), Column("seed"), Column("status", True)]
@@ -287,7 +287,7 @@ def run_table(grouping: Grouping, runs: Sequence[Run]) -> Table:
     return Table(columns, lines, [("status", "status", statuses)])
 
 
-def run_row(run: Run, title: str, metric: str) -> RunRow:
+def run_row(run: RunRecord, title: str, metric: str) -> RunRow:
     final = accuracy(run, metric)
     epoch, seconds, speed = (run.number(key) for key in ("epoch", "duration", "images_per_second"))
     tags = run.summary.get("tags")

@@ -14,7 +14,8 @@ from typing import Any
 
 from lightning_ssl import papers
 from lightning_ssl.report.groups import Group
-from lightning_ssl.runs.labels import NOISE, Scalar, plain_number
+from lightning_ssl.runs.keys import NOISE
+from lightning_ssl.runs.labels import Scalar, plain_number
 
 EPOCHS = (100, 300, 500)  # columns of the tables
 

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 
 from lightning_ssl.report.groups import Grouping, setting_name
 from lightning_ssl.report.published import published
-from lightning_ssl.report.read import Run
 from lightning_ssl.report.statistics import Row, p_digits
-from lightning_ssl.runs.labels import shown
+from lightning_ssl.runs.labels import format_value
+from lightning_ssl.runs.record import RunRecord
 
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 Cell = str | float | int | None
@@ -30,7 +30,12 @@ def summary_csv(grouping: Grouping, rows: Sequence[Row]) -> str:
     lines: list[list[Cell]] = []
     for row in rows:
         group, s, c, paper = row.group, row.spread, row.comparison, published(row.group)
-        line: list[Cell] = [group.data, row.rank, group.label, *(shown(group.settings[key]) for key in grouping.swept)]
+        line: list[Cell] = [
+            group.data,
+            row.rank,
+            group.label,
+            *(format_value(group.settings[key]) for key in grouping.swept),
+        ]
         line += [grouping.metric, s.n if s else 0]
         line += [s.mean, s.std, s.low, s.high] if s else [None] * 4
         line += [row.baseline.title if row.baseline else None]
@@ -42,7 +47,7 @@ def summary_csv(grouping: Grouping, rows: Sequence[Row]) -> str:
     return to_csv(header, lines)
 
 
-def runs_csv(grouping: Grouping, runs: Sequence[Run]) -> str:
+def runs_csv(grouping: Grouping, runs: Sequence[RunRecord]) -> str:
     """Return one line per run, including failed and broken runs."""
     labels = {run.folder: group.label for group in grouping.groups for run in group.runs}
     header = ["run", "loss", "seed", *grouping.swept, "status", grouping.metric, "best " + grouping.metric]
@@ -50,7 +55,7 @@ def runs_csv(grouping: Grouping, runs: Sequence[Run]) -> str:
     lines: list[list[Cell]] = []
     for run in runs:
         line: list[Cell] = [run.name, labels.get(run.folder), None if run.seed is None else str(run.seed)]
-        line += [shown(run.settings.get(key)) for key in grouping.swept]
+        line += [format_value(run.settings.get(key)) for key in grouping.swept]
         line += [run.status, run.last(grouping.metric), run.best(grouping.metric)]
         line += [run.number(key) for key in ("epoch", "step", "duration", "images_per_second")]
         line += [str(run.summary.get("started") or ""), str(run.summary.get("version") or ""), command_of(run)]
@@ -86,7 +91,7 @@ def table_row(grouping: Grouping, row: Row) -> list[str]:
     p = "–" if c is None or c.p_holm is None else p_digits(c.p_holm)
     from_paper = "–" if paper is None else f"{paper.mean:.2f} ± {paper.std:.2f}"
     data = [row.group.data] if len(grouping.data_sets) > 1 else []
-    swept = [shown(row.group.settings[key]) for key in grouping.swept]
+    swept = [format_value(row.group.settings[key]) for key in grouping.swept]
     return [*data, row.group.label, *swept, str(s.n if s else 0), accuracy, interval, difference, p, from_paper]
 
 
@@ -151,7 +156,7 @@ def latex_cell(text: str) -> str:
     return "".join(mark if ord(mark) < 0x250 else "?" for mark in escaped)
 
 
-def command_of(run: Run) -> str:
+def command_of(run: RunRecord) -> str:
     """Return the run's command line, quoted for a shell."""
     command = run.summary.get("command")
     if isinstance(command, list):

@@ -11,8 +11,8 @@ from scipy import stats
 from lightning_ssl import papers
 from lightning_ssl.report.groups import Grouping
 from lightning_ssl.report.published import published
-from lightning_ssl.report.read import Reader
 from lightning_ssl.report.statistics import Comparison, Spread, compare, holm, list_names, rows, verdict
+from lightning_ssl.runs.record import Reader
 
 samples = st.lists(st.floats(0, 100), min_size=2, max_size=8).filter(lambda x: np.std(x) > 1e-3)
 
