@@ -22,7 +22,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from lightning_ssl.labs import hltm, landscape
+from lightning_ssl.labs.hltm.training import train as train_trees
+from lightning_ssl.labs.landscape.data import sparse_codes
+from lightning_ssl.labs.landscape.tables import MODELS
+from lightning_ssl.labs.landscape.training import Condition, Setting, Variant, train
 
 
 @dataclass(frozen=True)
@@ -62,11 +65,11 @@ class Encoder(nn.Module):
         return F.relu(h) - F.relu(2 * self.linear.bias - h)
 
 
-def sparse_coding(setting: landscape.Setting) -> Tensor:
+def sparse_coding(setting: Setting) -> Tensor:
     """The data of one seed: (samples, p)."""
     s, generator = setting, torch.Generator().manual_seed(0)
     M = torch.linalg.qr(torch.randn(s.p, s.d))[0]
-    z = landscape.sparse_codes("permuted", s.samples, s.d, 0.1, generator)
+    z = sparse_codes("permuted", s.samples, s.d, 0.1, generator)
     return z @ M.T + s.sigma0 * torch.randn(s.samples, s.p)
 
 
@@ -83,20 +86,20 @@ class Masked(Dataset[Tensor]):
         return self.x[index] * (torch.rand(2, self.x.shape[1]) < 0.5)
 
 
-def plain_batches(x: Tensor, s: landscape.Setting, drop_last: bool) -> Iterator[Tensor]:
+def plain_batches(x: Tensor, s: Setting, drop_last: bool) -> Iterator[Tensor]:
     """Views (2, N, p), sample by sample."""
     for views in DataLoader(Masked(x), s.batch, shuffle=True, drop_last=drop_last):
         yield views.transpose(0, 1)
 
 
-def tight_batches(x: Tensor, s: landscape.Setting, drop_last: bool) -> Iterator[Tensor]:
+def tight_batches(x: Tensor, s: Setting, drop_last: bool) -> Iterator[Tensor]:
     """Views (2, N, p), batch by batch."""
     for index in torch.randperm(s.samples).split(s.batch):
         if len(index) == s.batch or not drop_last:
             yield x[index] * (torch.rand(2, len(index), s.p) < 0.5)
 
 
-def dual(setting: landscape.Setting, batches: Callable[[Tensor, landscape.Setting, bool], Iterator[Tensor]]) -> None:
+def dual(setting: Setting, batches: Callable[[Tensor, Setting, bool], Iterator[Tensor]]) -> None:
     """NCL-basic: two encoders, updated in turn."""
     s, x = setting, sparse_coding(setting)
     encoders = [Encoder(s.p, s.m), Encoder(s.p, s.m)]
@@ -112,7 +115,7 @@ def dual(setting: landscape.Setting, batches: Callable[[Tensor, landscape.Settin
             optimizers[k].step()
 
 
-def pairs(setting: landscape.Setting, batches: Callable[[Tensor, landscape.Setting, bool], Iterator[Tensor]]) -> None:
+def pairs(setting: Setting, batches: Callable[[Tensor, Setting, bool], Iterator[Tensor]]) -> None:
     """CL-basic: one encoder, NT-Xent."""
     s, x = setting, sparse_coding(setting)
     encoder = Encoder(s.p, s.m)
@@ -194,15 +197,15 @@ def tree(loaded: bool, depth: int = 5, width: int = 10, samples: int = 1280, bat
 
 def cases() -> list[Case]:
     """What is compared: the papers' sizes, few epochs."""
-    many, few = landscape.Setting(epochs=10, record=1), landscape.Setting(epochs=3, record=1)
+    many, few = Setting(epochs=10, record=1), Setting(epochs=3, record=1)
 
-    def batched(model: str, setting: landscape.Setting) -> Callable[[int], object]:
-        condition, variant = [landscape.Condition(0.1, 0.5)], [landscape.Variant(0.025)]
-        return lambda seeds: landscape.train(landscape.PLAIN[model], condition, variant, list(range(seeds)), setting)
+    def batched(model: str, setting: Setting) -> Callable[[int], object]:
+        condition, variant = [Condition(0.1, 0.5)], [Variant(0.025)]
+        return lambda seeds: train(MODELS[model], condition, variant, list(range(seeds)), setting)
 
     def batched_tree(seeds: int) -> object:
         knobs: dict[str, Any] = {"epochs": 1, "samples": 1280, "batch": 128, "curve_samples": 128, "latents": ("root",)}
-        return hltm.study(5, (10,), (0.7,), range(seeds), **knobs)
+        return train_trees(5, (10,), (0.7,), range(seeds), **knobs)
 
     return [
         Case(

@@ -1,7 +1,7 @@
-"""The theory laboratories: each file is one theoretical claim and a `run()` that checks it.
+"""The theory laboratories. Each module or folder here that defines `run()` checks one theoretical claim.
 
-Every lab is pure torch; all seeds and settings of a study are one batched tensor program. Importing this package
-imports no torch.
+Labs use torch only; all seeds and settings of a study are one batched tensor program. This package itself imports no
+torch.
 """
 
 import ast
@@ -9,10 +9,13 @@ from pathlib import Path
 
 
 def summaries() -> dict[str, str]:
-    """The labs and the first line of each one's docstring, read from the source so that listing stays light."""
+    """Map each lab to the first line of its docstring, read from the source so that listing imports no torch."""
     found = {}
-    for file in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.iterdir(), key=lambda path: path.stem):
+        file = path / "__init__.py" if path.is_dir() else path
+        if file.suffix != ".py" or not file.exists():
+            continue
         tree = ast.parse(file.read_text(encoding="utf-8"))
         if any(isinstance(node, ast.FunctionDef) and node.name == "run" for node in tree.body):
-            found[file.stem] = (ast.get_docstring(tree) or "").partition("\n")[0]
+            found[path.stem] = (ast.get_docstring(tree) or "").partition("\n")[0]
     return found

@@ -37,7 +37,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.labs.lab import PALETTE, Claim, Result, panels, per_seed, require, track
+from lightning_ssl.checks import require
+from lightning_ssl.labs.lab import PALETTE, Claim, Result, panels, per_seed, track
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,6 +1,6 @@
-"""What the laboratories share: a claim beside its published figure, a result, and the command line derived from `run`.
+"""Code that the laboratories share: a claim beside its published figure, a result, seeds, progress and panels.
 
-Nothing here imports torch, matplotlib or rich until it is needed, so that `lab list` and `lab --help` answer at once.
+torch, matplotlib and rich are imported where they are used, so that `lab list` and `lab --help` start fast.
 """
 
 from __future__ import annotations
@@ -8,21 +8,24 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lightning_ssl.checks import require as require
+from lightning_ssl.palette import OKABE_ITO as PALETTE
 
 if TYPE_CHECKING:
     import torch
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+__all__ = [
+    "PALETTE", "Claim", "Result", "mean_std", "panels", "per_seed", "seeded_generator", "track", "use_threads",
+]  # fmt: skip
+
 T = TypeVar("T")
 
-# Okabe and Ito's eight colours, distinguishable with every common colour-vision deficiency.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 _LARGEST_ARRAY_IN_JSON = 20_000
 
 
@@ -30,7 +33,7 @@ _LARGEST_ARRAY_IN_JSON = 20_000
 class Claim:
     """One published or theoretical figure beside ours.
 
-    `relation` says how `paper` is to be read: "=" a value to meet, "≤" or "≥" a bound.
+    `relation` is how `paper` is read: "=" is a value to reproduce, "≤" and "≥" are bounds.
     """
 
     name: str
@@ -57,9 +60,9 @@ class Claim:
         tolerance: float = 0.03,
         sigmas: float = 2.0,
     ) -> Claim:
-        """The mean of `values` is within `tolerance` of the paper, or within `sigmas` of its standard deviations."""
+        """Claim that the mean of `values` is within `tolerance` of the paper, or within `sigmas` of its deviations."""
         mean, std = mean_std(values)
-        # A figure printed with two digits lies on the boundary as often as not: decimal rounding must not decide.
+        # Published figures have two digits, so a difference often equals the tolerance. The factor absorbs rounding.
         agrees = abs(mean - paper) <= max(tolerance, sigmas * (paper_std or 0.0)) * (1 + 1e-9)
         rule = f"within {tolerance:g} of the paper" if tolerance else "the paper's figure exactly"
         if paper_std is not None:
@@ -68,20 +71,20 @@ class Claim:
 
     @classmethod
     def at_most(cls, name: str, values: torch.Tensor | Sequence[float] | float, bound: float) -> Claim:
-        """Every one of `values` is at most `bound`."""
+        """Claim that every one of `values` is at most `bound`."""
         mean, std = mean_std(values)
         return cls(name, mean, std, bound, None, "every run at or below the bound", max(_floats(values)) <= bound, "≤")
 
     @classmethod
     def at_least(cls, name: str, values: torch.Tensor | Sequence[float] | float, bound: float) -> Claim:
-        """Every one of `values` is at least `bound`."""
+        """Claim that every one of `values` is at least `bound`."""
         mean, std = mean_std(values)
         return cls(name, mean, std, bound, None, "every run at or above the bound", min(_floats(values)) >= bound, "≥")
 
 
 @dataclass
 class Result:
-    """What a lab found: its settings, its arrays, its claims and how to draw it."""
+    """The result of a lab: its settings, its arrays, its claims and the function that draws its figure."""
 
     lab: str
     settings: dict[str, Any]
@@ -94,7 +97,7 @@ class Result:
     """A table of the lab's own, printed above the claims."""
 
     def table(self) -> str:
-        """The claims as text: ours, the paper's, the difference and the verdict, then the rules and the notes."""
+        """Format the claims: ours, the paper's, the difference and the verdict, then the rules and the notes."""
         rules = list(dict.fromkeys(claim.rule for claim in self.claims))
         rows = [("claim", "ours", "paper", "difference", "verdict")]
         for claim in self.claims:
@@ -102,11 +105,11 @@ class Result:
             rows.append(
                 (
                     claim.name,
-                    f"{_number(claim.ours)} ± {_number(claim.std)}",
+                    f"{_format_number(claim.ours)} ± {_format_number(claim.std)}",
                     ("" if claim.relation == "=" else claim.relation + " ")
-                    + _number(claim.paper)
-                    + ("" if claim.paper_std is None else f" ± {_number(claim.paper_std)}"),
-                    _number(claim.difference, sign=True) if claim.relation == "=" else "",
+                    + _format_number(claim.paper)
+                    + ("" if claim.paper_std is None else f" ± {_format_number(claim.paper_std)}"),
+                    _format_number(claim.difference, sign=True) if claim.relation == "=" else "",
                     ("agrees" if claim.agrees else "differs") + mark,
                 )
             )
@@ -123,7 +126,7 @@ class Result:
         return "\n".join(lines)
 
     def figure(self) -> Figure:
-        """The lab's figure, freshly drawn."""
+        """Draw the lab's figure."""
         if self.draw is None:
             raise ValueError(f"lab {self.lab} draws no figure")
         return self.draw(self)
@@ -137,13 +140,13 @@ class Result:
         content = {
             "lab": self.lab,
             "seconds": self.seconds,
-            "settings": _plain(self.settings),
-            "claims": [_plain(asdict(claim) | {"difference": claim.difference}) for claim in self.claims],
+            "settings": _to_json(self.settings),
+            "claims": [_to_json(asdict(claim) | {"difference": claim.difference}) for claim in self.claims],
             "notes": self.notes,
-            "arrays": {name: _summary(array) for name, array in self.arrays.items()},
+            "arrays": {name: _array_to_json(array) for name, array in self.arrays.items()},
         }
         (folder / "results.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        settings = yaml.safe_dump({"lab": self.lab, **_plain(self.settings)}, sort_keys=False, allow_unicode=True)
+        settings = yaml.safe_dump({"lab": self.lab, **_to_json(self.settings)}, sort_keys=False, allow_unicode=True)
         (folder / "settings.yaml").write_text(settings, encoding="utf-8")
         if self.draw is not None:
             figure = self.figure()
@@ -160,23 +163,40 @@ def mean_std(values: torch.Tensor | Sequence[float] | float) -> tuple[float, flo
     return mean, math.sqrt(variance)
 
 
+def seeded_generator(seed: int, stream: int = 0) -> torch.Generator:
+    """Make the random generator of one seed; different streams of a seed are independent of each other."""
+    import torch
+
+    return torch.Generator().manual_seed(seed * 1_000_003 + stream)
+
+
 def per_seed(
     draw: Callable[[torch.Generator], torch.Tensor], seeds: int, first_seed: int = 0, stream: int = 0
 ) -> torch.Tensor:
-    """Stack what `draw` gives for each seed's own generator: (seeds, ...).
+    """Stack the draws of every seed, each from the seed's own generator: (seeds, ...).
 
-    So run r of a batch equals that seed run alone. Different `stream`s of one seed are independent of each other.
+    A seed therefore has the same numbers alone and in a batch.
     """
     import torch
 
-    drawn = []
-    for seed in range(first_seed, first_seed + seeds):
-        drawn.append(draw(torch.Generator().manual_seed(seed * 1_000_003 + stream)))
-    return torch.stack(drawn)
+    return torch.stack([draw(seeded_generator(seed, stream)) for seed in range(first_seed, first_seed + seeds)])
+
+
+@contextmanager
+def use_threads(count: int) -> Iterator[None]:
+    """Run the body with `count` threads of torch."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def track(steps: Iterable[T], label: str, progress: bool) -> Iterator[T]:
-    """Iterate over `steps` with a progress bar when `progress`."""
+    """Iterate over `steps`, with a progress bar if `progress`."""
     if not progress:
         yield from steps
         return
@@ -187,7 +207,7 @@ def track(steps: Iterable[T], label: str, progress: bool) -> Iterator[T]:
 
 
 def panels(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
-    """A figure of rows × columns axes in the labs' common look; axes are returned row by row."""
+    """Make a figure of rows × columns axes in the common style of the labs; the axes are listed row by row."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
@@ -205,32 +225,33 @@ def _floats(values: torch.Tensor | Sequence[float] | float) -> list[float]:
     return [float(v) for v in (values if isinstance(values, Sequence) else values.detach().flatten().tolist())]
 
 
-def _number(x: float, sign: bool = False) -> str:
+def _format_number(x: float, sign: bool = False) -> str:
     if x == 0 or not math.isfinite(x):
         return f"{x:+g}" if sign and x else f"{x:g}"
     places = ".1e" if abs(x) < 1e-3 or abs(x) >= 1e5 else ".3f"
     return format(x, ("+" if sign else "") + places)
 
 
-def _plain(value: Any) -> Any:
-    """`value` in the types that JSON and YAML know; what is not finite becomes None, as JSON has no word for it."""
+def _to_json(value: Any) -> Any:
+    """Convert to the types of JSON and YAML. Infinities and NaN become None, because JSON cannot express them."""
     if isinstance(value, dict):
-        return {key if isinstance(key, str | int | float) else str(key): _plain(item) for key, item in value.items()}
+        return {key if isinstance(key, str | int | float) else str(key): _to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_to_json(item) for item in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, bool | int | str):
         return value
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return _to_json(value.tolist())
     return str(value)
 
 
-def _summary(array: torch.Tensor) -> dict[str, Any]:
+def _array_to_json(array: torch.Tensor) -> dict[str, Any]:
+    """The values of a small array, the statistics of a large one."""
     shape = list(array.shape)
     if array.numel() <= _LARGEST_ARRAY_IN_JSON:
-        return {"shape": shape, "values": _plain(array.detach())}
+        return {"shape": shape, "values": _to_json(array.detach())}
     x = array.detach().double()
     statistics = {"mean": x.mean(), "std": x.std(), "min": x.min(), "max": x.max()}
-    return {"shape": shape, **{name: _plain(value.item()) for name, value in statistics.items()}}
+    return {"shape": shape, **{name: _to_json(value.item()) for name, value in statistics.items()}}

@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from lightning_ssl.labs.lab import PALETTE, Claim, Result, panels, per_seed, require, track
+from lightning_ssl.checks import require
+from lightning_ssl.labs.lab import PALETTE, Claim, Result, panels, per_seed, track
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -7,6 +7,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_ssl.labs import hltm
+from lightning_ssl.labs.hltm import measures, theorems, tree
+from lightning_ssl.labs.hltm.networks import LOSSES, NORM_EPS, Networks
+from lightning_ssl.labs.hltm.training import train
 
 SEEDS = range(3)
 
@@ -27,7 +30,7 @@ def slow_forward(W: list[Tensor], b: list[Tensor], leaves: Tensor) -> Tensor:
 
 
 def slow_loss(name: str, f: Tensor, tau: float) -> Tensor:
-    y = f / (f.norm(dim=1, keepdim=True) + hltm.NORM_EPS)
+    y = f / (f.norm(dim=1, keepdim=True) + NORM_EPS)
     anchor, positive, negative = y.chunk(3)
     if name == "batch_nce":
         p, n = F.mse_loss(anchor, positive), F.mse_loss(anchor, negative)
@@ -40,13 +43,13 @@ def slow_loss(name: str, f: Tensor, tau: float) -> Tensor:
     return (r_pos - r_neg).mean()
 
 
-@pytest.mark.parametrize("loss", hltm.LOSSES)
+@pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("table", [0, 1, 2, 3])
 def test_gradient_equals_autograd_of_a_plain_network(loss: str, table: int) -> None:
     depth, width, tau, roots = 4, 3, 0.2, 16
-    networks = hltm.Networks(depth, width, SEEDS, repeat=2, table=table)
-    leaves = hltm.Samples(hltm.polarities(depth, (0.7, 0.9), SEEDS), SEEDS, 2).draw(roots, (2, 1))[0]
-    ours = networks.gradient(networks.rows(leaves), hltm.LOSSES[loss](tau, width))
+    networks = Networks(depth, width, SEEDS, repeat=2, table=table)
+    leaves = tree.Samples(tree.polarities(depth, (0.7, 0.9), SEEDS), SEEDS, 2).draw(roots, (2, 1))[0]
+    ours = networks.gradient(networks.table_index(leaves), LOSSES[loss](tau, width))
     for run in (0, 4):
         W = [w[run].clone().requires_grad_() for w in networks.W]
         b = [x[run].clone().requires_grad_() for x in networks.b]
@@ -58,10 +61,10 @@ def test_gradient_equals_autograd_of_a_plain_network(loss: str, table: int) -> N
 
 def test_tables_of_patterns_change_no_node() -> None:
     depth, width = 5, 4
-    leaves = hltm.Samples(hltm.polarities(depth, (0.7,), SEEDS), SEEDS, 2).draw(40)[0]
-    wanted = {hltm.latent(name, depth) for name in ("root", "s1", "s01", "s101", "s0111")} | {(0, 7)}
-    slow = hltm.Networks(depth, width, SEEDS, table=0).nodes(leaves, wanted)
-    fast = hltm.Networks(depth, width, SEEDS, table=3).nodes(leaves, wanted)
+    leaves = tree.Samples(tree.polarities(depth, (0.7,), SEEDS), SEEDS, 2).draw(40)[0]
+    wanted = {tree.find_latent(name, depth) for name in ("root", "s1", "s01", "s101", "s0111")} | {(0, 7)}
+    slow = Networks(depth, width, SEEDS, table=0).nodes(leaves, wanted)
+    fast = Networks(depth, width, SEEDS, table=3).nodes(leaves, wanted)
     for key in wanted:
         close(fast[key], slow[key], terms=depth * (2 * width + 1))
 
@@ -71,28 +74,28 @@ def test_a_batch_of_seeds_equals_each_seed_alone() -> None:
     settings = {"epochs": epochs, "samples": samples, "batch": batch, "lr": lr, "tau": tau}
     settings |= {"latents": ("root", "s0"), "operators": ("s0",)}
     terms = epochs * (samples // batch) * (4 * depth * max(widths) + 3 * batch)
-    together = hltm.study(depth, widths, (0.7, 0.9), range(3, 6), **settings)
+    together = train(depth, widths, (0.7, 0.9), range(3, 6), **settings)
     for k, seed in enumerate(range(3, 6)):
-        alone = hltm.study(depth, widths, (0.7, 0.9), range(seed, seed + 1), **settings)
+        alone = train(depth, widths, (0.7, 0.9), range(seed, seed + 1), **settings)
         for one, all_ in zip(alone, together, strict=True):
             close(one[:, :, :, 0], all_[:, :, :, k], terms=terms, gain=lr / tau)
 
 
 def test_polarities_lie_in_their_range_and_share_the_draw_of_their_seed() -> None:
-    rho = torch.cat(hltm.polarities(4, (0.5, 0.9), SEEDS), 1).unflatten(0, (2, 3))
+    rho = torch.cat(tree.polarities(4, (0.5, 0.9), SEEDS), 1).unflatten(0, (2, 3))
     assert rho.abs().amin((1, 2))[0] >= 0.5
     assert rho.abs().amin((1, 2))[1] >= 0.9
     assert rho.abs().max() <= 1
     close((rho[0].abs() - 0.5) / 0.5, (rho[1].abs() - 0.9) / 0.1, scale=1, gain=1 / 0.1)
     assert (rho < 0).any()
-    assert not (torch.cat(hltm.polarities(4, (0.5,), SEEDS, signed=False), 1) < 0).any()
+    assert not (torch.cat(tree.polarities(4, (0.5,), SEEDS, signed=False), 1) < 0).any()
 
 
 def test_samples_follow_the_tree() -> None:
     """E[z_μ z_ν] in ±1 is the product of ρ on the path between the two, for parent and child and for root and leaf."""
     depth, finite_sample = 3, 0.02  # 40,000 samples: four standard errors
-    rho = hltm.polarities(depth, (0.6,), SEEDS)
-    z = [2.0 * layer - 1 for layer in hltm.Samples(rho, SEEDS, 2).draw(40_000)]
+    rho = tree.polarities(depth, (0.6,), SEEDS)
+    z = [2.0 * layer - 1 for layer in tree.Samples(rho, SEEDS, 2).draw(40_000)]
     product = torch.ones(3, 1)
     for layer in range(depth - 1, -1, -1):
         product = product.repeat_interleave(2, 1) * rho[layer]
@@ -102,18 +105,18 @@ def test_samples_follow_the_tree() -> None:
 
 
 def test_views_share_the_root_and_negatives_do_not() -> None:
-    z0 = hltm.Samples(hltm.polarities(2, (0.7,), SEEDS), SEEDS, 2).draw(2000, (2, 1))[2].view(3, 3, 2000)
+    z0 = tree.Samples(tree.polarities(2, (0.7,), SEEDS), SEEDS, 2).draw(2000, (2, 1))[2].view(3, 3, 2000)
     assert torch.equal(z0[:, 0], z0[:, 1])
     same = (z0[:, 0] == z0[:, 2]).float().mean()
     assert 0.45 < same < 0.55
 
 
 def test_pattern_probabilities_sum_to_one_and_match_samples() -> None:
-    rho = hltm.polarities(3, (0.6,), SEEDS)
-    p = hltm.pattern_probabilities(rho, 2)  # (3, 2, 2, 16)
+    rho = tree.polarities(3, (0.6,), SEEDS)
+    p = tree.pattern_probabilities(rho, 2)  # (3, 2, 2, 16)
     close(p.sum(3), torch.ones(3, 2, 2, dtype=torch.float64), terms=p.shape[3])
-    z = hltm.Samples(rho, SEEDS, 2).draw(20_000)
-    index, latent = hltm.patterns(z[0], 2).long(), z[2]
+    z = tree.Samples(rho, SEEDS, 2).draw(20_000)
+    index, latent = tree.patterns(z[0], 2).long(), z[2]
     for value in (0, 1):
         hit = F.one_hot(index, 16) * (latent == bool(value))[..., None]
         frequency = hit.sum(2) / hit.sum((2, 3))[..., None]
@@ -123,8 +126,8 @@ def test_pattern_probabilities_sum_to_one_and_match_samples() -> None:
 @pytest.mark.parametrize("layer", [1, 2, 3, 4])
 def test_theorem6_activation_covariance_is_rank_one_with_rho_products(layer: int) -> None:
     depth, width = 5, 4
-    rho = hltm.polarities(depth, (0.7, 0.9), SEEDS)
-    enumerated, closed = hltm.theorem6(rho, hltm.Networks(depth, width, SEEDS, repeat=2), layer)
+    rho = tree.polarities(depth, (0.7, 0.9), SEEDS)
+    enumerated, closed = theorems.theorem6(rho, Networks(depth, width, SEEDS, repeat=2), layer)
     close(enumerated.float(), closed.float(), terms=depth)  # 1 ± ρ rounds to float32 on every edge
     # The main text's o_μ = ρ²(1 − ρ²) is not what enumeration gives.
     above = torch.ones(6, 1)
@@ -137,16 +140,16 @@ def test_theorem6_activation_covariance_is_rank_one_with_rho_products(layer: int
 
 @pytest.mark.parametrize(("rho", "c"), [(0.8, 4.0), (0.9, 5.0)])
 def test_theorem5_gives_lucky_nodes_with_the_stated_probability(rho: float, c: float) -> None:
-    lucky = hltm.theorem5(rho, c, eta=0.05, children=20, seeds=range(100))
-    assert lucky.shape[1] == hltm.lucky_width(c, (1 - rho**2) / (1 + rho**2), 0.05)
+    lucky = theorems.theorem5(rho, c, eta=0.05, children=20, seeds=range(100))
+    assert lucky.shape[1] == theorems.lucky_width(c, (1 - rho**2) / (1 + rho**2), 0.05)
     assert lucky.any(1).double().mean() >= 0.95
     assert lucky.double().mean() < 0.5  # most nodes are not lucky
 
 
 def test_theorem5_width_grows_with_c_and_with_confidence() -> None:
-    widths = [hltm.lucky_width(c, 0.2, 0.05) for c in (4.0, 6.0, 9.0)]
+    widths = [theorems.lucky_width(c, 0.2, 0.05) for c in (4.0, 6.0, 9.0)]
     assert widths == sorted(widths)
-    assert hltm.lucky_width(9.0, 0.2, 0.01) > widths[-1]
+    assert theorems.lucky_width(9.0, 0.2, 0.01) > widths[-1]
 
 
 def test_correlation_equals_corrcoef_and_is_zero_for_a_constant_node() -> None:
@@ -154,7 +157,7 @@ def test_correlation_equals_corrcoef_and_is_zero_for_a_constant_node() -> None:
     z = torch.rand(2, 500, generator=g) < 0.5
     f = torch.randn(2, 500, 3, generator=g) + z[..., None] * torch.tensor([1.0, -2.0, 0.0])
     f[:, :, 2] = 0.3
-    measure = hltm.Correlation()
+    measure = measures.Correlation()
     measure.add(z[:, :200], f[:, :200])
     measure.add(z[:, 200:], f[:, 200:])
     value = measure.value()
@@ -169,12 +172,12 @@ def test_correlation_equals_corrcoef_and_is_zero_for_a_constant_node() -> None:
 def test_operator_norm_equals_the_full_covariance_operator(name: str) -> None:
     """Against the Kronecker product with autograd's Jacobian, sample by sample."""
     depth, width, N, run = 3, 2, 30, 1
-    networks = hltm.Networks(depth, width, SEEDS)
-    z = hltm.Samples(hltm.polarities(depth, (0.7,), SEEDS), SEEDS, 2).draw(N)
-    measure = hltm.OperatorNorm(name, depth)
-    measure.add(networks, networks.nodes(z[0], measure.needs), z[depth][:, 0])
+    networks = Networks(depth, width, SEEDS)
+    z = tree.Samples(tree.polarities(depth, (0.7,), SEEDS), SEEDS, 2).draw(N)
+    measure = measures.OperatorNorm(name, depth)
+    measure.add(networks, networks.nodes(z[0], measure.latents), z[depth][:, 0])
 
-    layer, position = hltm.latent(name, depth)
+    layer, position = tree.find_latent(name, depth)
     W, b = [w[run] for w in networks.W], [x[run] for x in networks.b]
     K = []
     for n in range(N):
@@ -199,7 +202,7 @@ def test_operator_norm_equals_the_full_covariance_operator(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "where"), [("root", (5, 0)), ("s0", (4, 0)), ("s101", (2, 5)), ("s0111", (1, 7))])
 def test_latents_are_named_as_in_the_paper(name: str, where: tuple[int, int]) -> None:
-    assert hltm.latent(name, 5) == where
+    assert tree.find_latent(name, 5) == where
 
 
 @pytest.mark.parametrize(

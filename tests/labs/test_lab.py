@@ -11,6 +11,7 @@ import yaml
 from helpers.closeness import close
 
 from lightning_ssl import labs, papers
+from lightning_ssl.checks import require
 from lightning_ssl.commands import lab as command
 from lightning_ssl.labs import lab
 from lightning_ssl.labs.lab import Claim, Result
@@ -103,7 +104,7 @@ def toy_run(
 
     lr: the 10% step
     """
-    lab.require(lr > 0, "lr", lr, "above 0")
+    require(lr > 0, "lr", lr, "above 0")
     found = result()
     found.settings = {k: v for k, v in locals().items() if k != "found"}
     return found

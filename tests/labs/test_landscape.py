@@ -10,7 +10,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_ssl.labs import landscape
-from lightning_ssl.labs.landscape import Condition, Model, Setting, Study, Variant
+from lightning_ssl.labs.landscape import data, losses, tables, theorems
+from lightning_ssl.labs.landscape.models import Model
+from lightning_ssl.labs.landscape.training import Condition, InitialValues, Setting, Variant, train
 from lightning_ssl.losses.families import InfoNCE
 from lightning_ssl.losses.importance import Entropy, FromFamily
 
@@ -70,11 +72,11 @@ def oracle_loss(
 
 def oracle_train(model: Model, condition: Condition, variant: Variant, seed: int, s: Setting) -> tuple[Tensor, float]:
     """The trained weights, and the smallest standard deviation that batch normalization divided by."""
-    study = Study(model, [condition], [variant], [seed], s)
-    networks = [{name: value[0, 0].clone() for name, value in P.items()} for P in study.networks]
+    start = InitialValues(model, [condition], [variant], [seed], s)
+    networks = [{name: value[0, 0].clone() for name, value in P.items()} for P in start.networks]
     if model.objective == "dual" and model.head:
         networks[1] |= {"H": networks[0]["H"], "c": networks[0]["c"]}
-    (generator,) = study.generators
+    (generator,) = start.generators
     deviation = 1.0
     for _ in range(s.epochs):
         order = torch.randperm(s.samples, generator=generator)
@@ -85,10 +87,10 @@ def oracle_train(model: Model, condition: Condition, variant: Variant, seed: int
         keep = bits.double() < condition.keep * 65536 - 32768.5
         for step in range(s.samples // s.batch if model.objective == "pairs" else math.ceil(s.samples / s.batch)):
             batch = slice(step * s.batch, (step + 1) * s.batch)
-            views = study.X[0, order[batch]] * keep[:, batch]
+            views = start.X[0, order[batch]] * keep[:, batch]
             k = step % 2 if model.objective == "dual" else 0
             P = networks[k]
-            leaves = [P[name].requires_grad_() for name in P if name not in study.frozen]
+            leaves = [P[name].requires_grad_() for name in P if name not in start.frozen]
             loss = oracle_loss(views[k], views[1 - k], P, networks[1 - k], model, s)
             grads = torch.autograd.grad(loss, leaves)
             with torch.no_grad():
@@ -108,7 +110,7 @@ def oracle_train(model: Model, condition: Condition, variant: Variant, seed: int
 def test_every_run_of_the_batch_equals_a_plain_autograd_loop(name: str, recipe: str) -> None:
     model, s = MODELS[name], Setting(**{**vars(SMALL), "recipe": recipe})
     conditions, variants = [Condition(0.2, 0.5), Condition(0.6, 0.8)], [Variant(0.1), Variant(0.05, sigma=0.1)]
-    found = landscape.train(model, conditions, variants, [0, 4], s).W
+    found = train(model, conditions, variants, [0, 4], s).W
     for c, condition in enumerate(conditions):
         for k, seed in enumerate([0, 4]):
             for v, variant in enumerate(variants):
@@ -120,8 +122,8 @@ def test_every_run_of_the_batch_equals_a_plain_autograd_loop(name: str, recipe: 
 def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
     s = Setting(**{**vars(SMALL), "epochs": 2})  # few steps: batch normalization of small batches amplifies rounding
     for name in ("basic", "simclr", "simsiam"):
-        together = landscape.train(MODELS[name], [Condition(0.3, 0.5)], [Variant(0.05)], [0, 1, 2], s)
-        alone = landscape.train(MODELS[name], [Condition(0.3, 0.5)], [Variant(0.05)], [1], s)
+        together = train(MODELS[name], [Condition(0.3, 0.5)], [Variant(0.05)], [0, 1, 2], s)
+        alone = train(MODELS[name], [Condition(0.3, 0.5)], [Variant(0.05)], [1], s)
         close(together.cosines[:, :, 1:2], alone.cosines, terms=STEPS * STEP)
 
 
@@ -129,7 +131,7 @@ def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
 def test_nt_xent_and_its_gradient_are_those_of_cross_entropy(tile: int) -> None:
     tau = 0.2
     y = torch.randn(2, 3, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    loss, grad = landscape.nt_xent(y.detach(), tau, tile)
+    loss, grad = losses.nt_xent(y.detach(), tau, tile)
     z = F.normalize(torch.cat([y[0], y[1]], 2), dim=1).mT  # (R, 2N, m)
     logits = (z @ z.mT / tau).masked_fill(torch.eye(16, dtype=torch.bool), -torch.inf)
     expected = torch.stack([F.cross_entropy(row, torch.arange(16).roll(8)) for row in logits])
@@ -140,8 +142,8 @@ def test_nt_xent_and_its_gradient_are_those_of_cross_entropy(tile: int) -> None:
 def test_infonce_importance_in_place_of_nt_xent_gives_its_gradient() -> None:
     tau = 0.2
     y = torch.randn(2, 2, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    _, expected = landscape.nt_xent(y, tau)
-    _, found = landscape.weighted_pairs(y, FromFamily(InfoNCE(tau=tau, eps=1.0)), 1 / tau)
+    _, expected = losses.nt_xent(y, tau)
+    _, found = losses.weighted_pairs(y, FromFamily(InfoNCE(tau=tau, eps=1.0)), 1 / tau)
     close(found, expected, terms=16 + 5, gain=1 / tau)
 
 
@@ -154,21 +156,21 @@ def test_entropy_importance_gives_the_gradient_of_the_loss_without_its_positive(
     positive = logits[:, torch.arange(12), partner]
     others = torch.eye(12, dtype=torch.bool) | torch.eye(12, dtype=torch.bool)[partner]
     loss = (logits.masked_fill(others, -torch.inf).logsumexp(2) - positive).mean(1).sum()
-    _, found = landscape.weighted_pairs(y.detach(), Entropy(tau=tau), 1 / tau)
+    _, found = losses.weighted_pairs(y.detach(), Entropy(tau=tau), 1 / tau)
     close(found, torch.autograd.grad(loss, y)[0], terms=12 + 5, gain=1 / tau)
 
 
 def test_negative_cosine_gradient_equals_autograd() -> None:
     y, t = torch.randn(2, 2, 3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     y.requires_grad_()
-    loss, grad = landscape.negative_cosine(y.detach(), t)
+    loss, grad = losses.negative_cosine(y.detach(), t)
     expected = -F.cosine_similarity(y, t, dim=2).mean((0, 2))
     close(loss, expected, terms=2 * 4 * 5, scale=1)
     close(grad, torch.autograd.grad(expected.sum(), y)[0], terms=5)
 
 
 def test_the_released_codes_are_the_same_for_sparsities_0_1_and_0_2() -> None:
-    drawn = [landscape.sparse_codes("permuted", 50, 10, s, torch.Generator().manual_seed(0)) for s in (0.1, 0.2, 0.3)]
+    drawn = [data.sparse_codes("permuted", 50, 10, s, torch.Generator().manual_seed(0)) for s in (0.1, 0.2, 0.3)]
     assert torch.equal(drawn[0], drawn[1])
     assert drawn[0].sum(1).eq(0).all()
     assert drawn[0].abs().sum(1).eq(2).all()
@@ -177,7 +179,7 @@ def test_the_released_codes_are_the_same_for_sparsities_0_1_and_0_2() -> None:
 
 
 def test_bernoulli_codes_are_never_empty_and_have_the_stated_sparsity() -> None:
-    z = landscape.sparse_codes("bernoulli", 20_000, 10, 0.3, torch.Generator().manual_seed(0))
+    z = data.sparse_codes("bernoulli", 20_000, 10, 0.3, torch.Generator().manual_seed(0))
     assert z.abs().sum(1).min() >= 1
     empty = 0.7**10
     assert float(z.abs().mean()) == pytest.approx(0.3 + empty / 10, abs=0.01)  # 20,000 samples
@@ -188,13 +190,13 @@ def test_max_cosine_is_one_for_the_dictionary_itself_and_ignores_scale_and_sign(
     generator = torch.Generator().manual_seed(0)
     M = torch.linalg.qr(torch.randn(9, 4, generator=generator))[0]
     W = torch.cat([-3 * M.T, torch.randn(2, 9, generator=generator)])
-    close(landscape.max_cosine(W, M), torch.ones(3), terms=9)
-    close(landscape.max_cosine(W[:3], M)[2], torch.zeros(()), terms=9, scale=1)  # no row for the fourth column
+    close(data.max_cosine(W, M), torch.ones(3), terms=9)
+    close(data.max_cosine(W[:3], M)[2], torch.zeros(()), terms=9, scale=1)  # no row for the fourth column
 
 
 def test_a_warm_start_without_noise_begins_at_the_dictionary() -> None:
     s = Setting(**{**vars(SMALL), "epochs": 1, "m": 30})
-    trained = landscape.train(Model("dual"), [Condition(0.3, 0.5)], [Variant(0.01, sigma=0.0)], [0], s)
+    trained = train(Model("dual"), [Condition(0.3, 0.5)], [Variant(0.01, sigma=0.0)], [0], s)
     close(trained.cosines[0, 0, 0, 0], torch.ones(3), terms=s.p)
 
 
@@ -203,9 +205,9 @@ def test_theorem_1_every_nonnegative_matrix_minimizes_the_non_contrastive_loss()
     W = torch.rand(50, 5, 5, generator=generator, dtype=torch.float64)
     W = W / W.norm(dim=1, keepdim=True)
     minimum = torch.full((50,), 2 - 2 * 0.4**2, dtype=torch.float64)
-    close(landscape.non_contrastive_loss(W, 0.4), minimum, terms=25)
+    close(theorems.non_contrastive_loss(W, 0.4), minimum, terms=25)
     signed = W * torch.where(torch.rand(50, 5, 5, generator=generator) < 0.3, -1, 1)
-    assert (landscape.non_contrastive_loss(signed, 0.4) > minimum - bound(torch.float64, 2, 25)).all()
+    assert (theorems.non_contrastive_loss(signed, 0.4) > minimum - bound(torch.float64, 2, 25)).all()
 
 
 def test_theorem_1_only_permutations_attain_the_bound_of_the_contrastive_loss() -> None:
@@ -215,17 +217,17 @@ def test_theorem_1_only_permutations_attain_the_bound_of_the_contrastive_loss() 
     kept = math.log1p((d - 1) * math.exp(-tau))
     lowest = keep**2 * kept + (1 - keep**2) * math.log(d)
     for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
-        close(float(landscape.contrastive_loss(eye[order], keep, tau)), lowest, terms=d * 2**d, gain=tau)
+        close(float(theorems.contrastive_loss(eye[order], keep, tau)), lowest, terms=d * 2**d, gain=tau)
     W = torch.randn(200, d, d, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    assert (landscape.contrastive_loss(W / W.norm(dim=1, keepdim=True), keep, tau) > lowest + 1e-4).all()
+    assert (theorems.contrastive_loss(W / W.norm(dim=1, keepdim=True), keep, tau) > lowest + 1e-4).all()
 
 
 def test_theorem_2_linear_encoders_stay_in_the_span_of_their_start() -> None:
     A, B = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     M = torch.linalg.qr(torch.randn(8, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64))[0]
     words = {"rate": 0.1, "decay": 0.97, "keep": 0.5, "p_z": 0.15, "sigma0": 0.3, "steps": 60}
-    found, other = landscape.linear_dynamics(A, B, M, **words)
-    C1, C2 = landscape.linear_coefficients(**words)
+    found, other = theorems.linear_dynamics(A, B, M, **words)
+    C1, C2 = theorems.linear_coefficients(**words)
     terms = words["steps"] * M.shape[0]
     close(found @ M, C1 * A @ M + C2 * (A + B) @ M, terms=terms)
     close(other @ M, C1 * B @ M + C2 * (A + B) @ M, terms=terms)
@@ -245,13 +247,13 @@ def test_theorem_3_population_gradient_matches_samples() -> None:
     loss = 2 - 2 * (sym_relu((masks[0] * z) @ A.T) * sym_relu((masks[1] * z) @ B.T)).sum(1).mean()
     (grad,) = torch.autograd.grad(loss, A)
     # n samples, and the theorem's gradient is that of first order near W = I.
-    torch.testing.assert_close(grad, landscape.relu_gradient(B, b, keep, kappa), atol=3e-3, rtol=0.02)
+    torch.testing.assert_close(grad, theorems.relu_gradient(B, b, keep, kappa), atol=3e-3, rtol=0.02)
 
 
 def test_theorem_3_warm_starts_converge_to_the_dictionary() -> None:
     eye = torch.eye(6, dtype=torch.float64)
     A, B = eye + 0.02 * torch.randn(2, 10, 6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    A, B = landscape.relu_dynamics(A, B, rate=1.0, b=0.05, keep=0.5, kappa=0.3, rounds=30, inner=20)
+    A, B = theorems.relu_dynamics(A, B, rate=1.0, b=0.05, keep=0.5, kappa=0.3, rounds=30, inner=20)
     assert max((A - eye).abs().max(), (B - eye).abs().max()) < 1e-4  # after 30 rounds
 
 
@@ -299,20 +301,18 @@ def test_two_workers_give_the_results_of_one() -> None:
             assert torch.equal(shared.arrays[name], array)
 
 
-@pytest.mark.parametrize("name", landscape.IMPORTANCES)
+@pytest.mark.parametrize("name", losses.IMPORTANCES)
 def test_every_importance_trains_in_place_of_nt_xent(name: str) -> None:
-    importance = landscape.importance_named(name, 0.3)
-    trained = landscape.train(
-        MODELS["contrastive"], [Condition(0.3, 0.5)], [Variant(0.05)], [0], SMALL, importance=importance
-    )
+    importance = losses.importance_named(name, 0.3)
+    trained = train(MODELS["contrastive"], [Condition(0.3, 0.5)], [Variant(0.05)], [0], SMALL, importance=importance)
     assert torch.isfinite(trained.W).all()
     assert not torch.equal(trained.cosines[0], trained.cosines[-1])
 
 
 def test_published_cells_are_found_for_every_row_of_the_tables() -> None:
-    rows = landscape.rows_of(("1", "2", "4"), (0.14, 0.02, 0.002), 0.5, 0.1, 50)
+    rows = tables.table_rows(("1", "2", "4"), (0.14, 0.02, 0.002), 0.5, 0.1, 50)
     assert len(rows) == 2 + 5 + 3
-    cells = [landscape.published_cells(row, sparsity) for row in rows for sparsity in (0.1, 0.2, 0.3)]
+    cells = [tables.published_cells(row, sparsity) for row in rows for sparsity in (0.1, 0.2, 0.3)]
     assert all(cell is not None and len(cell) == 3 for cell in cells)
 
 

@@ -1,0 +1,157 @@
+"""Hidden nodes of a deep ReLU network learn the latent variables of a tree without supervision.
+
+Source: "Understanding Self-supervised Learning with Dual Deep Networks", Section 6, Theorems 5 and 6, Tables 4 and 6,
+Figures 13 and 14. Findings, and deviations from the paper: docs/labs/hltm.md.
+
+Data: in a symmetric binary latent tree of depth L every latent z_μ ∈ {0, 1} equals its parent with probability
+(1 + ρ)/2. The 2^L leaves are the input. Two views of a sample share only the root z_0. A negative has a root of its own
+(equal to the anchor's in half of the cases).
+
+Network: it has the shape of the tree. Latent μ has |N_μ| nodes, whose inputs are the nodes of its two children. The
+loss brings two views together and moves negatives apart.
+
+Measures, before training, after one epoch and at the end: the largest |corr(z_μ, f̃_j)| among the nodes j ∈ N_μ (Table
+6; Table 4 is its root rows), and in training the Frobenius norm of the covariance operator
+OP_μ = V_{z0}[E[f_ch ⊗ J_μᵀ | z_0]].
+
+`tree` has the data, `networks` the networks and losses, `measures` the two measures, `theorems` Theorems 5 and 6.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from torch import Tensor
+
+from lightning_ssl.checks import require
+from lightning_ssl.labs.hltm.claims import (
+    PAPER_SAMPLES,
+    PAPER_WIDTHS,
+    growth_claims,
+    table6_claims,
+    table6_notes,
+    theorem_claims,
+)
+from lightning_ssl.labs.hltm.figures import draw
+from lightning_ssl.labs.hltm.networks import LOSSES
+from lightning_ssl.labs.hltm.training import train
+from lightning_ssl.labs.hltm.tree import find_latent
+from lightning_ssl.labs.lab import Result
+
+TABLE6_LATENTS = ("root", "s0", "s1", "s101", "s0111")
+FIGURE_OPERATORS = ("s0", "s1", "s010", "s1100")
+
+
+def run(
+    *,
+    depth: int = 5,
+    widths: tuple[int, ...] = PAPER_WIDTHS,
+    delta_lower: tuple[float, ...] = (0.7, 0.8, 0.9),
+    epochs: int = 50,
+    samples: int = PAPER_SAMPLES,
+    batch: int = 128,
+    lr: float = 0.1,
+    tau: float = 0.1,
+    loss: Literal["nce", "batch_nce", "simple"] = "nce",
+    signed: bool = True,
+    fresh: bool = True,
+    bias: bool = True,
+    normalize: bool = True,
+    latents: tuple[str, ...] | None = None,
+    operators: tuple[str, ...] | None = None,
+    other_depths: tuple[int, ...] = (3, 4),
+    seeds: int = 10,
+    first_seed: int = 0,
+    quick: bool = False,
+    progress: bool = False,
+) -> Result:
+    """Train tree-shaped networks on latent trees and compare with Table 6 and Figures 13 and 14.
+
+    Args:
+        depth: layers L of the tree; it has 2^L leaves
+        widths: nodes |N_μ| per latent
+        delta_lower: ρ ~ Uniform[δ, 1] for each δ
+        epochs: an epoch is `samples` triples; the last is compared with the paper's "converged" from 20 epochs on
+        samples: triples (anchor, positive, negative) per epoch
+        batch: triples per step
+        lr: learning rate of plain gradient descent
+        tau: temperature of the loss
+        loss: nce (Eqn. 2), batch_nce (as in the released program) or simple (r₊ − r₋)
+        signed: give ρ a random sign
+        fresh: draw new samples in every epoch instead of repeating those of the first
+        bias: nodes have biases
+        normalize: l2-normalize the output
+        latents: latents whose correlation is measured, root or s and a path of 0 (left) and 1 (right); by default those
+            of Table 6
+        operators: latents whose operator norm is measured; by default those of Figures 13 and 14
+        other_depths: depths compared with `depth` in the norm of the operators (middle δ, largest width)
+        seeds: trials; each has its own tree, weights and samples
+        first_seed: seed of the first trial
+        quick: four trials of one δ, in seconds
+        progress: show a progress bar
+    """
+    settings = {name: value for name, value in locals().items() if name not in ("quick", "progress")}
+    _check(settings)
+    settings |= _quick(settings) if quick else {}
+    settings |= _measured(settings)
+    arrays = _train_depths(settings, progress)
+    corr, norm = arrays["correlation"], arrays["operator_norm"]
+    cells = table6_claims(corr, settings)
+    growth = growth_claims(corr, norm, settings["widths"], settings["operators"])
+    theorems, theorem_note = theorem_claims(settings)
+    notes = [*table6_notes(cells, settings), theorem_note]
+    return Result("hltm", settings, arrays, [*cells, *growth, *theorems], notes, draw)
+
+
+def _check(settings: dict[str, Any]) -> None:
+    s = settings
+    for name in ("depth", "epochs", "seeds"):
+        require(s[name] >= 1, name, s[name], "at least 1")
+    require(len(s["widths"]) > 0 and min(s["widths"]) >= 1, "widths", s["widths"], "whole numbers of at least 1")
+    inside = len(s["delta_lower"]) > 0 and all(0 <= d <= 1 for d in s["delta_lower"])
+    require(inside, "delta_lower", s["delta_lower"], "numbers between 0 and 1")
+    require(s["samples"] >= s["batch"] >= 1, "batch", s["batch"], f"between 1 and samples={s['samples']}")
+    for name in ("lr", "tau"):
+        require(s[name] > 0, name, s[name], "more than 0")
+    require(s["loss"] in LOSSES, "loss", s["loss"], f"one of {', '.join(LOSSES)}")
+    require(all(d >= 1 for d in s["other_depths"]), "other_depths", s["other_depths"], "whole numbers of at least 1")
+
+
+def _quick(settings: dict[str, Any]) -> dict[str, Any]:
+    deltas = settings["delta_lower"]
+    return {
+        "seeds": min(settings["seeds"], 4),
+        "epochs": min(settings["epochs"], 2),
+        "samples": min(settings["samples"], 32_000),
+        "delta_lower": deltas[len(deltas) // 2 :][:1],
+        "other_depths": (),
+    }
+
+
+def _measured(settings: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The latents and operators that are measured: the given ones, or those of the paper that the tree has."""
+    depth, latents, operators = settings["depth"], settings["latents"], settings["operators"]
+    if latents is None:
+        latents = tuple(name for name in TABLE6_LATENTS if len(name) <= depth or name == "root")
+    if operators is None:
+        operators = tuple(name for name in FIGURE_OPERATORS if len(name) <= depth)
+    for argument, names in (("latents", latents), ("operators", operators)):
+        for name in names:
+            find_latent(name, depth, argument)
+    return {"latents": latents, "operators": operators}
+
+
+def _train_depths(settings: dict[str, Any], progress: bool) -> dict[str, Tensor]:
+    """Train on trees of `depth` and, for the operator norms alone, of `other_depths`."""
+    s = settings
+    names = ("epochs", "samples", "batch", "lr", "tau", "loss", "signed", "fresh", "bias", "normalize")
+    common: dict[str, Any] = {name: s[name] for name in names} | {"progress": progress}
+    trials, deltas, operators = range(s["first_seed"], s["first_seed"] + s["seeds"]), s["delta_lower"], s["operators"]
+    corr, norm = train(s["depth"], s["widths"], deltas, trials, latents=s["latents"], operators=operators, **common)
+    arrays = {"correlation": corr, "operator_norm": norm}
+    widest, middle = max(s["widths"]), deltas[len(deltas) // 2]
+    for depth in s["other_depths"]:
+        present = [name for name in operators if len(name) <= depth]
+        _, norm = train(depth, (widest,), (middle,), trials, latents=(), operators=present, **common)
+        arrays[f"operator_norm_depth_{depth}"] = norm
+    return arrays

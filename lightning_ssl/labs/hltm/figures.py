@@ -1,0 +1,107 @@
+"""The figure: correlations and operator norms in training, and the cells of Table 6 against ours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from lightning_ssl import papers
+from lightning_ssl.labs.hltm.claims import PAPER_WIDTHS
+from lightning_ssl.labs.lab import PALETTE, Result, panels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# The line style of each (width, δ), by position in the settings.
+Styles = dict[tuple[int, int], dict[str, Any]]
+
+
+def draw(result: Result) -> Figure:
+    """Draw correlations above, operator norms and the agreement with Table 6 below."""
+    from matplotlib.lines import Line2D
+
+    settings, epochs = result.settings, len(result.arrays["correlation"]) - 1
+    latents, operators, widths, deltas = (settings[k] for k in ("latents", "operators", "widths", "delta_lower"))
+    columns = max(len(latents), len(operators) + 1)
+    figure, axes = panels(2, columns, (3.3 * columns, 6.8))
+    upper, lower = axes[:columns], axes[columns:]
+    order = sorted(range(len(widths)), key=lambda w: -widths[w])
+    styles: Styles = {
+        (w, d): {"color": PALETTE[d % 8], "linestyle": ("-", (0, (4, 2)), ":", "-.")[k % 4], "linewidth": 1.6}
+        for k, w in enumerate(order)
+        for d in range(len(deltas))
+    }
+    for n, (ax, name) in enumerate(zip(upper, latents, strict=False)):
+        _draw_correlation(result, ax, n, name, styles)
+    for k, (ax, name) in enumerate(zip(lower, operators, strict=False)):
+        _draw_operator(result, ax, k, name, styles)
+    _draw_agreement(result, lower[len(operators)])
+    for ax in [*upper[len(latents) :], *lower[len(operators) + 1 :]]:
+        ax.set_visible(False)
+    upper[0].set_ylabel("best |corr(z, f̃)|, mean of the trials")
+    lower[0].set_ylabel("‖OP‖, median of the trials")
+    handles = [Line2D([], [], color=PALETTE[d % 8], label=f"ρ ~ U[{delta:g}, 1]") for d, delta in enumerate(deltas)]
+    handles += [Line2D([], [], **{**styles[w, 0], "color": "0.2"}, label=f"|N| = {widths[w]}") for w in order]
+    for marker, width in zip("os", reversed(PAPER_WIDTHS), strict=True):
+        label = f"paper, |N| = {width}"
+        handles.append(Line2D([], [], color="0.2", marker=marker, linestyle="", fillstyle="none", label=label))
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
+    trials = f"depth {settings['depth']}, {epochs} epochs, {settings['seeds']} trials"
+    figure.suptitle(f"A tree-shaped ReLU network finds the latents of its data ({trials})")
+    return figure
+
+
+def _draw_correlation(result: Result, ax: Axes, n: int, name: str, styles: Styles) -> None:
+    settings, corr = result.settings, result.arrays["correlation"]
+    table = papers.load("dual_networks")["hltm"]["table6"].get(name, {}) if settings["depth"] == 5 else {}
+    last = len(corr) - 1
+    for (w, d), style in styles.items():
+        # Epochs 0 and 1 are columns of the table. They are distinct on an axis that is logarithmic in 1 + epoch.
+        ax.plot(torch.arange(last + 1) + 1, corr[:, w, d, :, n].mean(1), **style)
+        delta, width = settings["delta_lower"][d], settings["widths"][w]
+        if delta in table and width in PAPER_WIDTHS:
+            start = 3 * PAPER_WIDTHS.index(width)
+            mean = [cell[0] for cell in table[delta][start : start + 3]]
+            marker = "os"[width == PAPER_WIDTHS[0]]
+            ax.plot([1, 2, 51], mean, marker, color=style["color"], fillstyle="none", markersize=7)
+    ticks = (0, 1, 5, 20, 50) if last <= 60 else (0, 1, 10, 100, last)
+    ax.set(title=f"latent {name}", xlabel="epoch", ylim=(0.2, 1.02), xscale="log")
+    ax.set_xticks([k + 1 for k in ticks], [str(k) for k in ticks])
+    ax.minorticks_off()
+
+
+def _draw_operator(result: Result, ax: Axes, k: int, name: str, styles: Styles) -> None:
+    settings, norm = result.settings, result.arrays["operator_norm"][..., k].median(3).values  # (epochs+1, W, D)
+    epochs = range(len(norm))
+    for (w, d), style in styles.items():
+        ax.plot(epochs, norm[:, w, d].where(norm[:, w, d] > 0, torch.nan), **style)
+    for other in settings["other_depths"]:
+        present = [operator for operator in settings["operators"] if len(operator) <= other]
+        if name in present:
+            line = result.arrays[f"operator_norm_depth_{other}"][:, 0, 0, :, present.index(name)].median(1).values
+            ax.plot(epochs, line, color="0.5", linewidth=1)
+            ax.annotate(
+                f"L = {other}", (len(norm) - 1, float(line[-1])), fontsize=8, color="0.3", ha="right", va="bottom"
+            )
+    ax.set(title=f"operator at {name}", xlabel="epoch", yscale="log")
+
+
+def _draw_agreement(result: Result, ax: Axes) -> None:
+    cells = [claim for claim in result.claims if claim.paper_std is not None]
+    for agrees, colour in ((True, PALETTE[0]), (False, PALETTE[1])):
+        some = [claim for claim in cells if claim.agrees == agrees]
+        ours, paper = [claim.ours for claim in some], [claim.paper for claim in some]
+        ax.plot(
+            paper,
+            ours,
+            "o",
+            color=colour,
+            markersize=4,
+            alpha=0.7,
+            label=f"{'agree' if agrees else 'differ'}: {len(some)}",
+        )
+    ax.axline((1, 1), slope=1, color="0.6", linewidth=1)
+    ax.set(title="cells of Table 6", xlabel="paper", ylabel="ours", xlim=(0.2, 1.02), ylim=(0.2, 1.02))
+    ax.legend(frameon=False, fontsize=8)

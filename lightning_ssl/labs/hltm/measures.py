@@ -1,0 +1,100 @@
+"""Measures of trained networks: the correlation of nodes with latents, and the norm of the covariance operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lightning_ssl.labs.hltm.networks import Networks
+from lightning_ssl.labs.hltm.tree import Latent, Samples, find_latent
+
+CHUNK = 128
+OPERATOR_SAMPLES = 4096
+
+
+class Correlation:
+    """Accumulates |corr(z, f̃_j)| over chunks of samples."""
+
+    def __init__(self) -> None:
+        self.sums: Tensor | None = None
+
+    def add(self, z: Tensor, f: Tensor) -> None:
+        """Add samples: z (R, N) of two values, f (R, N, h)."""
+        t, f = z.to(torch.float64)[..., None].expand_as(f), f.to(torch.float64)
+        sums = torch.stack([x.sum(1) for x in (torch.ones_like(f), t, f, t * t, f * f, t * f)])  # (6, R, h)
+        self.sums = sums if self.sums is None else self.sums + sums
+
+    def value(self) -> Tensor:
+        """|corr| of every node, (R, h); 0 for a constant node."""
+        assert self.sums is not None
+        n, t, f, tt, ff, tf = self.sums
+        spread = ((tt / n - (t / n) ** 2).clamp_min(0) * (ff / n - (f / n) ** 2).clamp_min(0)).sqrt()
+        corr = (tf / n - t * f / n**2) / spread
+        return torch.where(spread < 1e-6, 0.0, corr).abs().clamp(max=1.0).float()
+
+
+class OperatorNorm:
+    """Accumulates the covariance operator of one latent and gives its Frobenius norm.
+
+    z_0 has two values, so OP_μ = V_{z0}[K̄] = π_0 π_1 D Dᵀ with D = E[K | z_0=1] − E[K | z_0=0], K = f_ch ⊗ J_μᵀ, and
+    ‖OP_μ‖_F = π_0 π_1 ‖DᵀD‖_F. As in the released program, J_μ = ∂f/∂f̃_μ excludes the l2-normalization.
+    """
+
+    def __init__(self, name: str, depth: int) -> None:
+        layer, position = find_latent(name, depth)
+        self.path = [(layer + up, position >> up) for up in range(depth - layer, -1, -1)]  # root … μ
+        self.children = [(layer - 1, 2 * position), (layer - 1, 2 * position + 1)]
+        self.sum: Tensor | float = 0.0
+        self.count: Tensor | float = 0.0
+
+    @property
+    def latents(self) -> set[Latent]:
+        """The latents whose nodes `add` reads."""
+        return {*self.path, *self.children}
+
+    def add(self, networks: Networks, nodes: dict[Latent, Tensor], z0: Tensor) -> None:
+        """Add samples with roots z0 (R, N)."""
+        R, N, h = nodes[self.path[0]].shape
+        J = torch.eye(h).expand(R, N, h, h)
+        for layer, position in self.path[1:]:
+            W = networks.W[layer][:, position]  # (R, h, h), from this latent's nodes to its parent's
+            J = (J.flatten(1, 2) @ W.mT).unflatten(1, (N, h)) * (nodes[layer, position] > 0)[:, :, None]
+        f_ch = torch.cat([nodes[child].relu() for child in self.children], 2)  # (R, N, 2h or 2)
+        label = torch.stack([~z0, z0], 1).to(f_ch.dtype)  # (R, 2, N)
+        K = (label[:, :, None] * f_ch.mT[:, None]).flatten(1, 2) @ J.flatten(2)  # (R, 2·|ch|, h_L·h)
+        self.sum = self.sum + K.unflatten(1, (2, -1)).unflatten(3, (h, h))
+        self.count = self.count + label.sum(2)
+
+    def value(self) -> Tensor:
+        """‖OP_μ‖_F of every run, (R,)."""
+        assert isinstance(self.sum, Tensor)
+        assert isinstance(self.count, Tensor)
+        mean = self.sum / self.count[:, :, None, None, None]
+        D = (mean[:, 1] - mean[:, 0]).movedim(2, 3).flatten(1, 2)  # (R, |ch|·h, h_L)
+        share = self.count / self.count.sum(1, keepdim=True)
+        return share.prod(1) * torch.linalg.matrix_norm(D.mT @ D)
+
+
+def evaluate(
+    networks: Networks, samples: Samples, latents: Sequence[str], operators: Sequence[str], n: int
+) -> tuple[Tensor, Tensor]:
+    """Measure the best |corr| of each latent, (R, len(latents)), and operator norms, (R, len(operators)).
+
+    Both on n new samples; the operators on at most `OPERATOR_SAMPLES` of them.
+    """
+    depth = networks.depth
+    measured = [find_latent(name, depth) for name in latents]
+    correlations, norms = [Correlation() for _ in measured], [OperatorNorm(name, depth) for name in operators]
+    for start in range(0, n, CHUNK):
+        z = samples.draw(min(CHUNK, n - start))
+        active_norms = norms if start < OPERATOR_SAMPLES else []
+        nodes = networks.nodes(z[0], set(measured).union(*(norm.latents for norm in active_norms)))
+        for correlation, (layer, position) in zip(correlations, measured, strict=True):
+            correlation.add(z[layer][:, position], nodes[layer, position])
+        for norm in active_norms:
+            norm.add(networks, nodes, z[depth][:, 0])
+    empty = torch.empty(networks.runs, 0)
+    best = torch.stack([each.value().amax(1) for each in correlations], 1) if correlations else empty
+    return best, torch.stack([norm.value() for norm in norms], 1) if norms else empty

@@ -1,0 +1,96 @@
+"""Theorem 6 by enumeration, and Theorem 5 on random layers."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from lightning_ssl.checks import require
+from lightning_ssl.labs.hltm.networks import Networks
+from lightning_ssl.labs.hltm.tree import pattern_probabilities
+from lightning_ssl.labs.lab import seeded_generator
+
+
+def theorem6(rho: list[Tensor], networks: Networks, layer: int) -> tuple[Tensor, Tensor]:
+    """V_{z0}[E[f_ch | z_0]] of every latent of `layer` by enumeration, and o_μ a_μ a_μᵀ: each (R, n, 2h, 2h).
+
+    o_μ = ρ_{0μ}²(1 − ρ_0²) with ρ_0 = 0 here, a_μ = [ρ_{μν} s_k] over the nodes k of both children ν,
+    s_k = ½(E[f_k | z_ν=1] − E[f_k | z_ν=0]).
+    """
+    below = layer - 1
+    require(below <= networks.table, "layer", layer, f"at most {networks.table + 1}, to enumerate leaf patterns")
+    R, depth = networks.runs, networks.depth
+    _, inputs = networks.forward(networks.table_index(torch.zeros(R, 2**depth, 1, dtype=torch.bool)))
+    f = inputs[below].unflatten(0, (R, -1)).double()  # (R, n_below, P, h)
+    v = pattern_probabilities(rho, below) @ f  # E[f_k | z_ν], (R, n_below, 2, h)
+    # P(z_ν | z_0): the product of the 2×2 transition matrices on the path, not of their ρ.
+    step = [torch.stack([1 + r, 1 - r, 1 - r, 1 + r], -1).unflatten(-1, (2, 2)).double() / 2 for r in rho]
+    chain = torch.eye(2, dtype=torch.float64).expand(R, 1, 2, 2)
+    product = torch.ones(R, 1, dtype=torch.float64)
+    for down in range(depth - 1, below - 1, -1):
+        above = product
+        product = above.repeat_interleave(2, 1) * rho[down]
+        chain = chain.repeat_interleave(2, 1) @ step[down]
+    given_root = (chain @ v).unflatten(1, (-1, 2)).movedim(2, 3).flatten(3)  # (R, n, 2, 2h)
+    centred = given_root - given_root.mean(2, keepdim=True)
+    enumerated = centred.mT @ centred / 2
+    s = (v[:, :, 1] - v[:, :, 0]) / 2
+    a = (rho[below].double()[..., None] * s).unflatten(1, (-1, 2)).flatten(2)
+    return enumerated, (above**2)[..., None, None] * a[..., None] * a[..., None, :]
+
+
+def theorem6_error(rho: list[Tensor], networks: Networks) -> Tensor:
+    """max |V_{z0}[E[f_ch|z_0]] − o a aᵀ| / max |o a aᵀ| of every layer that can be enumerated: (layers, R)."""
+    errors = []
+    for layer in range(1, min(networks.depth, networks.table + 1) + 1):
+        enumerated, closed = theorem6(rho, networks, layer)
+        errors.append((enumerated - closed).abs().amax((1, 2, 3)) / closed.abs().amax((1, 2, 3)))
+    return torch.stack(errors)
+
+
+def lucky_width(c: float, gamma: float, eta: float) -> int:
+    """Nodes |N_μ| that Theorem 5 asks for (Eqn. 128), with R̂ by the exact Mills ratio (Eqns. 116 to 121)."""
+
+    def mills(y: float) -> float:
+        return (math.pi / 2) ** 0.5 * float(torch.special.erfcx(torch.tensor(y / 2**0.5, dtype=torch.float64)))
+
+    k1 = (c / (1 - gamma**2)) ** 0.5
+    k2 = gamma * k1
+    e1, e2 = 1 / mills(k1) - k1, 1 / mills(k2) - k2
+    R = max(mills(k1) * mills(k2 + gamma * e1), mills(k2) * mills(k1 + gamma * e2))
+    return math.ceil(2 * math.pi * math.exp(c / 2) / ((1 - gamma**2) ** 0.5 * R) * math.log(1 / eta))
+
+
+def theorem5(rho: float, c: float, eta: float, children: int, seeds: range) -> Tensor:
+    """Find the lucky nodes of random layers of the width that Theorem 5 asks for: bool (S, |N_μ|).
+
+    The children are perfectly selective: node k has value 2v̄_k for one value of its latent and 0 for the other
+    (σ_l = 0, s_k = ±v̄_k). Half of them belong to each of the two child latents, half of each sign. Lucky: the
+    pre-activation gap is positive and |s_j| ≥ 3σ_w²/(4v̄_j) · mean_k s_k² ((c + 6)ρ²/6 − 1) (Eqn. 130), with v_j(z_μ)
+    enumerated over the children's values and σ_w = 1.
+    """
+    require(children >= 4 and children % 4 == 0, "children", children, "a multiple of 4")
+    gamma = (1 - rho**2) / (1 + rho**2)  # Eqn. 129 for these children
+    width = lucky_width(c, gamma, eta)
+    generators = [seeded_generator(seed, 4) for seed in seeds]
+    mean = torch.stack([torch.rand(children // 4, generator=g, dtype=torch.float64) for g in generators]).repeat(1, 4)
+    w = torch.stack([torch.rand(width, children, generator=g, dtype=torch.float64) for g in generators])
+    w = (2 * w - 1) * (3 / children) ** 0.5
+    sign = torch.tensor([1.0, -1.0], dtype=torch.float64).repeat_interleave(children // 4).repeat(2)
+    s = mean * sign  # (S, children): first half below ν_1, second half below ν_2
+    below = torch.arange(children) >= children // 2
+    v = torch.zeros(2, *w.shape[:2], dtype=torch.float64)  # v_j(z_μ)
+    for z1 in (-1, 1):
+        for z2 in (-1, 1):
+            f = mean + torch.where(below, z2, z1) * s
+            value = torch.einsum("snk,sk->sn", w, f).relu()
+            for z in (-1, 1):
+                v[(z + 1) // 2] += (1 + rho * z * z1) * (1 + rho * z * z2) / 4 * value
+    gap = torch.einsum("snk,sk->sn", w, rho * s)
+    middle, selectivity = (v[1] + v[0]) / 2, (v[1] - v[0]).abs() / 2
+    bound = 0.75 * s.square().mean(1, keepdim=True) * ((c + 6) * rho**2 / 6 - 1)
+    # Both sides are multiplied by v̄_j, so that a node that is always 0 causes no division by zero. Such a node is not
+    # lucky, because bound > 0.
+    return (gap > 0) & (selectivity * middle >= bound)

@@ -1,0 +1,69 @@
+"""The rows of the paper's tables and figures: which model, mask and start each one has, and its published cells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from lightning_ssl import papers
+from lightning_ssl.labs.landscape.models import Model
+
+STUDIES = ("1", "2", "4", "figures", "importance")
+MODELS = {
+    "ncl_linear": Model("dual", batch_norm=False, activation=False, normalized=False),
+    "cl_linear": Model("pairs", batch_norm=False, activation=False),
+    "ncl_basic": Model("dual"),
+    "ncl_basic_2l": Model("dual", depth=2),
+    "cl_basic": Model("pairs"),
+    "simplified_simclr": Model("pairs", head=True),
+    "simplified_simsiam": Model("siamese", head=True),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row of a published table: the model, the probability that a mask keeps an entry, and the warm start."""
+
+    table: str
+    name: str
+    model: Model
+    keep: float
+    sigma: float | None = None
+
+    @property
+    def key(self) -> str:
+        """The name of its array of max-cosines, (T, sparsities, S, 3)."""
+        return f"table {self.table}: {self.name}"
+
+
+def table_rows(tables: Sequence[str], sigmas: Sequence[float], mask: float, mask_table1: float, p: int) -> list[Row]:
+    """List the rows of the given tables. A mask of 0.9 removes nine of ten entries."""
+    rows = []
+    if "1" in tables:
+        rows += [Row("1", name, MODELS[name], 1 - mask_table1) for name in ("simplified_simclr", "simplified_simsiam")]
+    if "2" in tables:
+        names = ("ncl_linear", "cl_linear", "ncl_basic", "ncl_basic_2l", "cl_basic")
+        rows += [Row("2", name, MODELS[name], 1 - mask) for name in names]
+    basic = MODELS["ncl_basic"]
+    if "4" in tables:
+        rows += [Row("4", f"ncl_basic σ={sigma:g}", basic, 1 - mask, sigma) for sigma in sigmas]
+    if "figures" in tables:
+        predictor = replace(basic, head=True)
+        rows += [
+            Row("figures", "fig 4: warm start", basic, 1 - mask, p**-0.5),
+            Row("figures", "fig 5: warm start, predictor", predictor, 1 - mask, p**-0.5),
+            Row("figures", "fig 6: predictor", predictor, 1 - mask),
+            Row("figures", "fig 7: warm start, row-normalized", replace(basic, unit="row"), 0.1, 1 / p),
+            Row("figures", "fig 16: warm start, column-normalized", replace(basic, unit="column"), 0.25, 1 / p),
+        ]
+    return rows
+
+
+def published_cells(row: Row, sparsity: float) -> list[tuple[float, float]] | None:
+    """The paper's [mean, std] of maximum, median and minimum for one row and sparsity; None if it has none."""
+    published = papers.load("landscape")
+    if row.table == "4":
+        return published["table4"].get(sparsity, {}).get(row.sigma)
+    if row.table in ("1", "2"):
+        return published[f"table{row.table}"][row.name].get(sparsity)
+    return None
