@@ -1,15 +1,16 @@
-"""`lightning-ssl sweep FILE`: a W&B sweep file, run on this machine without a server and without an account.
+"""`lightning-ssl sweep FILE` runs a W&B sweep file on this machine, without a server and without an account.
 
-    plan.py      what the file asks for: its trials by W&B's own search, its commands by W&B's own macros
-    state.py     what has happened: one SQLite file beside the run folders
-    trial.py     the process of one trial; apart.py (the session of their parent)
-    outcome.py   what a trial left in its run folder
-    engine.py    the loop that starts, watches, prunes and resumes trials
-    screen.py    what one sees meanwhile
+    plan.py          reads and checks a sweep file; gives each trial its parameters and its command
+    wandb_sweeps.py  the interfaces of W&B's packages in use: search, hyperband, macros
+    state.py         the state of a sweep: one SQLite file beside the run folders
+    trial.py         the process of one trial; detach.py gives the parent of these processes its own session
+    outcome.py       reads the run folder of a trial
+    engine.py        the loop that starts, watches, prunes and resumes trials
+    screen.py        the output on the terminal
 
-A sweep is the folder RUNS/NAME: `sweep.db` and one run folder per trial, with the trial's `log.txt` in it.
+A sweep is the folder RUNS/NAME. It holds `sweep.db` and one run folder per trial, with the trial's `log.txt`.
 
-A command that is not `lightning-ssl fit` learns of its run folder by the environment: LIGHTNING_SSL_TRIAL is that
-folder, LIGHTNING_SSL_SWEEP the sweep's name. What it writes there as `summary.json` ({"last": {metric: value}}) or
-`metrics.csv` (with a column of the metric's name) is read as that of a `fit`.
+A command other than `lightning-ssl fit` reads its run folder from the environment variable LIGHTNING_SSL_TRIAL, and the
+name of the sweep from LIGHTNING_SSL_SWEEP. The sweep reads that folder's `summary.json` ({"last": {metric: value}}) and
+`metrics.csv` (with a column of the metric's name) as it reads those of `fit`.
 """

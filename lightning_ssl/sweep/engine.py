@@ -1,7 +1,7 @@
-"""The loop of a sweep: draw a trial, start its process, watch it, write down how it ended.
+"""The loop of a sweep: choose a trial, start its process, watch it, record how it ended.
 
-Whatever happens to the engine, the same command continues: every trial is either closed (finished, stopped, failed) or
-open, and an open one is started again with its own parameters in its own run folder, where `lightning-ssl fit` resumes.
+The same command resumes a sweep, however the engine ended. A trial is final (finished, stopped, failed) or unfinished.
+An unfinished trial starts again with the same parameters in the same run folder, where `lightning-ssl fit` resumes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,17 +25,18 @@ from filelock import FileLock, Timeout
 
 from lightning_ssl.runs import Run
 from lightning_ssl.sweep import outcome, trial
-from lightning_ssl.sweep.plan import Parameters, Plan, fits
+from lightning_ssl.sweep.plan import Plan, fit_flags
 from lightning_ssl.sweep.screen import Screen
-from lightning_ssl.sweep.state import OPEN, State, Trial
+from lightning_ssl.sweep.state import UNFINISHED, State, Trial
+from lightning_ssl.sweep.wandb_sweeps import Parameters
 
-POLL = 0.5
-PRUNE_EVERY = 2.0
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGHUP)
+POLL_INTERVAL = 0.5  # seconds
+PRUNE_INTERVAL = 2.0  # seconds
+TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGHUP)
 
 
-class Running(NamedTuple):
-    """A trial's process, and which of the workers it is."""
+class RunningTrial(NamedTuple):
+    """The process of a trial and the index of its worker."""
 
     process: Any
     slot: int
@@ -45,89 +47,84 @@ class Running(NamedTuple):
 
 
 class Engine:
-    """Runs the trials of a plan, a few at a time, in processes of their own."""
+    """Runs the trials of a plan in separate processes, `workers` at a time."""
 
     def __init__(
         self, plan: Plan, folder: Path, workers: int = 1, gpus: Sequence[str] = (), retry: bool = False
     ) -> None:
         self.plan, self.folder, self.workers, self.gpus, self.retry = plan, folder, workers, list(gpus), retry
-        self.running: dict[str, Running] = {}
-        self.histories: dict[str, list[float]] = {}
-        self.interrupts = 0  # how often Ctrl-C was pressed
+        self.running: dict[str, RunningTrial] = {}
+        self.histories: dict[str, list[float]] = {}  # values of the metric, per trial
+        self.signals = SignalCounter()
         self.pruned_at = 0.0
-        self.deadlines: dict[str, float] = {}  # until when a trial that was given up may take its leave
+        self.kill_deadlines: dict[str, float] = {}  # after which a pruned trial is killed
         self.context: Any = multiprocessing.get_context("forkserver")
 
     def run(self) -> int:
-        """The exit code: 0 when every trial went well, 1 when one failed, 130 when stopped."""
+        """Run or resume the sweep. The exit code is 0 if no trial failed, 1 if one failed, 130 if interrupted."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.folder / "sweep.lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout as error:
-            raise ValueError(f"{self.folder}: another `lightning-ssl sweep` is at work here") from error
-        try:
-            with State(self.folder / "sweep.db") as self.state, Heeding(self):
-                check_identity(self.state, self.plan, self.folder)
-                self.state.set_note("identity", self.plan.identity())
-                self.take_over()
-                with Screen(self.plan, self.folder, self.workers) as self.screen:
-                    try:
-                        self.loop()
-                    except BaseException:  # whatever it is, no trial is left to itself
-                        self.interrupts += 1
-                        self.end_all()
-                        raise
-                return self.screen.conclude(self.state.trials(), interrupted=self.interrupts > 0)
-        finally:
-            lock.release()
+        with exclusive_lock(self.folder), State(self.folder / "sweep.db") as self.state, self.signals:
+            check_settings(self.state, self.plan, self.folder)
+            self.state.set_metadata("settings", self.plan.fixed_settings())
+            self.recover()
+            with Screen(self.plan, self.folder, self.workers) as self.screen:
+                try:
+                    self.run_trials()
+                except BaseException:  # no trial continues without an engine
+                    self.signals.count += 1
+                    self.stop_all()
+                    raise
+            return self.screen.print_summary(self.state.trials(), interrupted=self.signals.count > 0)
 
-    # -- an engine that was here before -------------------------------------------------------------------------------
-
-    def take_over(self) -> None:
-        """Close what ended unseen, end processes that were left alone, and open what has to run again."""
+    def recover(self) -> None:
+        """Handle the trials of an earlier engine: end processes that still run, and record trials that have ended."""
         for row in self.state.trials():
-            while row.status in OPEN:
+            while row.status in UNFINISHED:
                 if row.pid is not None:
-                    trial.end(row.pid, row.birth)
-                if self.state.take_over(row):
-                    row = self.state.trial(row.id)
+                    trial.terminate(row.pid, row.process_start_time)
+                revoked = self.state.revoke(row)
+                row = self.state.trial(row.id)
+                if revoked:
                     break
-                row = self.state.trial(row.id)  # its process has begun since
             if row.status == "running":
-                self.close(row, row.exit)
+                self.record_end(row, row.exit_code)
             elif row.status == "failed" and self.retry:
                 self.state.set(row.id, status="pending", error=None)
 
-    # -- the loop -----------------------------------------------------------------------------------------------------
-
-    def loop(self) -> None:
-        waiting = [row for row in self.state.trials() if row.status in OPEN]
+    def run_trials(self) -> None:
+        """Run unfinished trials first, then new ones, until none is left or a signal arrives."""
+        unfinished = [row for row in self.state.trials() if row.status in UNFINISHED]
         while True:
-            self.harvest()
-            if self.interrupts:
-                self.end_all()
+            self.collect_exited()
+            if self.signals.count:
+                self.stop_all()
             rows = self.state.trials()
-            while not self.interrupts and len(self.running) < self.workers:
-                row = waiting.pop(0) if waiting else self.draw(rows)
+            while not self.signals.count and len(self.running) < self.workers:
+                row = unfinished.pop(0) if unfinished else self.next_trial(rows)
                 if row is None:
                     break
                 self.start(row)
                 rows = self.state.trials()
             if not self.running:
                 return
-            if self.plan.prunes and time.monotonic() - self.pruned_at > PRUNE_EVERY:
+            if self.plan.has_early_termination and time.monotonic() - self.pruned_at > PRUNE_INTERVAL:
                 self.prune(rows)
-            self.screen.show(rows)
-            wait([entry.process.sentinel for entry in self.running.values()], timeout=POLL)
+            self.screen.update(rows)
+            self.wait_for_exit()
 
-    def draw(self, rows: list[Trial]) -> Trial | None:
-        """A trial that has not been before, or None where the sweep has all of its own."""
-        if any(self.plan.reached(row.value) for row in rows):
+    def wait_for_exit(self) -> None:
+        """Wait until a trial exits, but no longer than POLL_INTERVAL."""
+        wait([entry.process.sentinel for entry in self.running.values()], timeout=POLL_INTERVAL)
+
+    # -- starting a trial ---------------------------------------------------------------------------------------------
+
+    def next_trial(self, rows: list[Trial]) -> Trial | None:
+        """Add a new trial to the state; None when the sweep has no more."""
+        if any(self.plan.target_reached(row.value) for row in rows):
             return None
         if self.plan.method == "bayes":
             self.read_histories(rows)
-        parameters = self.plan.draw(rows, self.histories)
+        parameters = self.plan.next_parameters(rows, self.histories)
         if parameters is None:
             return None
         number = len(rows) + 1
@@ -135,194 +132,226 @@ class Engine:
 
     def start(self, row: Trial) -> None:
         slot = min(set(range(self.workers)) - {entry.slot for entry in self.running.values()})
-        words, flags = command_of(self.plan, self.folder, row)
-        environment = dict(os.environ)  # the parent of all trials has that of its own beginning
+        job = self.job(row, slot)
+        if not self.running:
+            self.context.set_forkserver_preload(trial.PRELOAD if job.fit_flags is None else trial.PRELOAD_FIT)
+        process = self.context.Process(target=trial.run_trial, args=(job,), name=row.id)
+        self.screen.trial_started(row)
+        try:
+            process.start()
+        except (EOFError, ConnectionError) as error:
+            raise ValueError(
+                f"{row.id}: the parent process of the trials ended; does `lightning-ssl fit` work?"
+            ) from error
+        self.running[row.id] = RunningTrial(process, slot)
+
+    def job(self, row: Trial, slot: int) -> trial.Job:
+        """Begin an attempt and return the arguments of its process."""
+        command, flags = trial_command(self.plan, self.folder, row)
         folder = self.folder.absolute()
-        environment |= {"LIGHTNING_SSL_TRIAL": str(folder / row.id), "LIGHTNING_SSL_SWEEP": self.plan.name}
+        # The forkserver keeps the environment of its own start, so each trial gets the current one.
+        environment = {**os.environ, "LIGHTNING_SSL_TRIAL": str(folder / row.id), "LIGHTNING_SSL_SWEEP": self.plan.name}
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
-        if not self.running:
-            self.context.set_forkserver_preload(trial.PRELOAD if flags is None else trial.PRELOAD_FIT)
-        job = trial.Job(
+        return trial.Job(
             state=folder / "sweep.db",
             id=row.id,
-            attempt=self.state.hand_out(row),
+            attempt=self.state.start_attempt(row),
             folder=folder / row.id,
-            words=words,
-            flags=flags,
+            command=command,
+            fit_flags=flags,
             cwd=Path.cwd(),
             parameters=json.dumps(row.parameters),
             environment=environment,
         )
-        process = self.context.Process(target=trial.begin, args=(job,), name=row.id)
-        self.screen.starts(row)
-        try:
-            process.start()
-        except (EOFError, ConnectionError) as error:
-            raise ValueError(f"{row.id}: the parent of all trials has ended; does `lightning-ssl fit` work?") from error
-        self.running[row.id] = Running(process, slot)
 
-    def harvest(self) -> None:
-        """Close the trials whose process is gone."""
+    # -- the end of a trial -------------------------------------------------------------------------------------------
+
+    def collect_exited(self) -> None:
+        """Record the end of each trial whose process has exited."""
         for id, entry in list(self.running.items()):
             if entry.process.exitcode is None:
                 continue
             del self.running[id]
             row = self.state.trial(id)
-            if row.exit is None:  # it was killed, perhaps alone
+            if row.exit_code is None:  # it was killed, and programs that it started may still run
                 trial.kill_group(entry.process.pid)
-            self.close(row, row.exit if row.exit is not None else entry.process.exitcode, seen=True)
-            self.screen.ends(self.state.trial(id))
+            exit_code = row.exit_code if row.exit_code is not None else entry.process.exitcode
+            self.record_end(row, exit_code, observed=True)
+            self.screen.trial_ended(self.state.trial(id))
 
-    def close(self, row: Trial, exit: int | None, seen: bool = False) -> None:
-        """Write down how a trial ended; None is the exit of a process that had no time to say."""
+    def record_end(self, row: Trial, exit_code: int | None, observed: bool = False) -> None:
+        """Write a trial's status and result to the state. `exit_code` and `observed` are those of `final_status`."""
         folder = self.folder / row.id
         self.histories[row.id] = outcome.history(folder, self.plan.metric)
-        said = outcome.summary(folder).get("status")
-        status = verdict(exit, said, given_up=row.stop, interrupted=self.interrupts > 0, seen=seen)
-        error = outcome.error_line(folder, exit or 0) if status == "failed" else None
-        # A process that was killed could not say so itself, and would be taken for one at work.
-        if said == "running" and status == "failed":
+        summary_status = outcome.summary(folder).get("status")
+        status = final_status(exit_code, summary_status, row.pruned, self.signals.count > 0, observed)
+        error = outcome.error_line(folder, exit_code or 0) if status == "failed" else None
+        # A killed process leaves "running" in its summary.
+        if summary_status == "running" and status == "failed":
             Run(folder).update_summary(status="failed", error=error)
-        elif said in ("running", "interrupted") and status == "stopped":
-            Run(folder).update_summary(status="interrupted", error="stopped: behind the other trials of its sweep")
+        elif summary_status in ("running", "interrupted") and status == "stopped":
+            Run(folder).update_summary(status="interrupted", error="stopped by hyperband: below the cut-off")
         self.state.set(
             row.id,
             status=status,
-            exit=exit,
+            exit_code=exit_code,
             pid=None,
             value=outcome.value(folder, self.plan.metric, self.histories[row.id]),
             error=error,
-            seconds=row.seconds + (max(0.0, time.time() - row.started) if seen and row.started else 0.0),
+            seconds=row.seconds + (max(0.0, time.time() - row.started_at) if observed and row.started_at else 0.0),
         )
 
-    # -- giving trials up ---------------------------------------------------------------------------------------------
+    # -- stopping trials ----------------------------------------------------------------------------------------------
 
     def prune(self, rows: list[Trial]) -> None:
-        """Hyperband: end the running trials that are behind the others at the same point."""
+        """Stop the running trials below the hyperband cut-off. Kill those whose grace period is over."""
         self.pruned_at = time.monotonic()
         self.read_histories(rows)
-        for id in self.plan.to_stop(rows, self.histories):
+        for id in self.plan.trials_to_prune(rows, self.histories):
             row = self.state.trial(id)
-            if row.pid is not None and not row.stop:
-                self.state.set(id, stop=True)
-                self.screen.says(f"{id}: behind the others, stopping it")
-                self.deadlines[id] = time.monotonic() + trial.GRACE
-                trial.send(row.pid, signal.SIGTERM)
+            if row.pid is not None and not row.pruned:
+                self.state.set(id, pruned=True)
+                self.screen.print_line(f"{id}: below the hyperband cut-off, stopping it")
+                self.kill_deadlines[id] = time.monotonic() + trial.GRACE_PERIOD
+                trial.send_signal(row.pid, signal.SIGTERM)
         for id, entry in self.running.items():
-            if time.monotonic() > self.deadlines.get(id, math.inf):
+            if time.monotonic() > self.kill_deadlines.get(id, math.inf):
                 entry.kill()
 
     def read_histories(self, rows: list[Trial]) -> None:
+        """Read the metric's values of running trials, and of trials not read before."""
         for row in rows:
             if row.id not in self.histories or row.id in self.running:
                 self.histories[row.id] = outcome.history(self.folder / row.id, self.plan.metric)
 
-    def end_all(self) -> None:
-        """Ctrl-C: the running trials may save their state; a second one ends them at once."""
+    def stop_all(self) -> None:
+        """Send SIGTERM to the running trials and wait. A second signal, or the end of the grace period, kills them."""
         if not self.running:
             return
         for entry in self.running.values():
-            trial.send(entry.process.pid, signal.SIGTERM)
-        self.screen.says("stopping: the running trials save their state (once more to end them at once)")
-        deadline = time.monotonic() + trial.GRACE
+            trial.send_signal(entry.process.pid, signal.SIGTERM)
+        self.screen.print_line("stopping: the running trials save their state (press Ctrl-C again to kill them)")
+        deadline = time.monotonic() + trial.GRACE_PERIOD
         while self.running:
-            wait([entry.process.sentinel for entry in self.running.values()], timeout=POLL)
-            if self.interrupts > 1 or time.monotonic() > deadline:
+            self.wait_for_exit()
+            if self.signals.count > 1 or time.monotonic() > deadline:
                 for entry in self.running.values():
                     entry.kill()
-            self.harvest()
+            self.collect_exited()
 
 
-class Heeding:
-    """Signals are counted while the engine is at work, and acted upon where it is in order."""
+class SignalCounter:
+    """Counts SIGINT, SIGTERM and SIGHUP instead of raising. The engine checks the count once per loop."""
 
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.before: dict[int, Any] = {}
+    def __init__(self) -> None:
+        self.count = 0
+        self.previous_handlers: dict[int, Any] = {}
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> SignalCounter:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                self.before[number] = signal.signal(number, self.count)
+                self.previous_handlers[number] = signal.signal(number, self.increment)
+        return self
 
-    def count(self, *_: object) -> None:
-        self.engine.interrupts += 1
+    def increment(self, *_: object) -> None:
+        self.count += 1
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self.before.items():
+        for number, handler in self.previous_handlers.items():
             signal.signal(number, handler)
 
 
-def verdict(exit: int | None, said: str | None, given_up: bool, interrupted: bool, seen: bool) -> str:
-    """How a trial ended, by its exit and what its summary said.
+@contextmanager
+def exclusive_lock(folder: Path) -> Iterator[None]:
+    """Hold the lock of a sweep's folder. Refuse a second engine in the same folder."""
+    lock = FileLock(folder / "sweep.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise ValueError(f"{folder}: another `lightning-ssl sweep` is running in this folder") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
-    An exit of None is that of a process that had no time to say. `seen`: this engine was there, and did not ask for it.
+
+def final_status(
+    exit_code: int | None, summary_status: str | None, pruned: bool, interrupted: bool, observed: bool
+) -> str:
+    """Derive a trial's status from its exit code and the status in its summary.
+
+    exit_code       None if the process was killed before it could record one
+    summary_status  may be that of an earlier attempt, so it is not used alone
+    pruned          hyperband has stopped the trial
+    interrupted     this engine is stopping all trials
+    observed        this engine saw the process exit; False for a trial of an earlier engine
     """
-    cut_off = exit is None or exit < 0 or exit - 128 in SIGNALS
-    if (exit == 0 and said not in ("interrupted", "failed")) or (cut_off and said == "finished"):
+    killed = exit_code is None or exit_code < 0 or exit_code - 128 in TERMINATION_SIGNALS
+    if (exit_code == 0 and summary_status not in ("interrupted", "failed")) or (
+        killed and summary_status == "finished"
+    ):
         return "finished"
-    if given_up:
+    if pruned:
         return "stopped"
-    # A summary may be that of an attempt before this one, which then fails: it is not believed alone.
-    if interrupted or (cut_off and not seen) or (said == "interrupted" and (cut_off or exit == 0)):
+    if interrupted or (killed and not observed) or (summary_status == "interrupted" and (killed or exit_code == 0)):
         return "interrupted"
     return "failed"
 
 
-# -- a trial's name and command ---------------------------------------------------------------------------------------
+# -- a trial's id and command -----------------------------------------------------------------------------------------
 
 
 def trial_id(plan: Plan, number: int, parameters: Parameters) -> str:
-    """Its number, and what tells it from the others: `003-direct-seed_everything=1`."""
+    """Name a trial by its number and the parameters that vary: `003-direct-seed_everything=1`."""
     searched = [key for key, entry in plan.config["parameters"].items() if set(entry) - {"distribution", "value"}]
-    marks = []
+    parts = []
     for key in searched:
         value = parameters[key]
         if isinstance(value, str) and value.endswith((".yaml", ".yml")):
-            marks.append(Path(value).stem)
+            parts.append(Path(value).stem)
         else:
             shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-            marks.append(f"{key.rpartition('.')[2]}={shown}")
-    slug = re.sub(r"[^A-Za-z0-9_.=+-]+", "_", "-".join(marks))[:80].rstrip("-_.")
+            parts.append(f"{key.rpartition('.')[2]}={shown}")
+    slug = re.sub(r"[^A-Za-z0-9_.=+-]+", "_", "-".join(parts))[:80].rstrip("-_.")
     return f"{number:03d}-{slug}" if slug else f"{number:03d}"
 
 
-def command_of(plan: Plan, folder: Path, row: Trial) -> tuple[list[str], list[str] | None]:
-    """A trial's command, and its flags where it is a `lightning-ssl fit`, which is then told where it lives."""
-    words = plan.words(row.parameters, folder / row.id / "parameters.json")
-    flags = fits(words)
+def trial_command(plan: Plan, folder: Path, row: Trial) -> tuple[list[str], list[str] | None]:
+    """Build a trial's command, and its flags if it is `lightning-ssl fit`, with those of its run folder added."""
+    command = plan.command_for(row.parameters, folder / row.id / "parameters.json")
+    flags = fit_flags(command)
     if flags is None:
-        return words, None
-    told = ["--runs", str(folder), "--name", row.id, "--resume", "auto"]
+        return command, None
+    run_flags = ["--runs", str(folder), "--name", row.id, "--resume", "auto"]
     if not any(word.partition("=")[0] == "--group" for word in flags):
-        told += ["--group", plan.name]
-    return [*words, *told], [*flags, *told]
+        run_flags += ["--group", plan.name]
+    return [*command, *run_flags], [*flags, *run_flags]
 
 
-def check_identity(state: State, plan: Plan, folder: Path) -> None:
-    """Refuse to go on with a sweep by another file: two sweeps in one folder would be neither."""
-    known, asked = state.note("identity"), json.loads(json.dumps(plan.identity()))
-    changed = [key for key in asked if known is not None and known.get(key) != asked[key]]
+def check_settings(state: State, plan: Plan, folder: Path) -> None:
+    """Refuse to resume a sweep with a changed sweep file."""
+    stored, current = state.metadata("settings"), json.loads(json.dumps(plan.fixed_settings()))
+    changed = [key for key in current if stored is not None and stored.get(key) != current[key]]
     if changed:
         raise ValueError(
-            f"{folder}: the sweep file has changed since this sweep began ({', '.join(changed)}); "
-            "put it back, or begin another sweep with --name"
+            f"{folder}: the sweep file has changed since this sweep started ({', '.join(changed)}); "
+            "restore it, or start another sweep with --name"
         )
 
 
 def preview(plan: Plan, folder: Path) -> Iterator[tuple[Trial, str]]:
-    """The trials that would run now, and their commands."""
+    """Yield the trials that would run now, and their commands."""
     database = folder / "sweep.db"
     rows: list[Trial] = []
     if database.exists():
         with State(database) as state:
-            check_identity(state, plan, folder)
+            check_settings(state, plan, folder)
             rows = state.trials()
-    shown = [row for row in rows if row.status in OPEN]
-    while (parameters := plan.draw(rows, {})) is not None:
+    shown = [row for row in rows if row.status in UNFINISHED]
+    while (parameters := plan.next_parameters(rows, {})) is not None:
         number = len(rows) + 1
         rows.append(Trial(number, trial_id(plan, number, parameters), parameters))
         shown.append(rows[-1])
     for row in shown:
-        yield row, shlex.join(command_of(plan, folder, row)[0])
+        yield row, shlex.join(trial_command(plan, folder, row)[0])

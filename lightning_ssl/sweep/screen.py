@@ -1,4 +1,4 @@
-"""What one sees of a sweep: a live table in a terminal, a line per event elsewhere."""
+"""The output of a sweep: a live table in a terminal, one line per event elsewhere."""
 
 from __future__ import annotations
 
@@ -17,16 +17,15 @@ from rich.text import Text
 
 from lightning_ssl.sweep import outcome
 from lightning_ssl.sweep.plan import Plan
-from lightning_ssl.sweep.state import OPEN, State, Trial
+from lightning_ssl.sweep.state import UNFINISHED, State, Trial
 
-SHOWN = 10  # of the finished trials, the best
+MAX_RANKED = 10  # rows of the table for trials that have ended, the best first
 
-
-ENDLESS = 10**9  # trials: of a search that nobody gave an end
+NO_LIMIT = 10**9  # the limit of `--status` for a search without --count and run_cap
 
 
 class Screen:
-    """The live table; leaving it leaves what is on it."""
+    """Prints the progress of a sweep. The live table disappears when the context ends."""
 
     def __init__(self, plan: Plan, folder: Path, workers: int, console: Console | None = None) -> None:
         self.plan, self.folder, self.workers = plan, folder, workers
@@ -34,7 +33,7 @@ class Screen:
         self.live: Live | None = None
 
     def __enter__(self) -> Screen:
-        self.says(f"sweep {self.plan.name}: {self.plan.limit} trials in {self.folder}, {self.workers} at a time")
+        self.print_line(f"sweep {self.plan.name}: {self.plan.limit} trials in {self.folder}, {self.workers} at a time")
         if self.console.is_terminal:
             self.live = Live(console=self.console, auto_refresh=False, transient=True)
             self.live.start()
@@ -42,74 +41,80 @@ class Screen:
 
     def __exit__(self, *_: object) -> None:
         if self.live is not None:
-            with self.unbroken():
+            with self.ignore_closed_output():
                 self.live.stop()
 
     @contextmanager
-    def unbroken(self) -> Iterator[None]:
-        """A terminal that is gone, or a pipe that nobody reads any more, does not end a sweep: it goes on unseen."""
+    def ignore_closed_output(self) -> Iterator[None]:
+        """Continue without output if the terminal or the pipe has been closed."""
         try:
             yield
-        except (OSError, SystemExit):  # rich exits at a broken pipe
+        except (OSError, SystemExit):  # rich raises SystemExit for a broken pipe
             self.live, self.console = None, Console(file=io.StringIO())
 
-    def says(self, line: str) -> None:
-        with self.unbroken():
+    def print_line(self, line: str) -> None:
+        with self.ignore_closed_output():
             self.console.print(line, markup=False)
 
-    def starts(self, row: Trial) -> None:
+    def trial_started(self, row: Trial) -> None:
         if self.live is None:
-            self.says(f"[{row.number}/{self.plan.limit}] {row.id} {'continues' if row.attempt else 'starts'}")
+            self.print_line(f"[{row.number}/{self.plan.limit}] {row.id} {'resumes' if row.attempt else 'starts'}")
 
-    def ends(self, row: Trial) -> None:
+    def trial_ended(self, row: Trial) -> None:
         if self.live is None or row.status == "failed":
-            self.says(f"[{row.number}/{self.plan.limit}] {row.id} {sentence(self.plan, row)}")
+            self.print_line(f"[{row.number}/{self.plan.limit}] {row.id} {result_line(self.plan, row)}")
 
-    def show(self, rows: list[Trial]) -> None:
-        """Draw the table anew."""
+    def update(self, rows: list[Trial]) -> None:
+        """Redraw the live table: the running trials, then the best of the others."""
         if self.live is None:
             return
-        running = [row for row in rows if row.status == "running"]
         table = new_table(self.plan)
-        for row in running:
-            table.add_row(*cells(row, self.running_value(row), time.time() - (row.started or time.time())))
-        for row in ranked(self.plan, rows)[:SHOWN]:
-            table.add_row(*cells(row, row.value, row.seconds), style="dim")
-        with self.unbroken():
-            self.live.update(Group(Text(headline(self.plan, rows, self.workers)), table), refresh=True)
+        for row in rows:
+            if row.status == "running":
+                elapsed = time.time() - (row.started_at or time.time())
+                table.add_row(*table_cells(row, self.current_value(row), elapsed))
+        for row in ranked(self.plan, rows)[:MAX_RANKED]:
+            table.add_row(*table_cells(row, row.value, row.seconds), style="dim")
+        with self.ignore_closed_output():
+            self.live.update(Group(Text(progress_line(self.plan, rows, self.workers)), table), refresh=True)
 
-    def running_value(self, row: Trial) -> float | None:
+    def current_value(self, row: Trial) -> float | None:
         folder = self.folder / row.id
         return outcome.value(folder, self.plan.metric, outcome.history(folder, self.plan.metric))
 
-    def conclude(self, rows: list[Trial], interrupted: bool) -> int:
-        """Say how it went; the exit code of the command."""
+    def print_summary(self, rows: list[Trial], interrupted: bool) -> int:
+        """Print the failed trials, the best ones and the progress; return the exit code of the command."""
         for row in rows:
             if row.status == "failed":
-                self.says(f"failed: {row.id}: {row.error} (see {self.folder / row.id / 'log.txt'})")
-        self.says(headline(self.plan, rows, self.workers))
+                self.print_line(f"failed: {row.id}: {row.error} (see {self.folder / row.id / 'log.txt'})")
+        self.print_line(progress_line(self.plan, rows, self.workers))
         best = ranked(self.plan, rows)
         if best:
             table = new_table(self.plan)
-            for row in best[:SHOWN]:
-                table.add_row(*cells(row, row.value, row.seconds))
-            with self.unbroken():
+            for row in best[:MAX_RANKED]:
+                table.add_row(*table_cells(row, row.value, row.seconds))
+            with self.ignore_closed_output():
                 self.console.print(table)
-            self.says(f"best: {best[0].id}  {self.plan.metric}={best[0].value:.6g}  ({self.folder / best[0].id})")
+            self.print_line(f"best: {best[0].id}  {self.plan.metric}={best[0].value:.6g}  ({self.folder / best[0].id})")
         elif self.plan.metric and any(row.status == "finished" for row in rows):
-            seen = sorted({name for row in rows for name in outcome.metrics(self.folder / row.id)})
-            self.says(f"no trial logged the metric {self.plan.metric!r}; logged were: {', '.join(seen) or 'none'}")
-        if interrupted or any(row.status in OPEN for row in rows):
-            self.says("stopped; the same command continues")
+            logged = sorted({name for row in rows for name in outcome.metrics(self.folder / row.id)})
+            names = ", ".join(logged) or "none"
+            self.print_line(f"no trial logged the metric {self.plan.metric!r}; logged metrics: {names}")
+        if interrupted or any(row.status in UNFINISHED for row in rows):
+            self.print_line("stopped; run the same command to resume")
             return 130
         return 1 if any(row.status == "failed" for row in rows) else 0
 
 
-def sentence(plan: Plan, row: Trial) -> str:
-    words = f"{row.status} after {clock(row.seconds)}"
+# -- text -------------------------------------------------------------------------------------------------------------
+
+
+def result_line(plan: Plan, row: Trial) -> str:
+    """Format how a trial ended: its status, its duration, and its value or its error."""
+    text = f"{row.status} after {format_duration(row.seconds)}"
     if row.status == "failed":
-        return f"{words}: {row.error}"
-    return f"{words}: {plan.metric}={row.value:.6g}" if row.value is not None else words
+        return f"{text}: {row.error}"
+    return f"{text}: {plan.metric}={row.value:.6g}" if row.value is not None else text
 
 
 def new_table(plan: Plan) -> Table:
@@ -121,62 +126,65 @@ def new_table(plan: Plan) -> Table:
     return table
 
 
-def cells(row: Trial, value: float | None, seconds: float) -> tuple[str, str, str, str]:
-    return row.id, row.status, "" if value is None else f"{value:.4f}", clock(seconds)
+def table_cells(row: Trial, value: float | None, seconds: float) -> tuple[str, str, str, str]:
+    return row.id, row.status, "" if value is None else f"{value:.4f}", format_duration(seconds)
 
 
 def ranked(plan: Plan, rows: Iterable[Trial]) -> list[Trial]:
-    """The trials that have a value, the best first."""
+    """Sort the trials that have ended with a value, the best first."""
     valued = [row for row in rows if row.status in ("finished", "stopped") and row.value is not None]
     return sorted(valued, key=lambda row: -row.value if plan.maximize else row.value)  # type: ignore[operator, arg-type, return-value]
 
 
-def headline(plan: Plan, rows: Sequence[Trial], workers: int) -> str:
-    """Running, done, failed, best so far, time left."""
+def progress_line(plan: Plan, rows: Sequence[Trial], workers: int) -> str:
+    """Format the number of trials per status, the best trial and the time left."""
     count = {
         status: sum(row.status == status for row in rows) for status in ("running", "finished", "stopped", "failed")
     }
-    words = [f"{plan.name}: {count['finished']} of {plan.limit} finished", f"{count['running']} running"]
-    words += [f"{count[status]} {status}" for status in ("stopped", "failed") if count[status]]
+    parts = [f"{plan.name}: {count['finished']} of {plan.limit} finished", f"{count['running']} running"]
+    parts += [f"{count[status]} {status}" for status in ("stopped", "failed") if count[status]]
     best = ranked(plan, rows)[:1]
     if best:
-        words.append(f"best {best[0].id} {best[0].value:.4f}")
+        parts.append(f"best {best[0].id} {best[0].value:.4f}")
     left = time_left(plan, rows, workers)
-    return " · ".join([*words, f"{clock(left)} left"] if left else words)
+    return " · ".join([*parts, f"{format_duration(left)} left"] if left else parts)
 
 
 def time_left(plan: Plan, rows: Sequence[Trial], workers: int) -> float | None:
-    """As long as the trials so far took on average; None before one has finished."""
-    took = [row.seconds for row in rows if row.status == "finished"]
-    if not took:
+    """Estimate the seconds left from the mean duration of finished trials; None before one has finished."""
+    durations = [row.seconds for row in rows if row.status == "finished"]
+    if not durations:
         return None
-    mean = fmean(took)
-    running = [time.time() - row.started for row in rows if row.status == "running" and row.started]
+    mean = fmean(durations)
+    elapsed = [time.time() - row.started_at for row in rows if row.status == "running" and row.started_at]
     to_start = plan.limit - sum(row.status in ("running", "finished", "stopped", "failed") for row in rows)
-    work = to_start * mean + sum(max(0.0, mean - seconds) for seconds in running)
-    return work / min(workers, max(1, to_start + len(running)))
+    work = to_start * mean + sum(max(0.0, mean - seconds) for seconds in elapsed)
+    return work / min(workers, max(1, to_start + len(elapsed)))
 
 
-def clock(seconds: float | None) -> str:
+def format_duration(seconds: float | None) -> str:
     minutes, rest = divmod(int(seconds or 0), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
 
 
+# -- without an engine ------------------------------------------------------------------------------------------------
+
+
 def print_trials(trials: Iterable[tuple[Trial, str]]) -> None:
-    """A dry run: every trial that would run now, and its command."""
+    """Print each trial that would run now, and its command (`--dry-run`)."""
     for row, command in trials:
         print(f"{row.id}\n    {command}")
 
 
 def print_status(plan: Plan, folder: Path) -> None:
-    """How far a sweep is, whether an engine is at work or not."""
+    """Print the progress of a sweep and the status of each trial (`--status`). An engine may be running."""
     rows: list[Trial] = []
     if (folder / "sweep.db").exists():
         with State(folder / "sweep.db") as state:
             rows = state.trials()
-    if plan.limit == ENDLESS:
+    if plan.limit == NO_LIMIT:
         plan = replace(plan, limit=len(rows))
-    print(headline(plan, rows, 1))
+    print(progress_line(plan, rows, 1))
     for row in rows:
-        print(f"  {row.id}  {sentence(plan, row) if row.status not in OPEN else row.status}")
+        print(f"  {row.id}  {result_line(plan, row) if row.status not in UNFINISHED else row.status}")

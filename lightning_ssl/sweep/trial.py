@@ -1,8 +1,8 @@
 """The process of one trial.
 
-It is forked from a parent that has imported torch and Lightning already (a forkserver), so that a `lightning-ssl fit`
-begins within the second; any other command is started from there as a program of its own. It leads a session, so that
-Ctrl-C in a terminal reaches the engine alone, which then decides; and it ends when the engine is gone, even by SIGKILL.
+It is forked from a forkserver that has already imported torch and Lightning, so `lightning-ssl fit` starts within a
+second. Any other command is started from this process as a separate program. The process leads its own session, so
+Ctrl-C in a terminal reaches only the engine. It ends when the engine ends, even if the engine is killed by SIGKILL.
 """
 
 from __future__ import annotations
@@ -23,51 +23,51 @@ from pathlib import Path
 
 from lightning_ssl.sweep.state import State
 
-PROGRAM = "lightning_ssl.cli"  # the module whose `main` is `lightning-ssl`; by name, for it stands above this one
-PRELOAD = ["lightning_ssl.sweep.apart", "lightning_ssl", PROGRAM, "lightning_ssl.sweep.trial"]
+CLI_MODULE = "lightning_ssl.cli"  # imported by name: the rules on imports do not let this module import it
+PRELOAD = ["lightning_ssl.sweep.detach", "lightning_ssl", CLI_MODULE, "lightning_ssl.sweep.trial"]
 PRELOAD_FIT = [*PRELOAD, "lightning_ssl.commands.fit"]
 
-TOO_LATE = 3  # the exit code of a process whose trial another engine has taken over
-GRACE = 30.0  # seconds a trial has to save its state after SIGTERM
+ATTEMPT_REVOKED = 3  # exit code of a process whose attempt another engine has revoked
+GRACE_PERIOD = 30.0  # seconds between SIGTERM and SIGKILL, in which a trial saves its state
 
 
 @dataclass(frozen=True)
 class Job:
-    """What a trial's process has to know."""
+    """The arguments of a trial's process."""
 
     state: Path
     id: str
     attempt: int
     folder: Path
-    words: list[str]
-    flags: list[str] | None  # of `lightning-ssl fit`, where it is one
+    command: list[str]
+    fit_flags: list[str] | None  # None for a command other than `lightning-ssl fit`
     cwd: Path
     parameters: str = "{}"  # JSON
     environment: dict[str, str] = field(default_factory=dict)
 
 
-def begin(job: Job) -> None:
-    """Run a trial: the target of its process."""
+def run_trial(job: Job) -> None:
+    """Run a trial. This is the target of its process."""
     os.setsid()
-    threading.Thread(target=end_with_engine, daemon=True).start()
+    threading.Thread(target=exit_with_engine, daemon=True).start()
     with State(job.state) as state:
-        if not state.claim(job.id, job.attempt, os.getpid(), birth(os.getpid()) or ""):
-            os._exit(TOO_LATE)
+        if not state.claim(job.id, job.attempt, os.getpid(), process_start_time(os.getpid()) or ""):
+            os._exit(ATTEMPT_REVOKED)
     os.chdir(job.cwd)
     job.folder.mkdir(parents=True, exist_ok=True)
     (job.folder / "parameters.json").write_text(job.parameters, encoding="utf-8")
-    redirect(job.folder / "log.txt")
+    redirect_output(job.folder / "log.txt")
     os.environ.update(job.environment)
-    code = run_command(job.words) if job.flags is None else run_fit(job.flags)
+    code = run_command(job.command) if job.fit_flags is None else run_fit(job.fit_flags)
     with State(job.state) as state:
-        state.ended(job.id, job.attempt, code)
+        state.record_exit(job.id, job.attempt, code)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(code if code >= 0 else 128 - code)  # what a library left running must not hold the trial up
+    os._exit(code if code >= 0 else 128 - code)  # does not wait for threads that a library left running
 
 
-def redirect(log: Path) -> None:
-    """Both outputs into the log, a line at a time; a resumed trial goes on where its log ended."""
+def redirect_output(log: Path) -> None:
+    """Append standard output and standard error to the log, line by line."""
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -77,10 +77,10 @@ def redirect(log: Path) -> None:
 
 
 def run_fit(flags: list[str]) -> int:
-    """`lightning-ssl fit`, in this process."""
-    cli = importlib.import_module(PROGRAM)
+    """Run `lightning-ssl fit` in this process and return its exit code."""
+    cli = importlib.import_module(CLI_MODULE)
     assert cli.__file__ is not None
-    # Lightning starts the other ranks of a DDP run by what this process says it was started with.
+    # Lightning starts the other ranks of a DDP run from __main__ and sys.argv.
     sys.modules["__main__"] = cli
     sys.argv = [cli.__file__, "fit", *flags]
     try:
@@ -96,13 +96,13 @@ def run_fit(flags: list[str]) -> int:
         return 1
 
 
-def run_command(words: list[str]) -> int:
-    """Any other command, as a program of its own."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"  # `python` is this one
+def run_command(command: list[str]) -> int:
+    """Run a command as a separate program and return its exit code. `python` is the interpreter of this process."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
     try:
-        program = subprocess.Popen(words, env={**os.environ, "PATH": path}, stdin=subprocess.DEVNULL)
+        program = subprocess.Popen(command, env={**os.environ, "PATH": path}, stdin=subprocess.DEVNULL)
     except OSError as error:
-        print(f"{words[0] if words else 'command'}: {error.strerror or error}", file=sys.stderr)
+        print(f"{command[0] if command else 'command'}: {error.strerror or error}", file=sys.stderr)
         return 127
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda caught, _: program.send_signal(caught))
@@ -112,18 +112,21 @@ def run_command(words: list[str]) -> int:
 # -- processes --------------------------------------------------------------------------------------------------------
 
 
-def end_with_engine() -> None:
-    """Wait, in a thread of a trial, for the end of the engine, and end the trial then."""
+def exit_with_engine() -> None:
+    """Wait until the engine's process ends, then end this trial. It runs in a thread of the trial."""
     engine = multiprocessing.parent_process()
     assert engine is not None
     wait([engine.sentinel])
     os.kill(os.getpid(), signal.SIGTERM)
-    time.sleep(GRACE)
+    time.sleep(GRACE_PERIOD)
     kill_group(os.getpid())
 
 
-def birth(pid: int) -> str | None:
-    """When a living process began, to tell it from another that got its number later; None where there is none."""
+def process_start_time(pid: int) -> str | None:
+    """Return when a living process started, as text that is only compared; None if there is no such process.
+
+    The operating system uses a pid again, so the start time is needed to identify a process.
+    """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if fields[0] in "ZX" else fields[19]
@@ -134,27 +137,27 @@ def birth(pid: int) -> str | None:
     return listed.stdout.strip() or None
 
 
-def end(pid: int, born: str | None, grace: float = GRACE) -> None:
-    """Ask a process to end, and when it does not, end it with all that it started."""
-    if not born or birth(pid) != born:
+def terminate(pid: int, start_time: str | None, grace_period: float = GRACE_PERIOD) -> None:
+    """Send SIGTERM to a process, and SIGKILL to its group after the grace period. Ignore another process's pid."""
+    if not start_time or process_start_time(pid) != start_time:
         return
-    send(pid, signal.SIGTERM)
-    deadline = time.monotonic() + grace
-    while birth(pid) == born and time.monotonic() < deadline:
+    send_signal(pid, signal.SIGTERM)
+    deadline = time.monotonic() + grace_period
+    while process_start_time(pid) == start_time and time.monotonic() < deadline:
         time.sleep(0.05)
-    if birth(pid) == born:
+    if process_start_time(pid) == start_time:
         kill_group(pid)
-        send(pid, signal.SIGKILL)
-        while birth(pid) == born:
+        send_signal(pid, signal.SIGKILL)
+        while process_start_time(pid) == start_time:
             time.sleep(0.05)
 
 
-def send(pid: int, number: signal.Signals) -> None:
+def send_signal(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
 
 
 def kill_group(pid: int) -> None:
-    """SIGKILL for all that a trial started, and for itself."""
+    """Send SIGKILL to a trial and to every process that it started."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)

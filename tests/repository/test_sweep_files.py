@@ -1,6 +1,7 @@
-"""The sweep files: W&B accepts them, and every flag in them is one of `lightning-ssl fit`."""
+"""The files of sweeps/: W&B accepts them, and `lightning-ssl fit` accepts every flag in them."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import yaml
 from helpers import ROOT
 
 from lightning_ssl import cli
-from lightning_ssl.sweep import plan
+from lightning_ssl.sweep import plan, wandb_sweeps
 
 FILES = sorted((ROOT / "sweeps").glob("*.yaml"))
 NAMES = """quickstart regularizers tsallis_q exponent_p temperature batch_size backbones baselines
@@ -20,24 +21,24 @@ def read(file):
     return plan.read(file, count=None if yaml.safe_load(file.read_text())["method"] == "grid" else 3)
 
 
-def cells(asked):
-    """The first and a random one."""
-    if asked.cells:
-        return [asked.cells[0], random.Random(asked.name).choice(asked.cells)]
-    return [asked.draw([], {}), plan.Plan(**{**vars(asked), "seed": 1}).draw([], {})]
+def two_cells(sweep):
+    """Return the first cell and a random one; for a search, the first draw with each of two seeds."""
+    if sweep.cells:
+        return [sweep.cells[0], random.Random(sweep.name).choice(sweep.cells)]
+    return [sweep.next_parameters([], {}), replace(sweep, seed=1).next_parameters([], {})]
 
 
-def test_every_promised_file_is_there():
+def test_the_sweep_files_exist():
     assert {file.stem for file in FILES} >= set(NAMES.split())
 
 
 @every_file
-def test_wandbs_own_validator_accepts_it(file):
-    assert plan.sweeps.schema_violations_from_proposed_config(yaml.safe_load(file.read_text())) == []
+def test_the_wandb_schema_accepts_the_file(file):
+    assert wandb_sweeps.schema_violations(yaml.safe_load(file.read_text())) == []
 
 
 @every_file
-def test_it_says_how_to_run_it_and_is_named_as_its_file(file):
+def test_the_header_has_both_commands_and_the_name_is_that_of_the_file(file):
     head = [line for line in file.read_text().splitlines() if line.startswith("#")]
     assert any(f"lightning-ssl sweep sweeps/{file.name}" in line for line in head)
     assert any(f"wandb sweep sweeps/{file.name}" in line for line in head)
@@ -47,19 +48,19 @@ def test_it_says_how_to_run_it_and_is_named_as_its_file(file):
 
 @every_file
 def test_its_configuration_files_exist(file):
-    asked = read(file)
-    values = asked.config["parameters"]["config"]
-    fixed = [word.removeprefix("--config=") for word in asked.command if str(word).startswith("--config=")]
+    sweep = read(file)
+    values = sweep.config["parameters"]["config"]
+    fixed = [word.removeprefix("--config=") for word in sweep.command if str(word).startswith("--config=")]
     for path in [*fixed, *values.get("values", [values.get("value")])]:
         assert (ROOT / path).is_file(), path
 
 
 @every_file
-def test_its_cells_parse_by_the_real_command_line(file, monkeypatch, capsys):
+def test_fit_accepts_the_flags_of_its_cells(file, monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
-    asked = read(file)
-    for cell in cells(asked):
-        flags = plan.fits(asked.words(cell, Path("parameters.json")))
+    sweep = read(file)
+    for cell in two_cells(sweep):
+        flags = plan.fit_flags(sweep.command_for(cell, Path("parameters.json")))
         assert flags is not None
         capsys.readouterr()
         try:
@@ -71,11 +72,11 @@ def test_its_cells_parse_by_the_real_command_line(file, monkeypatch, capsys):
         config = yaml.safe_load(printed.out)
         for key, value in cell.items():
             if key != "config":
-                assert_contains(at(config, key), value)
+                assert_contains(value_at(config, key), value)
 
 
-def at(config, key):
-    """What a flat name means in a configuration: `model.tau` is `model.init_args.tau`."""
+def value_at(config, key):
+    """Look up a flat name in a configuration: `model.tau` is `model.init_args.tau`."""
     for word in key.split("."):
         if word not in config and "init_args" in config:
             config = config["init_args"]
@@ -90,7 +91,7 @@ def assert_contains(found, value):
         for key, item in value.items():
             assert_contains(found[key], item)
     else:
-        assert found in (value, str(value))  # the trainer's devices may be text
+        assert found in (value, str(value))  # the configuration holds the trainer's devices as text
 
 
 def test_quickstart_compares_rows_of_table_1_and_a_baseline_over_several_seeds():

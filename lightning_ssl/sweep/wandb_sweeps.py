@@ -1,0 +1,170 @@
+"""Every interface of W&B's packages `sweeps` and `wandb` that the sweep engine uses.
+
+W&B guarantees the stability of none of them, so no other module calls them. INTERFACES lists them, and CHECKED holds
+the versions they were checked against. tests/sweep/test_wandb_sweeps.py checks the name and the behaviour of each.
+
+`sweeps` 0.2.0 was written for pydantic 1. With pydantic 2 it has three defects, which are avoided:
+- `SweepRun` silently drops a field that is given by its name. `sweep_run` gives fields by their aliases.
+- With nested `parameters` it repeats the first grid cell forever. plan.py refuses nested parameters.
+- Drawn values are numpy scalars. `to_python` converts them.
+"""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Parameters = dict[str, Any]
+
+CHECKED = {"sweeps": "0.2.0", "wandb": "0.31.0"}
+
+INTERFACES = {
+    # Shown by example in the README of `sweeps`:
+    "sweeps.next_run": "the next parameters of a random or bayes search",
+    "sweeps.stop_runs": "the runs that hyperband stops",
+    "sweeps.SweepRun": "a run; the aliases sampledHistory and summaryMetrics",
+    "sweeps.RunState": "the members pending, running, finished and failed",
+    # Not documented:
+    "sweeps.next_runs": "all cells of a grid, followed by None",
+    "sweeps.schema_violations_from_proposed_config": "the messages of the schema check",
+    "sweeps.params.HyperParameter": "the check of one parameter's distribution",
+    "wandb.sdk.launch.sweeps.utils.create_sweep_command": "expands ${envvar:NAME}; changes its argument in place",
+    "wandb.sdk.launch.sweeps.utils.create_sweep_command_args": "the values of ${args} and its variants",
+}
+
+
+@cache
+def interface(path: str) -> Any:
+    """Import one of INTERFACES. The error names the interface and the version it was checked against."""
+    assert path in INTERFACES, path
+    module, _, name = path.rpartition(".")
+    package = path.partition(".")[0]
+    try:
+        with warnings.catch_warnings():
+            if package == "sweeps":
+                warnings.simplefilter("ignore")  # pydantic 2 warns about pydantic 1 syntax
+            # Imported by name: a type checker would take the folder sweeps/ of a source checkout for the package.
+            return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ImportError(
+            f"{path}: not found in {package} {version(package)}; checked against {package} {CHECKED[package]}"
+        ) from error
+
+
+# -- search -----------------------------------------------------------------------------------------------------------
+
+
+RUN_STATES = {
+    "pending": "pending",
+    "running": "running",
+    "interrupted": "pending",
+    "finished": "finished",
+    "stopped": "finished",  # its history counts; bayes treats a failed run as a crash
+    "failed": "failed",
+}
+"""The member of W&B's `RunState` for each status of a trial."""
+
+
+def sweep_run(
+    name: str, parameters: Parameters, status: str, metric: str | None, history: Sequence[float], value: float | None
+) -> Any:
+    """Convert a trial to a `SweepRun`. `history` holds all values of the metric, `value` the last one."""
+    return interface("sweeps.SweepRun")(
+        name=name,
+        config={key: {"value": item} for key, item in parameters.items()},
+        state=interface("sweeps.RunState")[RUN_STATES[status]],
+        stopped=status == "stopped",
+        sampledHistory=[] if metric is None else [{metric: item} for item in history],
+        summaryMetrics={} if metric is None or value is None else {metric: value},
+    )
+
+
+def next_parameters(config: dict[str, Any], runs: Sequence[Any]) -> Parameters | None:
+    """Draw the next parameters of a random or bayes search, from the global random states; None ends the search."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the Gaussian process warns while it has few results
+        run = interface("sweeps.next_run")(config, list(runs))
+    return None if run is None else parameters_of(run)
+
+
+def grid_cells(config: dict[str, Any], most: int) -> list[Parameters]:
+    """List the first cells of a grid in W&B's order, at most `most`."""
+    runs = interface("sweeps.next_runs")(config, [], n=most)
+    return [parameters_of(run) for run in runs if run is not None]
+
+
+def runs_to_stop(config: dict[str, Any], runs: Sequence[Any]) -> list[str]:
+    """List the names of the runs below the cut-off of `early_terminate`."""
+    return [run.name for run in interface("sweeps.stop_runs")(config, list(runs))]
+
+
+def parameters_of(run: Any) -> Parameters:
+    return {key: to_python(entry["value"]) for key, entry in run.config.items()}
+
+
+def to_python(value: Any) -> Any:
+    """Convert numpy scalars and arrays to Python numbers and lists, for JSON and the command line."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [to_python(item) for item in value]
+    if isinstance(value, dict):
+        return {key: to_python(item) for key, item in value.items()}
+    return value
+
+
+# -- checks -----------------------------------------------------------------------------------------------------------
+
+
+def schema_violations(config: dict[str, Any]) -> list[str]:
+    """Check a sweep against W&B's schema. An empty list is a valid sweep."""
+    check = interface("sweeps.schema_violations_from_proposed_config")
+    violations: list[str] = check(copy.deepcopy(config))  # a copy: the check must not change the sweep
+    return violations
+
+
+def check_distribution(name: object, entry: dict[str, Any]) -> None:
+    """Raise `ValueError` unless W&B has a distribution with these keys and types."""
+    try:
+        interface("sweeps.params.HyperParameter")(name, entry)
+    except ValueError:
+        raise
+    except Exception as error:  # a jsonschema error, whose message is the whole schema
+        raise ValueError("no W&B distribution has these keys and types") from error
+
+
+# -- commands ---------------------------------------------------------------------------------------------------------
+
+MACROS = {"env", "interpreter", "program"}
+MACROS |= {"args", *(f"args_{kind}" for kind in ("no_equals", "no_hyphens", "no_boolean_flags", "json", "json_file"))}
+MACROS |= {"args_append_hydra", "args_override_hydra"}
+
+
+def expand_macros(command: Sequence[Any], program: str, parameters: Parameters, json_file: Path) -> list[str]:
+    """Expand the macros of a command as `wandb agent` does.
+
+    `${envvar:NAME}` is replaced anywhere in an element. Every other macro must be a whole element. An unknown macro
+    expands to nothing.
+    """
+    create_sweep_command = interface("wandb.sdk.launch.sweeps.utils.create_sweep_command")
+    create_sweep_command_args = interface("wandb.sdk.launch.sweeps.utils.create_sweep_command_args")
+
+    elements = create_sweep_command(list(command))
+    values: dict[str, Any] = create_sweep_command_args({"args": {k: {"value": v} for k, v in parameters.items()}})
+    values |= {"env": ["/usr/bin/env"], "interpreter": ["python"], "program": [program]}
+    values["args_json_file"] = [str(json_file)]
+    expanded: list[str] = []
+    for element in map(str, elements):
+        if element.startswith("${") and element.endswith("}"):
+            expanded += values.get(element[2:-1]) or []
+        else:
+            expanded.append(element)
+    return expanded

@@ -1,0 +1,61 @@
+"""`lightning-ssl sweep` on the command line, and what it prints."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+
+from helpers.sweeps import FAKE_TRIAL
+from rich.console import Console
+
+from lightning_ssl.machine import available_cores
+from lightning_ssl.sweep import plan, screen
+from lightning_ssl.sweep.state import Trial
+
+
+def test_help_gives_examples_and_imports_neither_torch_nor_wandb():
+    code = "import sys; from lightning_ssl.commands import sweep; sweep.main(['--help']); "
+    code += "sys.exit(any(name in sys.modules for name in ('torch', 'wandb', 'scipy', 'numpy')))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert result.returncode == 0, result.stderr
+    assert "lightning-ssl sweep sweeps/quickstart.yaml --workers 2" in result.stdout
+
+
+def test_a_dry_run_prints_trials_and_commands_and_writes_nothing(run_sweep, write_sweep, tmp_path):
+    file = write_sweep(parameters={"b": {"values": [1, 2]}, "a": {"values": [True, None, "x y"]}, "c": {"value": 0.5}})
+    result = run_sweep(file, "--dry-run", "--count", "5")
+    assert len(result.stdout.splitlines()) == 10
+    assert f"/usr/bin/env python {FAKE_TRIAL} --a=True --b=1 --c=0.5" in result.stdout
+    assert not (tmp_path / "runs").exists()
+
+
+def test_status_needs_no_count(run_sweep, write_sweep):
+    result = run_sweep(write_sweep(method="random", parameters={"quality": {"min": 0.0, "max": 1.0}}), "--status")
+    assert (result.returncode, result.stdout) == (0, "one: 0 of 0 finished · 0 running\n")
+
+
+def test_trials_share_the_cores(run_sweep, write_sweep, monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    run_sweep(write_sweep(parameters={"a": {"values": [1]}}), "--workers", "2", "--dry-run")
+    assert os.environ["OMP_NUM_THREADS"] == str(max(1, available_cores() // 2))
+
+
+def test_the_live_table_shows_running_trials_the_best_and_the_time_left(write_sweep, tmp_path, monkeypatch):
+    monkeypatch.setattr(screen.time, "time", lambda: 1000.0)
+    sweep = plan.read(write_sweep(parameters={"quality": {"values": [0.1, 0.2, 0.3, 0.4]}}))
+    (tmp_path / "003").mkdir()
+    half_written = "epoch,step,score\n0,0,0.25\n0,1,0.2"
+    (tmp_path / "003" / "metrics.csv").write_text(half_written)
+    console = Console(force_terminal=True, color_system=None, width=100, file=io.StringIO())
+    with screen.Screen(sweep, tmp_path, 1, console) as table:
+        table.update(
+            [
+                Trial(1, "001", {}, status="finished", value=0.5, seconds=60),
+                Trial(2, "002", {}, status="failed", error="no"),
+                Trial(3, "003", {}, status="running", started_at=970.0),
+            ]
+        )
+        shown = console.file.getvalue()
+    assert re.search(r"one: 1 of 4 finished · 1 running · 1 failed · best 001 0.5000 · 1 min 30 s left", shown)
+    assert re.search(r"003 +running +0\.2500 +30 s", shown)

@@ -1,0 +1,55 @@
+"""The SQLite file of a sweep: attempts, durability and its version."""
+
+import json
+import sqlite3
+
+import pytest
+
+from lightning_ssl.sweep.state import SCHEMA_VERSION, State
+
+
+def test_a_process_cannot_claim_a_revoked_attempt(tmp_path):
+    with State(tmp_path / "sweep.db") as state:
+        attempt = state.start_attempt(state.add(1, "001", {}))
+        assert state.revoke(state.trial("001"))
+        assert not state.claim("001", attempt, 123, "then")
+        attempt = state.start_attempt(state.trial("001"))
+        read_before = state.trial("001")
+        assert state.claim("001", attempt, 123, "then")
+        assert not state.revoke(read_before)  # claimed after it was read
+
+
+def test_the_state_is_written_at_once(tmp_path):
+    with State(tmp_path / "sweep.db") as state:
+        state.add(1, "001", {"a": [1, "ü"]})
+        other = sqlite3.connect(tmp_path / "sweep.db")
+        assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert json.loads(other.execute("SELECT parameters FROM trials").fetchone()[0]) == {"a": [1, "ü"]}
+        other.close()
+
+
+def test_a_file_of_this_version_is_opened_again(tmp_path):
+    for number in (1, 2):
+        with State(tmp_path / "sweep.db") as state:
+            state.add(number, f"{number:03d}", {})
+            assert state.schema_version() == SCHEMA_VERSION
+    with State(tmp_path / "sweep.db") as state:
+        assert [row.id for row in state.trials()] == ["001", "002"]
+
+
+@pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1])
+@pytest.mark.parametrize("flags", [[], ["--status"], ["--dry-run"]])
+def test_a_file_of_another_version_is_refused_in_one_line(run_sweep, write_sweep, tmp_path, version, flags):
+    folder = tmp_path / "runs" / "one"
+    folder.mkdir(parents=True)
+    database = sqlite3.connect(folder / "sweep.db")
+    database.execute("CREATE TABLE trials (number INTEGER PRIMARY KEY, birth TEXT)")
+    database.execute(f"PRAGMA user_version = {version}")
+    database.close()
+    file = write_sweep(parameters={"a": {"values": [1]}})
+    result = run_sweep(file, *flags)
+    message = f"{folder / 'sweep.db'}: written by another version of lightning-ssl; choose another --name"
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", f"lightning-ssl: {message}\n")
+    database = sqlite3.connect(folder / "sweep.db")
+    assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("trials",)]  # unchanged
+    database.close()
