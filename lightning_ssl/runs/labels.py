@@ -120,6 +120,3 @@ def plain_number(value: Scalar) -> Scalar:
             return "nan"
         return int(value) if value.is_integer() and abs(value) < 2**53 else value
     return value
-
-
-shown = format_value
