@@ -1,4 +1,4 @@
-"""`lightning-ssl dashboard`: make the W&B workspace that compares losses."""
+"""`lightning-ssl dashboard`: create the W&B workspace that compares losses."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ from pathlib import Path
 
 from lightning_ssl.checks import require
 from lightning_ssl.commands.parser import Parser
-from lightning_ssl.tracking.dashboard import PARAMETERS, as_dict, build, save
+from lightning_ssl.tracking.dashboard import PARAMETERS, build, save
+from lightning_ssl.tracking.private import workspace_as_dict
 
 EXAMPLES = """examples:
   lightning-ssl dashboard --entity me --project lightning_ssl
   lightning-ssl dashboard --entity me --project lightning_ssl --group 4kzq0n7s --parameters tau,p     one sweep
-  lightning-ssl dashboard --entity me --project lightning_ssl --dump -          what would be sent, and nothing sent"""
+  lightning-ssl dashboard --entity me --project lightning_ssl --dump -          print it, send nothing"""
 
 
 def parser() -> Parser:
-    """The command line, which needs neither torch nor wandb."""
+    """The command line. It needs neither torch nor wandb."""
     top = Parser(
         prog="lightning-ssl dashboard",
-        description="Make the W&B workspace that compares losses.",
+        description="Create the W&B workspace that compares losses.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--entity", required=True, help="the user or team that owns the project")
     top.add_argument("--project", required=True, help="the project of the runs")
-    top.add_argument("--name", default="Losses", help="of the workspace (default: %(default)s)")
-    top.add_argument("--group", help="only runs of this group, such as a sweep's id")
+    top.add_argument("--name", default="Losses", help="name of the workspace (default: %(default)s)")
+    top.add_argument("--group", help="show only runs of this group, such as the id of a sweep")
     top.add_argument(
         "--parameters", default=",".join(PARAMETERS), metavar="LIST",
         help="axes of the parallel coordinates, such as tau,p (default: %(default)s)",
     )  # fmt: skip
-    top.add_argument("--dump", metavar="FILE", help="write the workspace as JSON (- to the screen) and send nothing")
+    top.add_argument("--dump", metavar="FILE", help="write the workspace as JSON and send nothing; - prints it")
     return top
 
 
@@ -43,7 +44,7 @@ def main(argv: Sequence[str]) -> int:
     """Build the workspace, then save it in W&B or write it to a file."""
     try:
         arguments = parser().parse_args(list(argv))
-    except SystemExit:  # --help, which is printed by now
+    except SystemExit:  # --help was printed
         return 0
     for key in ("entity", "project"):
         value = getattr(arguments, key)
@@ -51,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
     parameters = [name.strip() for name in arguments.parameters.split(",") if name.strip()]
     workspace = build(arguments.entity, arguments.project, arguments.name, arguments.group, parameters)
     if arguments.dump:
-        text = json.dumps(as_dict(workspace), indent=2, ensure_ascii=False) + "\n"
+        text = json.dumps(workspace_as_dict(workspace), indent=2, ensure_ascii=False) + "\n"
         if arguments.dump == "-":
             sys.stdout.write(text)
         else:

@@ -1,1 +1,7 @@
-"""Weights & Biases: the logger of a run (logger.py), the connection (connection.py), the workspace (dashboard.py)."""
+"""Weights & Biases. Importing this package imports neither torch nor wandb.
+
+logger.py       the logger that copies a run folder to W&B
+connection.py   whether a W&B server can be reached
+dashboard.py    the W&B workspace that compares losses
+private.py      every private interface of W&B and of Lightning's logger that is used here
+"""

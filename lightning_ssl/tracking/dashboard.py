@@ -1,16 +1,15 @@
-"""`lightning-ssl dashboard`: the W&B workspace that compares losses, made in one go.
+"""The W&B workspace that compares losses.
 
     lightning-ssl dashboard --entity me --project lightning_ssl
     lightning-ssl dashboard --entity me --project lightning_ssl --dump workspace.json      no server, no account
 
-Runs are grouped by their loss with its parameters (`label`; see logger.py for what a run tells W&B): accuracy of the
-probes over epochs with a band of the standard error over seeds, final accuracy with error bars, parallel coordinates
-over what is usually swept, what α does, how many dimensions the features fill.
+Runs are grouped by `label`: the loss with its parameters (see logger.py for the keys of a run). The panels are: the
+accuracy of the probes by epoch, with the standard error over seeds; the final accuracy, with the standard deviation;
+parallel coordinates of common sweep parameters; statistics of α; rank and collapse of the features.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -20,30 +19,23 @@ if TYPE_CHECKING:
 LOSS = "label"
 FINAL = "online/top1"
 STEP = "trainer/global_step"  # Lightning's name
-# What every run has; W&B leaves a run without one of its axes out of the plot.
+# Keys of every run: W&B omits a run from parallel coordinates if it lacks one of the axes.
 PARAMETERS = ("batch_size", "lr", "epochs")
 LOGARITHMIC = ("tau", "batch_size", "lr")
 
 
 def save(workspace: Workspace) -> None:
-    """Send it, or say in one line why that cannot be."""
-    from lightning_ssl.tracking import connection
+    """Save the workspace in W&B. Raises ValueError in one line if that is not possible."""
+    from lightning_ssl.tracking import connection  # late: `dashboard --help` needs no wandb
 
     mode, reason = connection.mode()
     if mode != "online":
         raise ValueError(f"dashboard: {reason}; --dump FILE writes the workspace without a server")
     try:
         workspace.save()
-    except Exception as error:  # refused key, unknown project, …
-        raise ValueError(f"dashboard: {connection.told(error)}") from error
+    except Exception as error:  # a refused key, an unknown project, …
+        raise ValueError(f"dashboard: {connection.error_line(error)}") from error
     print(f"the workspace is at {workspace.url}")
-
-
-def as_dict(workspace: Workspace) -> dict[str, Any]:
-    """What `save` would send."""
-    view = workspace._to_model()
-    spec = json.loads(view.spec.model_dump_json(by_alias=True, exclude_none=True))
-    return {"entity": view.entity, "project": view.project, "displayName": view.display_name, "spec": spec}
 
 
 def build(
@@ -53,7 +45,7 @@ def build(
     group: str | None = None,
     parameters: Sequence[str] = PARAMETERS,
 ) -> Workspace:
-    """The workspace, as an object of wandb-workspaces that nobody has been told of."""
+    """Build the workspace as an object of wandb-workspaces. Nothing is sent."""
     import wandb_workspaces.workspaces as ws
 
     return ws.Workspace(
@@ -73,7 +65,7 @@ def build(
 
 
 def sections(parameters: Sequence[str]) -> list[Any]:
-    """From the answer to its reasons."""
+    """The sections of the workspace, from accuracies to diagnostics."""
     import wandb_workspaces.workspaces as ws
 
     return [
@@ -81,52 +73,52 @@ def sections(parameters: Sequence[str]) -> list[Any]:
             name="Final accuracy",
             is_open=True,
             panels=[
-                bars("Linear probe, last epoch: mean and standard deviation over seeds", FINAL),
-                bars("Linear probe, best epoch", f"best/{FINAL}"),
-                bars("Nearest neighbours, last epoch", "knn/top1"),
+                bar_plot("Linear probe, last epoch: mean and standard deviation over seeds", FINAL),
+                bar_plot("Linear probe, best epoch", f"best/{FINAL}"),
+                bar_plot("Nearest neighbours, last epoch", "knn/top1"),
             ],
         ),
         ws.Section(
             name="Accuracy by epoch",
             is_open=True,
-            panels=[lines("Linear probe, top 1", FINAL), lines("Nearest neighbours, top 1", "knn/top1")],
+            panels=[line_plot("Linear probe, top 1", FINAL), line_plot("Nearest neighbours, top 1", "knn/top1")],
         ),
-        ws.Section(name="What was swept", is_open=True, panels=[coordinates(parameters), parameter_importance()]),
+        ws.Section(name="Parameters", is_open=True, panels=[parallel_coordinates(parameters), parameter_importance()]),
         ws.Section(
             name="Pair importance α",
             is_open=True,
             panels=[
-                lines("Effective negatives of an anchor", "alpha/effective_negatives", x=STEP),
-                lines("Entropy of a row of α", "alpha/entropy", x=STEP),
-                lines("Part of α that is zero", "alpha/zeros", x=STEP),
-                lines("Largest α of a row", "alpha/top1", x=STEP),
+                line_plot("Effective negatives of an anchor", "alpha/effective_negatives", x=STEP),
+                line_plot("Entropy of a row of α", "alpha/entropy", x=STEP),
+                line_plot("Share of zeros in α", "alpha/zeros", x=STEP),
+                line_plot("Largest α of a row", "alpha/top1", x=STEP),
             ],
         ),
         ws.Section(
             name="Features: rank and collapse",
             is_open=False,
             panels=[
-                lines("RankMe", "spectrum/rankme"),
-                lines("Effective rank", "spectrum/effective"),
-                lines("Standard deviation of unit features", "spectrum/std"),
-                lines("Alignment", "spectrum/alignment"),
-                lines("Uniformity", "spectrum/uniformity"),
+                line_plot("RankMe", "spectrum/rankme"),
+                line_plot("Effective rank", "spectrum/effective"),
+                line_plot("Standard deviation of unit features", "spectrum/std"),
+                line_plot("Alignment", "spectrum/alignment"),
+                line_plot("Uniformity", "spectrum/uniformity"),
             ],
         ),
         ws.Section(
             name="Training",
             is_open=False,
             panels=[
-                lines("Loss (of different scale for different losses)", "train/loss_epoch"),
-                lines("Learning rate", "lr", x=STEP),
-                lines("Images per second", "images_per_second", x=STEP),
+                line_plot("Loss (each loss has its own scale)", "train/loss_epoch"),
+                line_plot("Learning rate", "lr", x=STEP),
+                line_plot("Images per second", "images_per_second", x=STEP),
             ],
         ),
     ]
 
 
-def lines(title: str, metric: str, x: str = "epoch") -> Any:
-    """A line a loss, with a band of the standard error over its runs."""
+def line_plot(title: str, metric: str, x: str = "epoch") -> Any:
+    """A line plot: one line per loss, with the standard error over its runs."""
     import wandb_workspaces.reports.v2 as wr
 
     return wr.LinePlot(
@@ -142,8 +134,8 @@ def lines(title: str, metric: str, x: str = "epoch") -> Any:
     )
 
 
-def bars(title: str, metric: str) -> Any:
-    """A bar a loss, with the standard deviation over its runs."""
+def bar_plot(title: str, metric: str) -> Any:
+    """A bar plot: one bar per loss, with the standard deviation over its runs."""
     import wandb_workspaces.reports.v2 as wr
 
     return wr.BarPlot(
@@ -157,8 +149,8 @@ def bars(title: str, metric: str) -> Any:
     )
 
 
-def coordinates(parameters: Sequence[str]) -> Any:
-    """A line a run, from its loss and parameters to its accuracy."""
+def parallel_coordinates(parameters: Sequence[str]) -> Any:
+    """Parallel coordinates: one line per run, from loss and parameters to accuracy."""
     import wandb_workspaces.reports.v2 as wr
 
     axes = [wr.ParallelCoordinatesPlotColumn(wr.Config(name), log=name in LOGARITHMIC) for name in (LOSS, *parameters)]
@@ -167,7 +159,7 @@ def coordinates(parameters: Sequence[str]) -> Any:
 
 
 def parameter_importance() -> Any:
-    """Which parameter tells most of the accuracy."""
+    """The importance of each parameter for the accuracy."""
     import wandb_workspaces.reports.v2 as wr
 
     return wr.ParameterImportancePlot(with_respect_to=FINAL)

@@ -1,16 +1,16 @@
-"""A run folder, mirrored to Weights & Biases: `--logger wandb`, and without being asked under `wandb agent`.
+"""Copies a run folder to Weights & Biases: `--logger wandb`. Under `wandb agent` this is the default.
 
     export WANDB_API_KEY=…                                    or `wandb login`, once
     lightning-ssl fit --config … --logger wandb               project: WANDB_PROJECT, or lightning_ssl
-    wandb sync RUNS/NAME/wandb/offline-run-*                  what was kept while there was no key or no server
+    wandb sync RUNS/NAME/wandb/offline-run-*                  upload a run that was recorded offline
 
-The folder comes first and is complete without W&B, so nothing here may stop training or ask a question: without a key,
-or when the server does not answer, the run is kept offline (see connection.py). A resumed run continues in the W&B run
-whose id is in its summary.json.
+The run folder is complete without W&B, so an error of W&B never stops the training, and the client never asks a
+question. Without a key, or if the server does not answer, the run is recorded offline (see connection.py). A resumed
+run continues the W&B run whose id is in its summary.json.
 
-In W&B a run has the words that one filters and groups by at the top of its configuration (`loss: Direct`,
-`method: AlphaCL`, `p: 4`, `lr`, `batch_size` …) and everything else below `settings`: sweeps write the flags that they
-choose, such as `model`, beside them, and W&B lets those win over ours of the same name.
+In W&B, the keys for filters and groups are at the top level of the configuration (`loss: Direct`, `method: AlphaCL`,
+`p: 4`, `lr`, `batch_size` …). The complete configuration is below `settings`, because a sweep writes its flags, such as
+`model`, to the top level, and W&B gives them priority over keys of the same name.
 """
 
 from __future__ import annotations
@@ -29,92 +29,91 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from lightning_ssl import runs
 from lightning_ssl.methods import Method
-from lightning_ssl.runs import Run
-from lightning_ssl.runs.labels import flatten, label_of
-from lightning_ssl.tracking import connection
+from lightning_ssl.runs import RunFolder
+from lightning_ssl.runs.labels import label_of_config, short_label
+from lightning_ssl.tracking import connection, private
 
 PROJECT = "lightning_ssl"
 PROBES = ("online/", "knn/")
 
 
-def wandb_logger(run: Run, config: dict[str, Any]) -> Mirror:
-    """The mirror of a run folder; of all ranks only the first talks."""
-    return Mirror(run, config)
+class RunFolderWandbLogger(WandbLogger):
+    """Lightning's W&B logger for a run folder. Only rank 0 sends data. An error of W&B does not stop the training."""
 
-
-class Mirror(WandbLogger):
-    """Lightning's logger for W&B, which never fails."""
-
-    def __init__(self, run: Run, config: dict[str, Any]) -> None:
+    def __init__(self, run: RunFolder, config: dict[str, Any]) -> None:
         sweep = os.environ.get("WANDB_SWEEP_ID")
-        super().__init__(
-            name=run.path.name,
-            save_dir=run.path,
-            project=os.environ.get("WANDB_PROJECT", PROJECT),
-            id=run.summary().get("wandb", {}).get("id"),
-            group=config.get("group") or sweep or os.environ.get("WANDB_RUN_GROUP"),
-            job_type="fit",
-            tags=config.get("tags") or None,
-            config=described(config),
-            settings=connection.settings(),
-        )
+        project, run_id = os.environ.get("WANDB_PROJECT", PROJECT), run.summary().get("wandb", {}).get("id")
+        super().__init__(name=run.path.name, save_dir=run.path, project=project, id=run_id)
+        self.init_arguments: dict[str, Any] = {
+            "name": run.path.name,
+            "dir": os.fspath(run.path),
+            # Under a sweep the agent chooses both, and W&B warns about other values.
+            "project": None if sweep else project,
+            "id": None if sweep else run_id,
+            "resume": "allow",
+            "group": config.get("group") or sweep or os.environ.get("WANDB_RUN_GROUP"),
+            "job_type": "fit",
+            "tags": config.get("tags") or None,
+            "config": wandb_config(config),
+            "settings": connection.settings(),
+        }
         self.run = run
         self.best: dict[str, float] = {}
-        self.lost = False
-        self._wandb_init.pop("anonymous", None)
-        if sweep:  # the agent has chosen both, and W&B warns of others
-            self._wandb_init |= {"project": None, "id": None}
+        self.failed = False
 
     @property
     @rank_zero_experiment
     def experiment(self) -> Any:
-        """The W&B run, begun when first asked for."""
-        if self._experiment is None:
-            self._experiment = self.begin()
-            self._experiment.define_metric("trainer/global_step")
-            self._experiment.define_metric("*", step_metric="trainer/global_step", step_sync=True)
-        return self._experiment
+        """The W&B run. The first access starts it."""
+        started = private.started_run(self)
+        if started is None:
+            started = self.start_run()
+            private.set_run(self, started)
+            started.define_metric("trainer/global_step")
+            started.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+        return started
 
-    def begin(self) -> Any:
-        """Online if it can be, else offline, and if the disk does not take it either, not at all."""
+    def start_run(self) -> Any:
+        """Start a W&B run: online if possible, else offline, and disabled if the disk cannot be written."""
         self.best = dict(self.run.summary().get("best", {}))
         chosen, reason = connection.mode()
         for mode in dict.fromkeys((chosen, "offline", "disabled")):
             try:
-                found = wandb.init(mode=mode, **self._wandb_init)  # type: ignore[arg-type]
+                started = wandb.init(mode=mode, **self.init_arguments)  # type: ignore[arg-type]
                 break
-            except Exception as error:  # whatever it is, the run goes on
-                reason = connection.told(error)
+            except Exception as error:  # the client raises many types; none stops the training
+                reason = connection.error_line(error)
         else:
             raise ValueError(f"logger='wandb': {reason}")
-        if found.disabled:
-            print(f"W&B: {reason}; nothing is kept for it", file=sys.stderr, flush=True)
-            return found
-        if found.offline:
-            kept = f"kept in {self.run.path / 'wandb'} for `wandb sync`"
-            print(f"W&B: {reason}; {kept}", file=sys.stderr, flush=True)
+        if started.disabled:
+            print(f"W&B: {reason}; nothing is recorded for W&B", file=sys.stderr, flush=True)
+            return started
+        if started.offline:
+            folder = self.run.path / "wandb"
+            print(f"W&B: {reason}; `wandb sync` uploads the data in {folder}", file=sys.stderr, flush=True)
         else:
-            print(f"W&B: {found.url}", flush=True)
-        url = None if found.offline else found.url
-        about = {"id": found.id, "project": found.project, "entity": found.entity or None, "url": url}
+            print(f"W&B: {started.url}", flush=True)
+        url = None if started.offline else started.url
+        about = {"id": started.id, "project": started.project, "entity": started.entity or None, "url": url}
         self.run.update_summary(wandb=about)
-        return found
+        return started
 
-    # -- what Lightning tells ------------------------------------------------------------------------------------------
+    # -- calls from Lightning ------------------------------------------------------------------------------------------
 
     @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
-        """Nothing: the configuration is given when the run begins."""
+        """Do nothing: `wandb.init` gets the configuration."""
 
     @rank_zero_only
     def log_metrics(self, metrics: Any, step: int | None = None) -> None:
-        self.safely(lambda: super(Mirror, self).log_metrics(metrics, step))
+        self.try_to(lambda: super(RunFolderWandbLogger, self).log_metrics(metrics, step))
         better = {name: float(value) for name, value in metrics.items() if self.is_best(name, float(value))}
         if better:
             self.best |= better
-            self.safely(lambda: self.experiment.summary.update({f"best/{name}": better[name] for name in better}))
+            self.try_to(lambda: self.experiment.summary.update({f"best/{name}": better[name] for name in better}))
 
     def is_best(self, name: str, value: float) -> bool:
+        """Whether this is the best value so far of a metric of a probe."""
         if not name.startswith(PROBES):
             return False
         if name not in self.best:
@@ -123,42 +122,41 @@ class Mirror(WandbLogger):
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
-        """Say how it ended, and wait for W&B to have it, within bounds."""
-        if self._experiment is None:
+        """Send the final summary, and wait for the upload until a timeout."""
+        if private.started_run(self) is None:
             return
         summary = self.run.summary()
         last, best = summary.get("last", {}), summary.get("best", {})
         final: dict[str, Any] = {name: value for name, value in last.items() if name.startswith(PROBES)}
         final |= {f"best/{name}": value for name, value in best.items() if name.startswith(PROBES)}
         final |= {key: summary[key] for key in ("status", "error", "duration") if summary.get(key) is not None}
-        self.safely(lambda: self.experiment.summary.update(final))
-        self.safely(lambda: self.experiment.finish(exit_code=0 if status == "success" else 1))
-        self._experiment = None
+        self.try_to(lambda: self.experiment.summary.update(final))
+        self.try_to(lambda: self.experiment.finish(exit_code=0 if status == "success" else 1))
+        private.set_run(self, None)
 
-    def safely(self, action: Callable[[], object]) -> None:
-        """Training goes on without its mirror, which is given up when it breaks."""
-        if self.lost:
+    def try_to(self, action: Callable[[], object]) -> None:
+        """Call a function of W&B. After the first error W&B is not called again, and the training continues."""
+        if self.failed:
             return
         try:
             action()
-        except Exception as error:  # the client's own process may have died, a disk may be full
-            self.lost = True
-            line = f"W&B: {connection.told(error)}; `wandb sync` uploads what is in {self.run.path / 'wandb'}"
+        except Exception as error:  # the client's process may have died, or the disk may be full
+            self.failed = True
+            line = f"W&B: {connection.error_line(error)}; `wandb sync` uploads the data in {self.run.path / 'wandb'}"
             print(line, file=sys.stderr, flush=True)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# What W&B is told of a run
+wandb_logger = RunFolderWandbLogger  # the name in commands/fit.py
 
 
-def described(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration for W&B: words to filter by, then all of it."""
+def wandb_config(config: dict[str, Any]) -> dict[str, Any]:
+    """The configuration of a run for W&B: keys for filters and groups, then the complete one below `settings`."""
     model, data, trainer = config["model"], config["data"], config["trainer"]
     args = model.get("init_args", {})
-    short = runs.label_of(config).split()
+    words = short_label(config).split()
     found: dict[str, Any] = {
-        "method": short[0],
-        "loss": short[-1],
+        "method": words[0],
+        "loss": words[-1],
         "dataset": data["name"],
         "batch_size": data["batch_size"],
         "backbone": args.get("backbone"),
@@ -169,12 +167,12 @@ def described(config: dict[str, Any]) -> dict[str, Any]:
         "seed": config["seed_everything"],
         "version": runs.version(),
     }
-    network = inspect.signature(Method.__init__).parameters
+    common = inspect.signature(Method.__init__).parameters  # those of every method are not about the loss
     part: Any = model
     while isinstance(part, dict) and "class_path" in part:
         args = part.get("init_args") or {}
         for name, value in args.items():
-            if name not in network and isinstance(value, bool | int | float | str):
+            if name not in common and isinstance(value, bool | int | float | str):
                 found.setdefault(name, value)
         part = args.get("importance") or args.get("family")
-    return {"label": label_of(flatten(config)), **found, "settings": config}
+    return {"label": label_of_config(config), **found, "settings": config}

@@ -7,10 +7,10 @@
 It keeps runs (configuration, history, summary, files), sweeps and views in memory. `cells` turns the text of a sweep
 file into its trials, so that this file needs only the standard library.
 
-    Server(silent=True)     accepts connections and never answers
-    Server(deaf=True)       answers HEAD, and never answers POST
-    Server(refuses=True)    answers 401 to every key
-    server.stop()           closes the port
+    Server(silent=True)         accepts connections and never answers
+    Server(head_only=True)      answers HEAD, and never answers POST
+    Server(unauthorized=True)   answers 401 to every key
+    server.stop()               closes the port
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Run:
     files: dict[str, bytes] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)  # of a streamed file: lines received
     exit_code: int | None = None
-    begun: int = 0  # how many times a client opened it
+    opened: int = 0  # how many times a client opened it
 
 
 @dataclass
@@ -79,10 +79,10 @@ class Server:
         self,
         cells: Callable[[str], list[dict[str, Any]]] = lambda text: [],
         silent: bool = False,
-        deaf: bool = False,
-        refuses: bool = False,
+        head_only: bool = False,
+        unauthorized: bool = False,
     ) -> None:
-        self.cells, self.silent, self.deaf, self.refuses = cells, silent, deaf, refuses
+        self.cells, self.silent, self.head_only, self.unauthorized = cells, silent, head_only, unauthorized
         self.runs: dict[str, Run] = {}
         self.sweeps: dict[str, Sweep] = {}
         self.views: list[dict[str, Any]] = []
@@ -167,7 +167,7 @@ class Server:
 
     def on_UpsertBucket(self, variables: dict[str, Any]) -> dict[str, Any]:
         new = variables["name"] not in self.runs
-        told = {
+        fields = {
             "name": variables.get("displayName"),
             "project": variables.get("project"),
             "group": variables.get("groupName"),
@@ -175,8 +175,8 @@ class Server:
             "sweep": variables.get("sweep"),
             "tags": variables.get("tags"),
         }
-        run = self.run(variables["name"], **{key: value for key, value in told.items() if value is not None})
-        run.begun += variables.get("host") is not None  # sent when a client opens a run
+        run = self.run(variables["name"], **{key: value for key, value in fields.items() if value is not None})
+        run.opened += variables.get("host") is not None  # sent when a client opens a run
         if variables.get("config"):
             sent = json.loads(variables["config"])
             run.config |= {key: value["value"] for key, value in sent.items() if isinstance(value, dict)}
@@ -186,7 +186,7 @@ class Server:
 
     def on_RunResumeStatus(self, variables: dict[str, Any]) -> dict[str, Any]:
         run = self.runs.get(variables["name"])
-        bucket = bucket_of(run) if run is not None and run.begun else None
+        bucket = bucket_of(run) if run is not None and run.opened else None
         return {"model": {**project_of(variables["project"]), "bucket": bucket}}
 
     def on_CreateRunFiles(self, variables: dict[str, Any]) -> dict[str, Any]:
@@ -218,9 +218,9 @@ class Server:
         with self.lock:
             self.run(run_id).files[name] = content
 
-    def run(self, run_id: str, **told: Any) -> Run:
+    def run(self, run_id: str, **fields: Any) -> Run:
         run = self.runs.setdefault(run_id, Run(run_id))
-        for key, value in told.items():
+        for key, value in fields.items():
             setattr(run, key, value)
         return run
 
@@ -284,9 +284,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         content = self.body()
-        if self.app.deaf:
+        if self.app.head_only:
             self.app.released.wait()
-        elif self.app.refuses:
+        elif self.app.unauthorized:
             self.reply({"errors": [{"message": "unauthorized"}]}, 401)
         elif self.path == "/graphql":
             self.reply({"data": self.app.answer(json.loads(content))})

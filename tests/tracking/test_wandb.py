@@ -1,4 +1,4 @@
-"""The W&B logger and the dashboard, against a server on the loopback; no account is needed."""
+"""The W&B logger and the dashboard with a server on the loopback; no account is needed."""
 
 import json
 import multiprocessing
@@ -12,15 +12,17 @@ from pathlib import Path
 
 import pytest
 import torch
-import wandb.sdk.launch  # noqa: F401  (imported once here, or in every fork)
+import wandb.sdk.launch  # noqa: F401  (the client imports it; here once instead of in every process)
 from helpers.wandb_server import ENTITY, FLAGS, KEY, Server, closed_port
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from lightning_ssl.commands import dashboard, fit
-from lightning_ssl.runs import Run
+from lightning_ssl.runs import RunFolder
+from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.tracking import connection
 from lightning_ssl.tracking import dashboard as workspace
-from lightning_ssl.tracking import logger as mirror
+from lightning_ssl.tracking.logger import RunFolderWandbLogger, wandb_config
+from lightning_ssl.tracking.private import workspace_as_dict
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic V1 style")  # those of wandb-workspaces
 
@@ -47,8 +49,8 @@ CONFIG = {
 
 
 @pytest.fixture
-def world(tmp_path, monkeypatch):
-    """An environment without a key; call it to add variables. One thread: a pool does not survive a fork."""
+def environment(tmp_path, monkeypatch):
+    """An environment without a key; call it to add variables. One thread, because a fork loses thread pools."""
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -59,14 +61,14 @@ def world(tmp_path, monkeypatch):
     torch.set_num_threads(threads)
 
 
-def in_a_fork(work, *arguments):
-    """Run in a process of its own: W&B's client keeps its settings while a process lives."""
+def in_a_process(work, *arguments):
+    """Run in a new process: W&B's client keeps its settings as long as a process lives."""
     process = multiprocessing.get_context("fork").Process(target=work, args=arguments)
     process.start()
-    ended(process)
+    assert_success(process)
 
 
-def ended(process):
+def assert_success(process):
     process.join(timeout=300)
     if process.is_alive():
         process.kill()
@@ -74,17 +76,19 @@ def ended(process):
 
 
 @pytest.fixture
-def impatient(monkeypatch):
+def short_timeouts(monkeypatch):
     """Timeouts of a second."""
-    monkeypatch.setattr(connection, "HELLO_TIMEOUT", 1.0)
+    monkeypatch.setattr(connection, "PING_TIMEOUT", 1.0)
     monkeypatch.setattr(connection, "TIMEOUTS", dict.fromkeys(connection.TIMEOUTS, 1.0))
 
 
-def a_run(folder, metrics=({"online/top1": 0.5}, {"online/top1": 0.3}), then=lambda: None, status="success", **changes):
-    """The calls that Lightning makes to a logger, without training."""
-    run = Run(folder)
+def log_a_run(
+    folder, metrics=({"online/top1": 0.5}, {"online/top1": 0.3}), then=lambda: None, status="success", **changes
+):
+    """Make the calls of Lightning to a logger, without training."""
+    run = RunFolder(folder)
     run.path.mkdir(exist_ok=True)
-    logger = mirror.wandb_logger(run, {**CONFIG, **changes})
+    logger = RunFolderWandbLogger(run, {**CONFIG, **changes})
     for step, values in enumerate(metrics):
         logger.log_metrics({**values, "epoch": step}, step)
     then()
@@ -99,95 +103,95 @@ def bytes_of(folder):
 # -- online ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_fit_sends_its_configuration_and_summary_and_stores_no_key(tmp_path, world):
+def test_a_fit_sends_its_configuration_and_summary_and_stores_no_key(tmp_path, environment):
     with Server() as server:
-        world(server.environment())
+        environment(server.environment())
         words = [*SMALL, f"--runs={tmp_path / 'runs'}", "--name=one", "--logger=wandb", "--group=table", "--tags=[a,b]"]
-        in_a_fork(fit.main, words)
-        (told,) = server.runs.values()
-    run = Run(tmp_path / "runs" / "one")
+        in_a_process(fit.main, words)
+        (sent,) = server.runs.values()
+    run = RunFolder(tmp_path / "runs" / "one")
     summary = run.summary()
-    assert (told.name, told.group, told.job_type, told.tags) == ("one", "table", "fit", ["a", "b"])
-    assert told.exit_code == 0
-    assert {key: told.config[key] for key in ("method", "loss", "label", "p", "batch_size", "seed")} == {
+    assert (sent.name, sent.group, sent.job_type, sent.tags) == ("one", "table", "fit", ["a", "b"])
+    assert sent.exit_code == 0
+    assert {key: sent.config[key] for key in ("method", "loss", "label", "p", "batch_size", "seed")} == {
         "method": "AlphaCL", "loss": "Direct", "label": "AlphaCL Direct p=6 τ=0.5", "p": 6, "batch_size": 32, "seed": 0,
     }  # fmt: skip
-    assert told.config["version"] == summary["version"]
-    assert told.config["settings"] == json.loads(json.dumps(run.config()))
+    assert sent.config["version"] == summary["version"]
+    assert sent.config["settings"] == json.loads(json.dumps(run.config()))
     for probe in ("online/top1", "knn/top1"):
-        assert told.summary[probe] == summary["last"][probe]
-        assert told.summary[f"best/{probe}"] == summary["best"][probe]
-    rows = {key for row in told.history for key in row}
+        assert sent.summary[probe] == summary["last"][probe]
+        assert sent.summary[f"best/{probe}"] == summary["best"][probe]
+    rows = {key for row in sent.history for key in row}
     assert {"train/loss_epoch", "online/top1", "spectrum/rankme", "trainer/global_step"} <= rows
-    assert summary["wandb"]["id"] == told.id
+    assert summary["wandb"]["id"] == sent.id
     files = bytes_of(run.path)
     assert any("wandb" in path.parts for path in files)
     assert not [path for path, content in files.items() if KEY.encode() in content]
 
 
-def test_a_resumed_run_continues_the_same_wandb_run(tmp_path, world):
+def test_a_resumed_run_continues_the_same_wandb_run(tmp_path, environment):
     with Server() as server:
-        world(server.environment())
-        in_a_fork(a_run, tmp_path / "run", [{"online/top1": 0.5}, {"online/top1": 0.3}])
-        Run(tmp_path / "run").update_summary(best={"online/top1": 0.5})
-        in_a_fork(a_run, tmp_path / "run", [{"online/top1": 0.4}])
-        (told,) = server.runs.values()
-    assert told.begun == 2
-    assert [row["online/top1"] for row in told.history if "online/top1" in row] == [0.5, 0.3, 0.4]
-    assert told.summary["online/top1"] == 0.4
-    assert told.summary["best/online/top1"] == 0.5
+        environment(server.environment())
+        in_a_process(log_a_run, tmp_path / "run", [{"online/top1": 0.5}, {"online/top1": 0.3}])
+        RunFolder(tmp_path / "run").update_summary(best={"online/top1": 0.5})
+        in_a_process(log_a_run, tmp_path / "run", [{"online/top1": 0.4}])
+        (sent,) = server.runs.values()
+    assert sent.opened == 2
+    assert [row["online/top1"] for row in sent.history if "online/top1" in row] == [0.5, 0.3, 0.4]
+    assert sent.summary["online/top1"] == 0.4
+    assert sent.summary["best/online/top1"] == 0.5
 
 
-def test_the_best_loss_is_the_lowest(tmp_path, world):
+def test_the_best_loss_is_the_lowest(tmp_path, environment):
     with Server() as server:
-        world(server.environment())
-        in_a_fork(
-            a_run, tmp_path / "run", [{"online/loss": 2.0}, {"online/loss": 1.0}, {"online/loss": 3.0}, {"lr": 0.1}]
+        environment(server.environment())
+        in_a_process(
+            log_a_run, tmp_path / "run", [{"online/loss": 2.0}, {"online/loss": 1.0}, {"online/loss": 3.0}, {"lr": 0.1}]
         )
-        (told,) = server.runs.values()
-    assert told.summary["online/loss"] == 3.0
-    assert told.summary["best/online/loss"] == 1.0
-    assert not any(name in told.summary for name in ("best/lr", "best/epoch"))
+        (sent,) = server.runs.values()
+    assert sent.summary["online/loss"] == 3.0
+    assert sent.summary["best/online/loss"] == 1.0
+    assert not any(name in sent.summary for name in ("best/lr", "best/epoch"))
 
 
-def test_a_failed_run_has_exit_code_1_and_its_error(tmp_path, world):
+def test_a_failed_run_has_exit_code_1_and_its_error(tmp_path, environment):
     def fails():
-        Run(tmp_path / "run").update_summary(status="failed", error="train/loss=nan at step 3")
-        a_run(tmp_path / "run", status="failed")
+        RunFolder(tmp_path / "run").update_summary(status="failed", error="train/loss=nan at step 3")
+        log_a_run(tmp_path / "run", status="failed")
 
     with Server() as server:
-        world(server.environment())
-        in_a_fork(fails)
-        (told,) = server.runs.values()
-    assert told.exit_code == 1
-    assert (told.summary["status"], told.summary["error"]) == ("failed", "train/loss=nan at step 3")
+        environment(server.environment())
+        in_a_process(fails)
+        (sent,) = server.runs.values()
+    assert sent.exit_code == 1
+    assert (sent.summary["status"], sent.summary["error"]) == ("failed", "train/loss=nan at step 3")
 
 
-def test_only_rank_0_sends(tmp_path, world):
+def test_only_rank_0_sends(tmp_path, environment):
     def on_rank_one():
         rank_zero_only.rank = 1
-        a_run(tmp_path / "run")
+        log_a_run(tmp_path / "run")
 
     with Server() as server:
-        world(server.environment())
-        in_a_fork(on_rank_one)
+        environment(server.environment())
+        in_a_process(on_rank_one)
         assert server.operations == []
     assert not (tmp_path / "run" / "wandb").exists()
 
 
-def test_under_a_sweep_agent_the_group_is_the_sweep_and_the_id_the_agents(tmp_path, world):
+def test_a_sweep_agent_decides_the_group_and_the_id(tmp_path, environment):
     with Server() as server:
-        world({**server.environment(), "WANDB_SWEEP_ID": "s1", "WANDB_RUN_ID": "chosen", "WANDB_PROJECT": "p"})
-        in_a_fork(a_run, tmp_path / "run")
-        told = server.runs["chosen"]
-    assert (told.sweep, told.group, told.project) == ("s1", "s1", "p")
+        environment({**server.environment(), "WANDB_SWEEP_ID": "s1", "WANDB_RUN_ID": "chosen", "WANDB_PROJECT": "p"})
+        in_a_process(log_a_run, tmp_path / "run")
+        sent = server.runs["chosen"]
+    assert (sent.sweep, sent.group, sent.project) == ("s1", "s1", "p")
 
 
-def test_fit_logs_to_wandb_by_default_under_a_sweep_agent(world):
-    assert fit.Fit(SMALL).config.logger == "none"
-    world({"WANDB_SWEEP_ID": "s1"})
-    assert fit.Fit(SMALL).config.logger == "wandb"
-    assert fit.Fit([*SMALL, "--logger=none"]).config.logger == "none"
+def test_fit_logs_to_wandb_by_default_under_a_sweep_agent(environment):
+    assert Configuration.parse(SMALL).values.logger == "none"
+    environment({"WANDB_SWEEP_ID": "s1"})
+    assert Configuration.parse(SMALL).values.logger == "wandb"
+    assert Configuration.parse([*SMALL, "--logger=none"]).values.logger == "none"
 
 
 def test_the_label_of_a_run_is_that_of_the_report():
@@ -196,7 +200,7 @@ def test_the_label_of_a_run_is_that_of_the_report():
         if importance:
             name, given = importance
             arguments["importance"] = {"class_path": f"lightning_ssl.losses.importance.{name}", "init_args": given}
-        return mirror.described({**CONFIG, "model": model})
+        return wandb_config({**CONFIG, "model": model})
 
     family = {"class_path": "lightning_ssl.losses.Triplet", "init_args": {"margin": 0.25}}
     assert words("SimCLR", tau=0.5)["label"] == "SimCLR InfoNCE τ=0.5"
@@ -209,7 +213,7 @@ def test_the_label_of_a_run_is_that_of_the_report():
     exact = {"class_path": "lightning_ssl.losses.Exact", "init_args": {"tau": 0.5}}
     config = {**CONFIG, "model": {"class_path": "AlphaCL", "init_args": {"importance": exact}}}
     noisy = {**config, "trainer": {**CONFIG["trainer"], **noise}}
-    assert mirror.described(config)["label"] != mirror.described(noisy)["label"]
+    assert wandb_config(config)["label"] != wandb_config(noisy)["label"]
     assert words("AlphaCL", ("Direct", {}), backprop_alpha=True)["backprop_alpha"] is True
     triplet = words("AlphaCL", ("FromFamily", {"family": family}))
     assert (triplet["loss"], triplet["margin"], triplet["method"]) == ("Triplet", 0.25, "AlphaCL")
@@ -217,9 +221,9 @@ def test_the_label_of_a_run_is_that_of_the_report():
     assert not [key for key in triplet if "." in key]
 
 
-def test_a_user_class_is_described_without_importing_it():
+def test_the_label_of_a_user_class_needs_no_import():
     model = {"class_path": "nowhere.Mine", "init_args": {"tau": 0.1}}
-    assert mirror.described({**CONFIG, "model": model})["label"] == "Mine τ=0.1"
+    assert wandb_config({**CONFIG, "model": model})["label"] == "Mine τ=0.1"
 
 
 # -- offline -----------------------------------------------------------------------------------------------------------
@@ -229,10 +233,10 @@ def offline_folders(folder):
     return list((folder / "wandb").glob("offline-run-*/*.wandb"))
 
 
-def test_without_a_key_a_run_is_offline_and_sends_nothing(tmp_path, world, capfd):
+def test_without_a_key_a_run_is_offline_and_sends_nothing(tmp_path, environment, capfd):
     with Server() as server:
-        world({"WANDB_BASE_URL": server.url})
-        in_a_fork(a_run, tmp_path / "run")
+        environment({"WANDB_BASE_URL": server.url})
+        in_a_process(log_a_run, tmp_path / "run")
         assert server.operations == []
     assert offline_folders(tmp_path / "run")
     output = capfd.readouterr()
@@ -242,85 +246,85 @@ def test_without_a_key_a_run_is_offline_and_sends_nothing(tmp_path, world, capfd
     assert not output.out
 
 
-def test_the_key_of_wandb_login_is_used(tmp_path, world):
+def test_the_key_of_wandb_login_is_used(tmp_path, environment):
     (tmp_path / "home").mkdir()
     with Server() as server:
         machine = server.url.removeprefix("http://")
         (tmp_path / "home" / ".netrc").write_text(f"machine {machine}\n  login user\n  password {KEY}\n")
-        world({"WANDB_BASE_URL": server.url})
-        in_a_fork(a_run, tmp_path / "run")
+        environment({"WANDB_BASE_URL": server.url})
+        in_a_process(log_a_run, tmp_path / "run")
         assert len(server.runs) == 1
 
 
-def test_wandb_mode_disabled_writes_nothing(tmp_path, world):
+def test_wandb_mode_disabled_writes_nothing(tmp_path, environment):
     with Server() as server:
-        world({**server.environment(), "WANDB_MODE": "disabled"})
-        in_a_fork(a_run, tmp_path / "run")
+        environment({**server.environment(), "WANDB_MODE": "disabled"})
+        in_a_process(log_a_run, tmp_path / "run")
         assert server.operations == []
     assert list(bytes_of(tmp_path / "run")) == []
 
 
-def test_a_bad_wandb_mode_is_refused(tmp_path, world):
+def test_an_invalid_wandb_mode_is_rejected(tmp_path, environment):
     def refused():
         with pytest.raises(ValueError, match=r"^W&B's settings: mode: .*'offline'"):
-            _ = mirror.wandb_logger(Run(tmp_path), CONFIG).experiment
+            _ = RunFolderWandbLogger(RunFolder(tmp_path), CONFIG).experiment
 
-    world({"WANDB_MODE": "maybe"})
-    in_a_fork(refused)
+    environment({"WANDB_MODE": "maybe"})
+    in_a_process(refused)
 
 
-def test_a_malformed_key_is_one_line(tmp_path, world, capfd):
+def test_a_malformed_key_is_one_line(tmp_path, environment, capfd):
     with Server() as server:
-        world({**server.environment(), "WANDB_API_KEY": "too-short"})
-        in_a_fork(a_run, tmp_path / "run")
+        environment({**server.environment(), "WANDB_API_KEY": "too-short"})
+        in_a_process(log_a_run, tmp_path / "run")
     (line,) = capfd.readouterr().err.splitlines()
     assert "too-short" not in line
     assert offline_folders(tmp_path / "run")
 
 
-def test_all_timeouts_together_are_within_half_a_minute(tmp_path, world, monkeypatch):
-    of_the_client = 10.0  # which it may add to init_timeout
-    assert connection.HELLO_TIMEOUT + sum(connection.TIMEOUTS.values()) + of_the_client <= 30
+def test_all_timeouts_together_are_within_half_a_minute(tmp_path, environment, monkeypatch):
+    added_by_client = 10.0  # to init_timeout
+    assert connection.PING_TIMEOUT + sum(connection.TIMEOUTS.values()) + added_by_client <= 30
 
     def all_are_used():
-        asked = []
-        monkeypatch.setattr(connection.requests, "head", lambda url, **options: asked.append(options["timeout"]))
+        timeouts = []
+        monkeypatch.setattr(connection.requests, "head", lambda url, **options: timeouts.append(options["timeout"]))
         assert connection.mode()[0] == "online"
-        assert asked == [connection.HELLO_TIMEOUT]
-        settings = mirror.wandb_logger(Run(tmp_path), CONFIG)._wandb_init["settings"]
+        assert timeouts == [connection.PING_TIMEOUT]
+        settings = RunFolderWandbLogger(RunFolder(tmp_path), CONFIG).init_arguments["settings"]
         assert settings.items() >= connection.TIMEOUTS.items()
         assert settings["finish_timeout_raises"]
 
-    world({"WANDB_BASE_URL": f"http://127.0.0.1:{closed_port()}", "WANDB_API_KEY": KEY})
-    in_a_fork(all_are_used)
+    environment({"WANDB_BASE_URL": f"http://127.0.0.1:{closed_port()}", "WANDB_API_KEY": KEY})
+    in_a_process(all_are_used)
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["closed port", "no answer"])
-def test_a_dead_server_is_tried_once_and_costs_one_line(tmp_path, world, impatient, capfd, silent):
+def test_an_unreachable_server_is_tried_once_and_prints_one_line(tmp_path, environment, short_timeouts, capfd, silent):
     with Server(silent=silent) as server:
         url = server.url if silent else f"http://127.0.0.1:{closed_port()}"
-        world({**server.environment(), "WANDB_BASE_URL": url})
-        in_a_fork(a_run, tmp_path / "run")
+        environment({**server.environment(), "WANDB_BASE_URL": url})
+        in_a_process(log_a_run, tmp_path / "run")
         assert server.connections == silent
     assert offline_folders(tmp_path / "run")
     (line,) = capfd.readouterr().err.splitlines()
     assert f"{url} does not answer" in line
 
 
-def test_a_refused_key_is_one_line_without_the_key(tmp_path, world, capfd):
-    with Server(refuses=True) as server:
-        world(server.environment())
-        in_a_fork(a_run, tmp_path / "run")
+def test_a_refused_key_is_one_line_without_the_key(tmp_path, environment, capfd):
+    with Server(unauthorized=True) as server:
+        environment(server.environment())
+        in_a_process(log_a_run, tmp_path / "run")
     (line,) = capfd.readouterr().err.splitlines()
     assert "wandb sync" in line
     assert KEY not in line
     assert offline_folders(tmp_path / "run")
 
 
-def test_a_client_that_dies_costs_one_line(tmp_path, world, capfd):
+def test_a_killed_client_prints_one_line(tmp_path, environment, capfd):
     """W&B's client is a child process."""
 
-    def kill_it():
+    def kill_client():
         children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
         for child in children:
             os.kill(int(child), signal.SIGKILL)
@@ -328,57 +332,57 @@ def test_a_client_that_dies_costs_one_line(tmp_path, world, capfd):
         time.sleep(0.5)
 
     if not Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists():
-        pytest.skip("children are found by Linux's /proc")
+        pytest.skip("needs /proc to find child processes")
     with Server() as server:
-        world(server.environment())
-        in_a_fork(partial(a_run, tmp_path / "run", then=kill_it))
+        environment(server.environment())
+        in_a_process(partial(log_a_run, tmp_path / "run", then=kill_client))
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("W&B")]
     assert "wandb sync" in line
 
 
-def test_a_server_that_answers_only_the_first_request_costs_one_line(tmp_path, world, impatient, capfd):
-    with Server(deaf=True) as server:
-        world(server.environment())
-        in_a_fork(a_run, tmp_path / "run")
+def test_a_server_that_answers_only_head_requests_prints_one_line(tmp_path, environment, short_timeouts, capfd):
+    with Server(head_only=True) as server:
+        environment(server.environment())
+        in_a_process(log_a_run, tmp_path / "run")
     assert offline_folders(tmp_path / "run")
     (line,) = capfd.readouterr().err.splitlines()
     assert "wandb sync" in line
 
 
 @pytest.mark.parametrize("silent", [False, True], ids=["closed port", "no answer"])
-def test_a_server_that_dies_during_a_run_costs_one_line(tmp_path, world, monkeypatch, capfd, silent):
-    """The client tries for `finish_timeout`; the data is on disk."""
+def test_a_server_that_stops_during_a_run_prints_one_line(tmp_path, environment, monkeypatch, capfd, silent):
+    """The client retries until `finish_timeout`; the data is on disk."""
     monkeypatch.setitem(connection.TIMEOUTS, "finish_timeout", 1.0)
-    gone, dead = (multiprocessing.get_context("fork").Event() for _ in range(2))
+    logged, stopped = (multiprocessing.get_context("fork").Event() for _ in range(2))
 
     def then():
-        gone.set()
-        assert dead.wait(60)
+        logged.set()
+        assert stopped.wait(60)
 
     with Server() as server:
-        world(server.environment())
+        environment(server.environment())
         process = multiprocessing.get_context("fork").Process(
-            target=a_run, args=(tmp_path / "run",), kwargs={"then": then}
+            target=log_a_run, args=(tmp_path / "run",), kwargs={"then": then}
         )
         process.start()
-        assert gone.wait(60)
+        assert logged.wait(60)
         server.silent = silent
         if not silent:
             server.stop()
-        dead.set()
-        ended(process)
+        stopped.set()
+        assert_success(process)
     (line,) = capfd.readouterr().err.splitlines()
     assert "wandb sync" in line
     assert list((tmp_path / "run" / "wandb").glob("run-*/*.wandb"))
 
 
-def test_a_dead_server_does_not_stop_fit(tmp_path, world):
-    world({"WANDB_BASE_URL": f"http://127.0.0.1:{closed_port()}", "WANDB_API_KEY": KEY})
+def test_an_unreachable_server_does_not_stop_fit(tmp_path, environment):
+    environment({"WANDB_BASE_URL": f"http://127.0.0.1:{closed_port()}", "WANDB_API_KEY": KEY})
     for name in ("none", "wandb"):
-        in_a_fork(fit.main, [*SMALL, f"--runs={tmp_path}", f"--name={name}", f"--logger={name}"])
-    none, mirrored = (Run(tmp_path / name).summary() for name in ("none", "wandb"))
-    assert mirrored["status"] == "finished"
-    assert mirrored["last"].keys() == none["last"].keys()
+        in_a_process(fit.main, [*SMALL, f"--runs={tmp_path}", f"--name={name}", f"--logger={name}"])
+    none, logged = (RunFolder(tmp_path / name).summary() for name in ("none", "wandb"))
+    assert logged["status"] == "finished"
+    assert logged["last"].keys() == none["last"].keys()
 
 
 # -- the dashboard -----------------------------------------------------------------------------------------------------
@@ -394,7 +398,7 @@ def panels(spec):
     }
 
 
-def test_the_dashboard_is_written_without_a_server_or_an_account(tmp_path, world):
+def test_the_dashboard_is_written_without_a_server_or_an_account(tmp_path, environment):
     file = tmp_path / "workspace.json"
     assert dashboard.main([*WORDS, "--group", "s1", "--parameters", "tau,p", "--dump", str(file)]) == 0
     written = json.loads(file.read_text())
@@ -415,24 +419,24 @@ def test_the_dashboard_is_written_without_a_server_or_an_account(tmp_path, world
     assert [(key["key"]["name"], key["value"]) for key in runs["filters"]["filters"]] == [("group", "s1")]
 
 
-def test_the_dashboard_groups_by_keys_that_a_run_has():
-    words = mirror.described(CONFIG)
+def test_the_dashboard_uses_keys_that_every_run_has():
+    words = wandb_config(CONFIG)
     assert {workspace.LOSS, "seed", *workspace.PARAMETERS} <= words.keys()
 
 
-def test_the_dashboard_is_saved_in_the_project_of_the_runs(world):
+def test_the_dashboard_is_saved_in_the_project_of_the_runs(environment):
     with Server() as server:
-        world(server.environment())
-        in_a_fork(dashboard.main, WORDS)
+        environment(server.environment())
+        in_a_process(dashboard.main, WORDS)
         (view,) = server.views
     assert (view["entityName"], view["projectName"], view["displayName"]) == (ENTITY, "p", "Losses")
     assert (
         panels(json.loads(view["spec"])).keys()
-        == panels(workspace.as_dict(workspace.build(ENTITY, "p"))["spec"]).keys()
+        == panels(workspace_as_dict(workspace.build(ENTITY, "p"))["spec"]).keys()
     )
 
 
-def test_dashboard_errors_name_what_is_missing(world):
+def test_dashboard_errors_name_what_is_missing(environment):
     with pytest.raises(ValueError, match=r"there is no key .*--dump"):
         workspace.save(workspace.build(ENTITY, "p"))
     with pytest.raises(ValueError, match="--project"):

@@ -1,4 +1,4 @@
-"""The unmodified `wandb sweep` and `wandb agent`, and the runs that they start, against a server on the loopback."""
+"""The unmodified `wandb sweep` and `wandb agent`, and the runs that they start, with a server on the loopback."""
 
 import itertools
 import os
@@ -10,7 +10,7 @@ import pytest
 import yaml
 from helpers.wandb_server import ENTITY, FLAGS, KEY, Server
 
-from lightning_ssl.runs import Run
+from lightning_ssl.runs import RunFolder
 
 BIN = Path(sys.executable).parent
 
@@ -65,19 +65,19 @@ def test_wandb_sweep_creates_the_sweep_of_a_file(tmp_path, client):
 
 
 def test_wandb_agent_runs_every_cell_and_the_server_gets_its_summary(tmp_path, client):
-    """The agent polls every 5 s, so a trial costs at least as much: two cells, the second of which ends the sweep."""
+    """Two cells only: the agent polls every 5 s, so each trial takes at least that long."""
     parameters = {"model.importance.p": [2.0, 4.0], "seed_everything": [1]}
     write(tmp_path / "sweep.yaml", ["lightning-ssl", "fit", *FLAGS], parameters)
     with Server(grid) as server:
         client(server, "sweep", "--project", "p", "sweep.yaml")
         client(server, "agent", f"{ENTITY}/p/sweep0")
-        told = list(server.runs.values())
+        received = list(server.runs.values())
         assert {"CreateAgent", "Heartbeat"} <= set(server.operations)
-    assert [(run.config["p"], run.config["seed"]) for run in told] == [(2, 1), (4, 1)]
-    folders = {run.summary()["wandb"]["id"]: run for run in map(Run, (tmp_path / "runs").iterdir())}
-    for run in told:
+    assert [(run.config["p"], run.config["seed"]) for run in received] == [(2, 1), (4, 1)]
+    folders = {run.summary()["wandb"]["id"]: run for run in map(RunFolder, (tmp_path / "runs").iterdir())}
+    for run in received:
         assert (run.exit_code, run.sweep, run.group, run.job_type, run.project) == (0, "sweep0", "sweep0", "fit", "p")
-        assert run.config["model.importance.p"] == run.config["p"]  # the agent's own key
+        assert run.config["model.importance.p"] == run.config["p"]  # the key that the agent writes
         last = folders[run.id].summary()["last"]
         assert {name: run.summary[name] for name in ("online/top1", "knn/top1")} == {
             name: last[name] for name in ("online/top1", "knn/top1")

@@ -1,0 +1,67 @@
+"""Every private interface of W&B, and of Lightning's W&B logger, that `tracking` uses.
+
+A private interface can change in any release. Each one has an entry in `INTERFACES`, with the version it was checked
+against, and one function here that wraps it. No other file of `tracking` uses a private name.
+`tests/tracking/test_private.py` fails with the name of an interface that moved or changed.
+
+Imports are late: `lightning-ssl dashboard --help` needs neither wandb nor torch.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pytorch_lightning.loggers import WandbLogger
+    from wandb_workspaces.workspaces import Workspace
+
+
+class PrivateInterface(NamedTuple):
+    """A function or an attribute that its package does not document."""
+
+    package: str
+    version: str
+    """The version it was checked against."""
+    module: str
+    name: str
+    """The dotted name within the module."""
+    parameters: tuple[str, ...] | None
+    """The parameters that are used here; None for an attribute of an instance."""
+
+
+INTERFACES = (
+    PrivateInterface(
+        "wandb",
+        "0.31.0",
+        "wandb.sdk.lib.wbauth",
+        "authenticate_session",
+        ("host", "source", "prompt", "update_session"),
+    ),
+    PrivateInterface("wandb-workspaces", "0.4.13", "wandb_workspaces.workspaces", "Workspace._to_model", ("self",)),
+    PrivateInterface("pytorch-lightning", "2.6.6", "pytorch_lightning.loggers", "WandbLogger._experiment", None),
+)
+
+
+def has_key(base_url: str) -> bool:
+    """Whether the client finds an API key for this server (WANDB_API_KEY, netrc). It asks no question."""
+    from wandb.sdk.lib.wbauth import authenticate_session
+
+    return authenticate_session(host=base_url, source="", prompt=False, update_session=False) is not None
+
+
+def workspace_as_dict(workspace: Workspace) -> dict[str, Any]:
+    """The content that `workspace.save()` sends."""
+    view = workspace._to_model()
+    spec = json.loads(view.spec.model_dump_json(by_alias=True, exclude_none=True))
+    return {"entity": view.entity, "project": view.project, "displayName": view.display_name, "spec": spec}
+
+
+def started_run(logger: WandbLogger) -> Any | None:
+    """The W&B run of a logger; None before it is started. The property `experiment` would start it."""
+    return logger._experiment
+
+
+def set_run(logger: WandbLogger, run: Any | None) -> None:
+    """Set the W&B run of a logger, which Lightning's own methods also read."""
+    logger._experiment = run
