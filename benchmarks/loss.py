@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.losses.energy import SIDE, FamilyLoss, PairLoss
+from lightning_ssl.losses.energy import TILE_SIDE, FamilyLoss, PairLoss
 from lightning_ssl.losses.families import InfoNCE
 from lightning_ssl.losses.importance import Direct, Entropy
 from lightning_ssl.losses.pairs import Pairs
@@ -84,13 +84,13 @@ def medians(contenders: dict[str, Callable[[], None]], repeats: int) -> dict[str
 def matrix_products(views: list[Tensor]) -> Callable[[], None]:
     """The upper triangle of z zᵀ once, and W z, in tiles of the kernel's own size and into memory already touched."""
     z = torch.cat([view.detach() for view in views])
-    tiles = list(Pairs(views[0], views[1]).tiles(SIDE))
-    w, out = torch.zeros(SIDE, SIDE), torch.zeros_like(z)
+    tiles = list(Pairs(views[0], views[1]).tiles(TILE_SIDE))
+    w, out = torch.zeros(TILE_SIDE, TILE_SIDE), torch.zeros_like(z)
 
     def run() -> None:
         for tile in tiles:
             rows, columns = tile.shape
-            block = w[:rows, :columns] if (rows, columns) == (SIDE, SIDE) else z.new_empty(rows, columns)
+            block = w[:rows, :columns] if (rows, columns) == (TILE_SIDE, TILE_SIDE) else z.new_empty(rows, columns)
             torch.mm(z[tile.rows], z[tile.columns].T, out=block)
             out[tile.rows].addmm_(block, z[tile.columns])
             if tile.mirrored:

@@ -1,10 +1,10 @@
 """Contrastive losses: pair importances α, the (φ, ψ) family, and the energy that training maximizes.
 
-pairs.py       distances of a batch, masks, ranks
+pairs.py       distances of a batch, masks, shares of the ranks
 families.py    the (φ, ψ) losses
-importance.py  α with a closed form, and α from a family
-solved.py      α from a regularizer: the row solver
-energy.py      E_α, PairLoss, FamilyLoss and the kernel
+importance.py  α in closed form, and α of a (φ, ψ) loss
+solved.py      α as the solution of a regularizer, and the row solver
+energy.py      E_α, `PairLoss`, `FamilyLoss` and their kernel
 """
 
 from lightning_ssl.losses.energy import FamilyLoss, PairLoss, contrastive_covariance, energy

@@ -1,14 +1,14 @@
-"""The energy E_α, the losses that maximize it, and the one kernel under them.
+"""The energy E_α, the losses that maximize it, and their kernel.
 
     E_α = ½ tr C_α[z, z] = Σ_i Σ_j α_ij (d2_neg_ij − d2_pos_i),       training minimizes −E_{sg(α)} / M
 
-With α held fixed the energy is quadratic in z, so its gradient is a closed form (Theorem 1): with W = α + αᵀ,
+With a fixed α the energy is quadratic in z, so its gradient has a closed form (Theorem 1). With W = α + αᵀ,
 
     ∂/∂z_k Σ_ij α_ij d2_neg_ij = (Σ_j W_kj) z_k − Σ_j W_kj z_j
 
-and W of a tile needs only the distances of that tile and what its rows and columns know of themselves. The kernel
-walks the tiles of the symmetric distance matrix twice, first to learn the rows and then to weigh them; no M×M tensor
-and no autograd graph over one exists. On W ranks each walks 1/W of the tiles.
+A tile of W needs only the distances of that tile and the parameters of its rows and columns. The kernel makes two
+passes over the tiles of the symmetric distance matrix: the first computes the parameters of the rows, the second the
+weights. It never stores an M×M tensor or an autograd graph of one. The tiles are divided equally among the ranks.
 """
 
 from __future__ import annotations
@@ -30,14 +30,24 @@ PairWeights = Importance | Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 def energy(alpha: Tensor, d2_pos: Tensor, d2_neg: Tensor) -> Tensor:
-    """E_α = Σ_i Σ_j α_ij (d2_neg_ij − d2_pos_i), from dense (M, K), (M,), (M, K)."""
+    """E_α = Σ_i Σ_j α_ij (d2_neg_ij − d2_pos_i): dense (M, K), (M,), (M, K) → scalar.
+
+    >>> energy(torch.ones(1, 2), torch.tensor([0.1]), torch.tensor([[0.2, 0.9]]))
+    tensor(0.9000)
+    """
     return (alpha * (d2_neg - d2_pos[..., None])).sum()
 
 
 def contrastive_covariance(a1: Tensor, b1: Tensor, alpha: Tensor, a2: Tensor, b2: Tensor) -> Tensor:
     """C_α[a, b] = Σ_i Σ_{j≠i} α_ij (a_i−a_j)(b_i−b_j)ᵀ − Σ_i (Σ_{j≠i} α_ij)(a_i−a_i')(b_i−b_i')ᵀ.
 
-    a1, b1 are a[i], b[i] (…, N, D); a2, b2 are a[i'], b[i']; alpha is (…, N, N), its diagonal ignored.
+    a1, b1  a_i and b_i of the anchors: (…, N, D)
+    a2, b2  a_i' and b_i' of their positives
+    alpha   (…, N, N); its diagonal is ignored
+
+    >>> z1, z2 = torch.eye(3), torch.zeros(3, 3)
+    >>> contrastive_covariance(z1, z1, torch.ones(3, 3), z2, z2).diagonal()
+    tensor([2., 2., 2.])
     """
     alpha = alpha - torch.diag_embed(alpha.diagonal(dim1=-2, dim2=-1))
     row_sum = alpha.sum(-1)  # (…, N)
@@ -46,20 +56,26 @@ def contrastive_covariance(a1: Tensor, b1: Tensor, alpha: Tensor, a2: Tensor, b2
 
 
 class PairLoss(nn.Module):
-    """−E_{sg(α)} / M of two views, α by the given importance; exact under DDP.
+    """The loss −E_{sg(α)} / M of two views, with α from an importance.
 
         L = 1/M Σ_i [ (1+β) (Σ_j α_ij) d2_pos_i − Σ_j α_ij d2_neg_ij ]
 
-    The embeddings are taken as they are: normalize them first if distances are to be cosines. Half-precision input is
-    computed in float32. Under DDP every rank passes its local views and gets the value of the whole batch; gradients
-    are scaled so that DDP's average is the gradient of that value.
+    `loss(z1, z2, clean=None)` takes embeddings (N, D) and returns a scalar. The embeddings are not normalized here:
+    normalize them first if d2 should be 1 − cosine. Half-precision input is computed in float32. Under DDP every rank
+    passes its local views and gets the exact value of the global batch. Gradients are scaled so that the average of DDP
+    is the gradient of this value.
 
     importance      an `Importance`, or any callable (d2_pos, d2_neg, valid) → α
     anchors         "both": 2N anchors, each with one positive and 2N−2 negatives; "one": N anchors z1[i] against z1[j]
-    beta            extra weight of the positive term
-    backprop_alpha  propagate through α as well
-    tile            largest side of a tile, bounding extra memory by O(M·(D + tile)); None chooses
-    check_finite    refuse NaN and infinite embeddings; costs one pass over them
+    beta            extra weight β of the positive term
+    backprop_alpha  let the gradient into α
+    tile            largest side of a tile; the extra memory is O(M·(D + tile)). None chooses
+    check_finite    refuse NaN and infinite embeddings, by one more pass over them
+
+    >>> from lightning_ssl.losses.importance import Direct
+    >>> z1, z2 = torch.nn.functional.normalize(torch.randn(2, 8, 4), dim=2)
+    >>> PairLoss(Direct(p=4))(z1, z2).shape
+    torch.Size([])
     """
 
     def __init__(
@@ -89,7 +105,7 @@ class PairLoss(nn.Module):
             clean = getattr(importance, "uses_clean_view", False)
             require(not clean, "backprop_alpha", True, f"False: {importance!r} weighs samples that get no gradient")
             probe = torch.ones(1, 2)
-            pullback_of(importance)(probe, probe, probe)  # an importance without one refuses here, not in training
+            vjp_of(importance)(probe, probe, probe)  # an importance without a vjp raises here and not in training
 
     def forward(self, z1: Tensor, z2: Tensor, clean: Tensor | None = None) -> Tensor:
         if getattr(self.importance, "uses_clean_view", False) != (clean is not None):
@@ -98,13 +114,14 @@ class PairLoss(nn.Module):
             raise ValueError(f"clean={given}: {self.importance} needs {needs}")
         return FusedPairs.apply(z1, z2, None if clean is None else clean.detach(), self)
 
-    def value(self, pairs: Pairs, swept: Swept) -> Tensor:
-        repulsion = swept.repulsion
+    def value(self, pairs: Pairs, sums: KernelSums) -> Tensor:
+        """The value of the loss from the sums of the kernel."""
+        repulsion = sums.repulsion
         if repulsion is None:
             # ½ Σ_ij W_ij d2_ij, with d2_ij = ½‖z_i‖² + ½‖z_j‖² − ⟨z_i, z_j⟩
             half_norms = pairs.distances.half_norms.squeeze(1)
-            repulsion = swept.degree.dot(half_norms) - 0.5 * pairs.points.flatten().dot(swept.pull.flatten())
-        return ((1 + self.beta) * swept.row_sum.dot(pairs.d2_pos) - repulsion) / len(pairs)
+            repulsion = sums.degree.dot(half_norms) - 0.5 * pairs.points.flatten().dot(sums.pull.flatten())
+        return ((1 + self.beta) * sums.row_sum.dot(pairs.d2_pos) - repulsion) / len(pairs)
 
     def extra_repr(self) -> str:
         return (
@@ -114,7 +131,17 @@ class PairLoss(nn.Module):
 
 
 class FamilyLoss(PairLoss):
-    """mean_i φ(Σ_j ψ(d2_pos_i − d2_neg_ij)): the value of the loss itself, by the kernel of its importance."""
+    """The value and the gradient of a (φ, ψ) loss, by the kernel of its importance.
+
+        L = mean_i φ(Σ_j ψ(d2_pos_i − d2_neg_ij))
+
+    family  the (φ, ψ) loss; the other arguments are those of `PairLoss`
+
+    >>> from lightning_ssl.losses.families import InfoNCE
+    >>> z1, z2 = torch.nn.functional.normalize(torch.randn(2, 8, 4), dim=2)
+    >>> FamilyLoss(InfoNCE(tau=0.1))(z1, z2).shape
+    torch.Size([])
+    """
 
     def __init__(
         self, family: Family, anchors: Anchors = "both", tile: int | None = None, check_finite: bool = True
@@ -122,9 +149,9 @@ class FamilyLoss(PairLoss):
         super().__init__(FromFamily(family), anchors=anchors, tile=tile, check_finite=check_finite)
         self.family = family
 
-    def value(self, pairs: Pairs, swept: Swept) -> Tensor:
-        assert swept.value is not None
-        return swept.value.mean()
+    def value(self, pairs: Pairs, sums: KernelSums) -> Tensor:
+        assert sums.value is not None
+        return sums.value.mean()
 
     def extra_repr(self) -> str:
         return f"{self.family}, anchors={self.anchors!r}, tile={self.tile}"
@@ -134,31 +161,31 @@ class FamilyLoss(PairLoss):
 # The kernel
 
 
-class Swept(NamedTuple):
-    """What the walk over all tiles of all ranks leaves behind."""
+class KernelSums(NamedTuple):
+    """The sums over all tiles of all ranks."""
 
     pull: Tensor  # (M, D): W z
     degree: Tensor  # (M,): W 1
     row_sum: Tensor  # (M,): Σ_j α_ij
-    value: Tensor | None = None  # (M,): φ(ξ_i), where there is a φ
-    repulsion: Tensor | None = None  # Σ_ij α_ij d2_neg_ij, where W is not α + αᵀ
+    value: Tensor | None = None  # (M,): φ(ξ_i), if there is a φ
+    repulsion: Tensor | None = None  # Σ_ij α_ij d2_neg_ij, if W is not α + αᵀ
 
 
 class FusedPairs(torch.autograd.Function):
-    """The loss, with the gradient computed beside the value: backward only scales it."""
+    """The loss as an autograd function. The forward pass computes the gradient too; the backward pass scales it."""
 
     @staticmethod
     def forward(ctx: Any, z1: Tensor, z2: Tensor, clean: Tensor | None, loss: PairLoss) -> Tensor:
         autocast = torch.is_autocast_enabled(z1.device.type)
-        # Distances under autocast would be products in half precision.
+        # Autocast would compute the distances in half precision.
         with torch.autocast(z1.device.type, enabled=False) if autocast else contextlib.nullcontext():
             pairs = Pairs(z1, z2, clean, loss.anchors, loss.check_finite)
-            swept = sweep(pairs, loss)
+            sums = compute_sums(pairs, loss)
             if any(ctx.needs_input_grad[:2]):
-                ctx.save_for_backward(*gradients(pairs, swept, loss.beta))
+                ctx.save_for_backward(*gradients(pairs, sums, loss.beta))
                 ctx.dtype = z1.dtype
-                ctx.scale = pairs.ranks / len(pairs)  # DDP will divide by the ranks
-            return loss.value(pairs, swept)
+                ctx.scale = pairs.ranks / len(pairs)  # DDP divides by the number of ranks
+            return loss.value(pairs, sums)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor, None, None]:
@@ -168,35 +195,38 @@ class FusedPairs(torch.autograd.Function):
         return g1, g2, None, None
 
 
-def gradients(pairs: Pairs, swept: Swept, beta: float) -> tuple[Tensor, Tensor]:
+def gradients(pairs: Pairs, sums: KernelSums, beta: float) -> tuple[Tensor, Tensor]:
     """M times the gradient of the loss in this rank's two views: (B, D) each."""
     (difference,) = pairs.own(pairs.difference)
-    row_sum = torch.stack(pairs.own(swept.row_sum)).sum(0)  # over the anchors of a sample
-    attraction = (row_sum * (1 + beta))[:, None] * difference  # falls on z1, and reversed on z2
-    repulsion = torch.addcmul(swept.pull, swept.degree[:, None], pairs.points, value=-1)
+    row_sum = torch.stack(pairs.own(sums.row_sum)).sum(0)  # over the anchors of a sample
+    attraction = (row_sum * (1 + beta))[:, None] * difference  # in z1; the negative in z2
+    repulsion = torch.addcmul(sums.pull, sums.degree[:, None], pairs.points, value=-1)
     g1, *g2 = pairs.own(repulsion)
     return g1.add_(attraction), g2[0].sub_(attraction) if g2 else attraction.neg_()
 
 
-def sweep(pairs: Pairs, loss: PairLoss) -> Swept:
-    """Walk the tiles by the cheapest way that the importance allows."""
+def compute_sums(pairs: Pairs, loss: PairLoss) -> KernelSums:
+    """Run the fastest kernel that the importance allows."""
     importance = loss.importance
     if loss.backprop_alpha or not isinstance(importance, Importance):
-        return sweep_strips(pairs, loss)
+        return strip_kernel(pairs, loss)
     if importance.streams:
-        swept = sweep_streaming(pairs, loss)
-        if swept is not None:
-            return swept
-    return sweep_fitted(pairs, importance, loss)
+        sums = streaming_kernel(pairs, loss)
+        if sums is not None:
+            return sums
+    return fitted_kernel(pairs, importance, loss)
 
 
-def sweep_streaming(pairs: Pairs, loss: PairLoss) -> Swept | None:
-    """One exponential for a pair and its mirror image: α_ij = k_ij s_i with k symmetric; None if k leaves its range."""
+def streaming_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums | None:
+    """The kernel of `Streaming` importances: α_ij = k_ij s_i with a symmetric k, so ij and ji share one exponential.
+
+    Returns None if a sum of k overflows or underflows.
+    """
     importance = loss.importance
     assert isinstance(importance, Streaming)
     side = tile_side(pairs, loss.tile)
     share = sum(tile.numel for tile in pairs.tiles(side))
-    keep = loss.tile is None and share * pairs.points.element_size() <= KEPT_BYTES
+    keep = loss.tile is None and share * pairs.points.element_size() <= MAX_KEPT_BYTES
     memory = loss.workspace.take("kernel", pairs.points, share if keep else side * side)
     outer = loss.workspace.take("outer", pairs.points, side * side)
 
@@ -221,16 +251,16 @@ def sweep_streaming(pairs: Pairs, loss: PairLoss) -> Swept | None:
     log_sum = total.log()
     row_sum = importance.row_sum(log_sum, pairs.d2_pos)
     scale = row_sum / total
-    sums = Sums(pairs)
+    sums = TileSums(pairs)
     for at, tile in enumerate(pairs.tiles(side)):
         k = first[at] if keep else kernel(tile, 0)
         both = torch.add(scale[tile.rows, None], scale[tile.columns], out=outer[: k.numel()].view(k.shape))
         sums.add(tile, k.mul_(both), tile.mirrored)
-    return sums.swept(row_sum, importance.value(log_sum, pairs.d2_pos))
+    return sums.over_ranks(row_sum, importance.value(log_sum, pairs.d2_pos))
 
 
-def sweep_fitted(pairs: Pairs, importance: Importance, loss: PairLoss) -> Swept:
-    """Rows are fitted whole, a strip at a time; then any tile of W is weighed from both its sides."""
+def fitted_kernel(pairs: Pairs, importance: Importance, loss: PairLoss) -> KernelSums:
+    """The kernel of any `Importance`: fit whole rows in strips, then weigh the tiles of W = α + αᵀ from both sides."""
     params = row_sum = value = None
     for rows in pairs.strips(strip_height(pairs, loss.tile)):
         d2 = pairs.weighed.tile(rows, slice(0, len(pairs))).clamp_(min=0)  # (m, M)
@@ -247,18 +277,18 @@ def sweep_fitted(pairs: Pairs, importance: Importance, loss: PairLoss) -> Swept:
     for x in (params, row_sum, value):
         if x is not None:
             pairs.sum_over_ranks(x)
-    sums = Sums(pairs)
+    sums = TileSums(pairs)
     for tile in pairs.tiles(tile_side(pairs, loss.tile)):
         d2 = pairs.weighed.tile(*tile).clamp_(min=0)
         w = importance.weigh(d2, params[:, tile.rows, None])
         w += importance.weigh(d2, params[:, None, tile.columns])
         sums.add(tile, pairs.exclude_(w, tile, 0.0), tile.mirrored)
-    return sums.swept(row_sum, value)
+    return sums.over_ranks(row_sum, value)
 
 
-def sweep_strips(pairs: Pairs, loss: PairLoss) -> Swept:
-    """Whole rows of α at a time, for what has no elementwise form: any callable, and α that is propagated through."""
-    sums = Sums(pairs)
+def strip_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums:
+    """The kernel of any callable and of `backprop_alpha`: whole rows of α, in strips."""
+    sums = TileSums(pairs)
     row_sum = torch.zeros_like(sums.degree)
     repulsion = row_sum.new_zeros(())
     everything = slice(0, len(pairs))
@@ -267,24 +297,24 @@ def sweep_strips(pairs: Pairs, loss: PairLoss) -> Swept:
         d2 = d2_weighed = pairs.distances.tile(rows, everything).clamp_(min=0)  # (m, M)
         if pairs.weighed is not pairs.distances:
             d2_weighed = pairs.weighed.tile(rows, everything).clamp_(min=0)
-        # a copy: a function of the user's may work in place
+        # A copy, because a user's function may work in place.
         alpha = loss.importance(pairs.d2_pos[rows], d2_weighed.clone(), valid)
         require(alpha.shape == d2.shape, "alpha", tuple(alpha.shape), f"of d2_neg's shape {tuple(d2.shape)}")
         alpha = alpha.to(d2.dtype).masked_fill(~valid, 0.0)
         row_sum[rows] = alpha.sum(1)
         repulsion += (alpha * d2).sum()
         if loss.backprop_alpha:
-            # the loss is −Σ_j α_ij e_ij with e_ij = d2_neg_ij − (1+β) d2_pos_i
+            # The loss is −Σ_j α_ij e_ij with e_ij = d2_neg_ij − (1+β) d2_pos_i.
             e = (d2 - (1 + loss.beta) * pairs.d2_pos[rows, None]).masked_fill_(~valid, 0.0)
-            alpha = alpha + pullback_of(loss.importance)(d2_weighed, alpha, e)
+            alpha = alpha + vjp_of(loss.importance)(d2_weighed, alpha, e)
         sums.add(Tile(rows, everything), alpha, mirror=True)
     for x in (row_sum, repulsion):
         pairs.sum_over_ranks(x)
-    return sums.swept(row_sum)._replace(repulsion=repulsion)
+    return sums.over_ranks(row_sum)._replace(repulsion=repulsion)
 
 
-class Sums:
-    """W z and W 1, gathered tile by tile."""
+class TileSums:
+    """Accumulates W z and W 1 tile by tile."""
 
     def __init__(self, pairs: Pairs) -> None:
         self.pairs = pairs
@@ -292,7 +322,7 @@ class Sums:
         self.degree = pairs.points.new_zeros(len(pairs))
 
     def add(self, tile: Tile, w: Tensor, mirror: bool) -> None:
-        """Add one tile and, if asked, its mirror image."""
+        """Add one tile and, with `mirror`, its transpose."""
         z = self.pairs.points
         self.pull[tile.rows].addmm_(w, z[tile.columns])
         self.degree[tile.rows].add_(w.sum(1))
@@ -300,32 +330,35 @@ class Sums:
             self.pull[tile.columns].addmm_(w.T, z[tile.rows])
             self.degree[tile.columns].add_(w.sum(0))
 
-    def swept(self, row_sum: Tensor, value: Tensor | None = None) -> Swept:
+    def over_ranks(self, row_sum: Tensor, value: Tensor | None = None) -> KernelSums:
+        """Sum over the ranks."""
         pull, degree = self.pairs.sum_over_ranks(self.pull), self.pairs.sum_over_ranks(self.degree)
-        return Swept(pull, degree, row_sum, value)
+        return KernelSums(pull, degree, row_sum, value)
 
 
-def pullback_of(importance: PairWeights) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def vjp_of(importance: PairWeights) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """Return the `vjp` of an importance, or refuse `backprop_alpha`."""
     vjp = getattr(importance, "vjp", None)
     require(vjp is not None, "backprop_alpha", True, f"False: {importance!r} has no `vjp`")
     return vjp  # type: ignore[return-value]
 
 
 class Workspace(threading.local):
-    """Memory that a loss uses again at every step: on a CPU, touching fresh pages costs more than the exponentials.
+    """Memory that a loss reuses at every step. On a CPU, new memory pages cost more time than the exponentials.
 
-    It belongs to one loss on one thread, and is neither saved nor copied with it.
+    A workspace belongs to one loss on one thread. It is not saved or copied with the loss.
     """
 
     def __init__(self) -> None:
         self.flat: dict[str, Tensor] = {}
 
     def take(self, name: str, like: Tensor, numel: int) -> Tensor:
-        if like.device.type != "cpu":  # accelerators keep freed memory by themselves
+        """Return a flat tensor of `numel` elements with the dtype and device of `like`."""
+        if like.device.type != "cpu":  # torch's allocators for accelerators reuse freed memory
             return like.new_empty(numel)
         flat = self.flat.get(name)
         if flat is None or flat.dtype != like.dtype or flat.numel() < numel:
-            with torch.inference_mode(False):  # it outlives the mode of the step that asked for it first
+            with torch.inference_mode(False):  # a later step outside of inference mode uses it too
                 flat = self.flat[name] = torch.empty(numel, dtype=like.dtype)
         return flat[:numel]
 
@@ -333,19 +366,20 @@ class Workspace(threading.local):
         return Workspace, ()
 
 
-SIDE = 512  # a tile of float32 stays in a core's second-level cache through its half dozen passes
-STRIP_PAIRS = 2**19  # as many as the row solver passes over again and again
-KEPT_BYTES = 2**28  # tiles of the first walk are kept for the second while they fit; N = 4096 does
-SMALLEST_SUM = 1e-26  # leaves the weights of a row e^{−27} of range before float32 loses them
+TILE_SIDE = 512  # a float32 tile fits in the second-level cache of a core
+STRIP_PAIRS = 2**19  # pairs in a strip, which the row solver reads many times
+MAX_KEPT_BYTES = 2**28  # if they fit, the tiles of the first pass are kept for the second; they do at N = 4096
+SMALLEST_SUM = 1e-26  # float32 still holds weights e^{−27} times smaller
 
 
 def tile_side(pairs: Pairs, tile: int | None) -> int:
-    """The side of a tile: as asked, or such that it stays in cache and every rank gets its share."""
-    side = tile or min(SIDE, len(pairs))
+    """The side of a tile: as given, or such that it fits in the cache; at most such that every rank has some tiles."""
+    side = tile or min(TILE_SIDE, len(pairs))
     if pairs.ranks > 1:
         side = min(side, -(-len(pairs) // (2 * pairs.ranks)))
     return side
 
 
 def strip_height(pairs: Pairs, tile: int | None) -> int:
+    """The number of rows of a strip."""
     return tile or max(16, STRIP_PAIRS // len(pairs))

@@ -1,9 +1,9 @@
 """The (φ, ψ) losses: L = mean_i φ(ξ_i), with ξ_i = Σ_j ψ(d2_pos_i − d2_neg_ij).
 
-Theorem 1 of the α-CL paper turns each of them into a pair importance, α_ij = φ'(ξ_i) ψ'(d2_pos_i − d2_neg_ij);
-`importance.FromFamily` is that map and `energy.FamilyLoss` trains with it.
+Theorem 1 of the α-CL paper gives the pair importance of such a loss, α_ij = φ'(ξ_i) ψ'(d2_pos_i − d2_neg_ij).
+`importance.FromFamily` computes it, and `energy.FamilyLoss` trains with it.
 
-A family whose ψ is exponential never forms ξ, which overflows at small τ; it works on u_i = log ξ_i.
+If ψ is exponential, ξ overflows at small τ. These families compute u_i = log ξ_i instead.
 """
 
 from __future__ import annotations
@@ -21,47 +21,58 @@ from lightning_ssl.checks import require, require_finite, require_positive
 
 
 class Family(ABC):
-    """A pair of increasing functions φ and ψ."""
+    """A loss given by two increasing functions φ and ψ.
 
-    averages: ClassVar[bool] = False  # whether ξ is the mean over the negatives rather than their sum
+        L = mean_i φ(ξ_i),   ξ_i = Σ_j ψ(d2_pos_i − d2_neg_ij)
 
-    @abstractmethod
-    def phi(self, x: Tensor) -> Tensor: ...
+    A subclass defines φ, ψ and their derivatives, elementwise.
+    """
 
-    @abstractmethod
-    def psi(self, x: Tensor) -> Tensor: ...
-
-    @abstractmethod
-    def phi_prime(self, x: Tensor) -> Tensor: ...
+    averages: ClassVar[bool] = False
+    """Whether ξ is the mean over the negatives and not the sum."""
 
     @abstractmethod
-    def psi_prime(self, x: Tensor) -> Tensor: ...
+    def phi(self, x: Tensor) -> Tensor:
+        """φ(x)."""
+
+    @abstractmethod
+    def psi(self, x: Tensor) -> Tensor:
+        """ψ(x)."""
+
+    @abstractmethod
+    def phi_prime(self, x: Tensor) -> Tensor:
+        """φ'(x)."""
+
+    @abstractmethod
+    def psi_prime(self, x: Tensor) -> Tensor:
+        """ψ'(x)."""
 
     def xi(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Tensor:
-        """ξ_i = Σ_j ψ(d2_pos_i − d2_neg_ij), over the valid negatives of each row."""
+        """ξ_i = Σ_j ψ(d2_pos_i − d2_neg_ij) over the valid negatives of each row: (M,)."""
         psi = self.psi(d2_pos[:, None] - d2_neg)  # (M, K)
         if valid is not None:
             psi = psi.masked_fill(~valid, 0.0)
         return psi.sum(1) / self.negatives(d2_neg, valid) if self.averages else psi.sum(1)
 
     def value(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Tensor:
-        """φ(ξ_i) for every anchor: (M,), (M, K) and an optional mask (M, K) give (M,)."""
-        wide = torch.promote_types(d2_neg.dtype, torch.float32)  # sums of many terms, at least in float32
+        """φ(ξ_i) of every anchor: (M,), (M, K) and an optional mask (M, K) → (M,)."""
+        wide = torch.promote_types(d2_neg.dtype, torch.float32)  # sums of many terms need at least float32
         return self.row_value(d2_pos.to(wide), d2_neg.to(wide), valid).to(d2_neg.dtype)
 
     def row_value(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None) -> Tensor:
+        """`value` in float32 or wider."""
         return self.phi(self.xi(d2_pos, d2_neg, valid))
 
     @staticmethod
     def negatives(d2_neg: Tensor, valid: Tensor | None) -> Tensor:
-        """How many negatives each row has, at least one: (M,)."""
+        """Number of negatives of each row, at least 1: (M,)."""
         if valid is None:
             return d2_neg.new_full((len(d2_neg),), max(d2_neg.shape[1], 1))
         return valid.sum(1).clamp(min=1).to(d2_neg.dtype)
 
 
 class ExponentialFamily(Family):
-    """ψ(x) = exp(x/τ + margin): all that φ needs of a row is u = log ξ."""
+    """A family with ψ(x) = exp(x/τ + margin). A subclass defines `tau`, `margin`, φ and two functions of u = log ξ."""
 
     tau: float
     margin: float
@@ -77,11 +88,11 @@ class ExponentialFamily(Family):
         """φ(e^u)."""
 
     @abstractmethod
-    def gain(self, u: Tensor) -> Tensor:
-        """Σ_j α_ij = τ⁻¹ ξ φ'(ξ) at ξ = e^u: the row sum of Theorem 2's feasible set."""
+    def row_sum(self, u: Tensor) -> Tensor:
+        """Σ_j α_ij = τ⁻¹ ξ φ'(ξ) at ξ = e^u, the row sum in Theorem 2."""
 
     def log_xi(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
-        """u from log Σ_j exp(−d2_neg_ij/τ)."""
+        """u_i from log Σ_j exp(−d2_neg_ij/τ): (M,), (M,) → (M,)."""
         return log_sum + d2_pos / self.tau + self.margin
 
     def row_value(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None) -> Tensor:
@@ -93,9 +104,13 @@ class ExponentialFamily(Family):
 
 @dataclass(frozen=True)
 class InfoNCE(ExponentialFamily):
-    """φ(x) = τ log(ε + x), ψ(x) = e^{x/τ}.
+    """InfoNCE: φ(x) = τ log(ε + x), ψ(x) = e^{x/τ}.
 
-    ε = 1 keeps the positive in the denominator (SimCLR's NT-Xent, times τ); ε = 0 is the decoupled form.
+    tau  temperature τ
+    eps  ε = 1 keeps the positive in the denominator: τ times the NT-Xent of SimCLR. ε = 0 is the decoupled form.
+
+    >>> InfoNCE(tau=0.5, eps=1.0).value(torch.tensor([0.1]), torch.tensor([[0.2, 0.9]]))
+    tensor([0.3517])
     """
 
     tau: float = 0.5
@@ -119,13 +134,17 @@ class InfoNCE(ExponentialFamily):
     def phi_of_log(self, u: Tensor) -> Tensor:
         return self.tau * torch.logaddexp(u, u.new_tensor(self._log_eps))
 
-    def gain(self, u: Tensor) -> Tensor:
+    def row_sum(self, u: Tensor) -> Tensor:
         return torch.sigmoid(u - self._log_eps)
 
 
 @dataclass(frozen=True)
 class MINE(ExponentialFamily):
-    """φ(x) = log x, ψ(x) = e^x."""
+    """MINE: φ(x) = log x, ψ(x) = e^x.
+
+    >>> MINE().value(torch.tensor([0.1]), torch.tensor([[0.2, 0.9]]))
+    tensor([0.3032])
+    """
 
     tau = 1.0
     margin = 0.0
@@ -139,13 +158,20 @@ class MINE(ExponentialFamily):
     def phi_of_log(self, u: Tensor) -> Tensor:
         return u
 
-    def gain(self, u: Tensor) -> Tensor:
+    def row_sum(self, u: Tensor) -> Tensor:
         return torch.ones_like(u)
 
 
 @dataclass(frozen=True)
 class SoftTriplet(ExponentialFamily):
-    """φ(x) = τ log(1 + x), ψ(x) = e^{x/τ + margin}."""
+    """Soft triplet loss: φ(x) = τ log(1 + x), ψ(x) = e^{x/τ + margin}.
+
+    tau     temperature τ
+    margin  added to x/τ
+
+    >>> SoftTriplet(tau=0.5, margin=0.0).value(torch.tensor([0.1]), torch.tensor([[0.2, 0.9]]))
+    tensor([0.3517])
+    """
 
     tau: float = 0.5
     margin: float = 0.0
@@ -163,13 +189,17 @@ class SoftTriplet(ExponentialFamily):
     def phi_of_log(self, u: Tensor) -> Tensor:
         return self.tau * F.softplus(u)
 
-    def gain(self, u: Tensor) -> Tensor:
+    def row_sum(self, u: Tensor) -> Tensor:
         return torch.sigmoid(u)
 
 
 @dataclass(frozen=True)
 class NPlusOneTuplet(ExponentialFamily):
-    """φ(x) = log(1 + x), ψ(x) = e^x."""
+    """(N+1)-tuplet loss: φ(x) = log(1 + x), ψ(x) = e^x.
+
+    >>> NPlusOneTuplet().value(torch.tensor([0.1]), torch.tensor([[0.2, 0.9]]))
+    tensor([0.8562])
+    """
 
     tau = 1.0
     margin = 0.0
@@ -183,13 +213,19 @@ class NPlusOneTuplet(ExponentialFamily):
     def phi_of_log(self, u: Tensor) -> Tensor:
         return F.softplus(u)
 
-    def gain(self, u: Tensor) -> Tensor:
+    def row_sum(self, u: Tensor) -> Tensor:
         return torch.sigmoid(u)
 
 
 @dataclass(frozen=True)
 class LiftedStructured(ExponentialFamily):
-    """φ(x) = [log x]₊², ψ(x) = e^{x + margin}."""
+    """Lifted structured loss: φ(x) = [log x]₊², ψ(x) = e^{x + margin}.
+
+    margin  added to x
+
+    >>> LiftedStructured(margin=1.0).value(torch.tensor([0.1]), torch.tensor([[0.2, 0.9]]))
+    tensor([1.6983])
+    """
 
     margin: float = 1.0
     tau = 1.0
@@ -206,13 +242,19 @@ class LiftedStructured(ExponentialFamily):
     def phi_of_log(self, u: Tensor) -> Tensor:
         return u.clamp(min=0).square()
 
-    def gain(self, u: Tensor) -> Tensor:
+    def row_sum(self, u: Tensor) -> Tensor:
         return 2 * u.clamp(min=0)
 
 
 @dataclass(frozen=True)
 class Triplet(Family):
-    """φ(x) = x, ψ(x) = [x + margin]₊."""
+    """Triplet loss: φ(x) = x, ψ(x) = [x + margin]₊.
+
+    margin  a negative counts while d2_neg < d2_pos + margin
+
+    >>> Triplet(margin=1.0).value(torch.tensor([0.1]), torch.tensor([[0.2, 0.9]]))
+    tensor([1.1000])
+    """
 
     margin: float = 1.0
 
@@ -234,7 +276,13 @@ class Triplet(Family):
 
 @dataclass(frozen=True)
 class ModifiedTriplet(Family):
-    """φ(x) = x, ψ(x) = sigmoid(c x)."""
+    """Modified triplet loss: φ(x) = x, ψ(x) = sigmoid(c x).
+
+    c  slope of the sigmoid
+
+    >>> ModifiedTriplet(c=1.0).value(torch.tensor([0.1]), torch.tensor([[0.2, 0.9]]))
+    tensor([0.7850])
+    """
 
     c: float = 1.0
 
@@ -257,7 +305,13 @@ class ModifiedTriplet(Family):
 
 @dataclass(frozen=True)
 class Quadratic(Family):
-    """φ(x) = x, ψ(x) = x, with ξ the mean over the negatives, so that α_ij = 1/K and rows sum to 1."""
+    """Quadratic loss: φ(x) = x, ψ(x) = x, and ξ is the mean over the K negatives.
+
+    With the mean, α_ij = 1/K and the rows of α sum to 1.
+
+    >>> Quadratic().value(torch.tensor([0.1]), torch.tensor([[0.2, 0.9]]))
+    tensor([-0.4500])
+    """
 
     averages: ClassVar[bool] = True
 

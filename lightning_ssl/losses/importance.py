@@ -1,19 +1,20 @@
-"""Pair importance α: how much each negative pair of a batch counts.
+"""Pair importance α: the weight of each negative pair of a batch.
 
-`importance(d2_pos, d2_neg, valid=None) -> alpha`, with d2_pos (M,), d2_neg (M, K), an optional mask (M, K) and
-α ≥ 0 (M, K), zero where not valid. d2 is always ½‖a − b‖²: small means similar.
+    alpha = importance(d2_pos, d2_neg, valid=None)     # (M,), (M, K), optional bool (M, K) → (M, K)
 
-An importance is written in two steps, so that the kernel in `energy` can weigh any tile of the M×K matrix alone:
+d2 is always ½‖a − b‖²: small means similar. α ≥ 0, and α = 0 where a pair is not valid.
 
-    rows = importance.fit(d2_pos, d2_neg, valid)       # what a row must know of itself
-    alpha = importance.weigh(d2_neg, rows.params)      # elementwise from there on
+An importance has two steps, so the kernel in `energy` can compute any tile of the M×K matrix separately:
 
-Three kinds:
-  `Streaming`  α_ij = mass_i · softmax_j ℓ(d2_neg_ij): one running sum per row is all there is to know
+    rows = importance.fit(d2_pos, d2_neg, valid)       # the parameters of each row, from the whole row
+    alpha = importance.weigh(d2_neg, rows.params)      # elementwise
+
+There are three kinds:
+  `Streaming`  α_ij = s_i · softmax_j ℓ(d2_neg_ij): the parameter of a row is one running sum
   `Solved`     α_i = argmin over the simplex of Σ_j α_ij c_ij − Σ_j r(α_ij), r concave: one unknown per row
   `FromFamily` α_ij = φ'(ξ_i) ψ'(d2_pos_i − d2_neg_ij), Theorem 1
 
-Your own: subclass one of these, or pass any callable with the signature above (slower, still exact).
+To add your own, subclass one of these, or pass any callable with the signature above, which is slower but exact.
 """
 
 from __future__ import annotations
@@ -32,31 +33,31 @@ from lightning_ssl.losses.families import ExponentialFamily, Family
 
 
 class Rows(NamedTuple):
-    """What is known of each row once it has been seen whole."""
+    """The result of `Importance.fit`."""
 
-    params: Tensor  # (P, M): enough to weigh any pair of the row
+    params: Tensor  # (P, M): the parameters of each row, for `weigh`
     row_sum: Tensor  # (M,): Σ_j α_ij
-    value: Tensor | None = None  # (M,): φ(ξ_i), where the importance comes from a loss
+    value: Tensor | None = None  # (M,): φ(ξ_i), if the importance comes from a loss
 
 
 class Importance(ABC):
-    """A rule that gives every negative pair its weight."""
+    """A rule for the weight of every negative pair: importance(d2_pos, d2_neg, valid=None) → α (M, K)."""
 
     uses_clean_view: ClassVar[bool] = False
-    """Whether the distances weighed are those of the un-augmented view (d2_neg is then of that view)."""
+    """Whether d2_neg must be the distances of the un-augmented samples."""
 
     @property
     def streams(self) -> bool:
-        """Whether `log_kernel` and `row_sum` say it all (see `Streaming`)."""
+        """Whether `log_kernel` and `row_sum` define α, as in `Streaming`."""
         return False
 
     @abstractmethod
     def fit(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Rows:
-        """Learn from whole rows, (M,) and (M, K), what `weigh` needs."""
+        """Compute the parameters of each row from whole rows, (M,) and (M, K)."""
 
     @abstractmethod
     def weigh(self, d2_neg: Tensor, params: Tensor) -> Tensor:
-        """α of any pairs, elementwise: d2_neg (m, k), params (P, m, 1) → (m, k). It knows nothing of masks."""
+        """α of any pairs, elementwise: d2_neg (m, k), params (P, m, 1) → (m, k). The caller applies the mask."""
 
     def __call__(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Tensor:
         check_distances(d2_pos, d2_neg, valid)
@@ -69,7 +70,7 @@ class Importance(ABC):
         return alpha.to(dtype)
 
     def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
-        """∂/∂d2_neg_ij of Σ_k cotangent_ik α_ik, the cotangent held fixed: what `backprop_alpha` adds to α."""
+        """∂/∂d2_neg_ij Σ_k cotangent_ik α_ik with a fixed cotangent, (M, K). `backprop_alpha` adds it to α."""
         raise ValueError(f"backprop_alpha=True: {type(self).__name__} has no derivative of its weights to propagate")
 
 
@@ -83,17 +84,24 @@ def check_distances(d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None) -> Non
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Streaming: known from one sum over the row
+# Streaming: one sum over the row
 
 
 def refuse_second_derivative(who: str) -> None:
-    """Called in a backward: a graph of the gradient is being asked for, and would silently be a constant."""
+    """Raise in a backward pass with create_graph=True, where the gradient would silently be a constant."""
     if torch.is_grad_enabled():
         raise RuntimeError(f"create_graph=True: {who} can be differentiated once; the gradient is a closed form")
 
 
 class Streaming(Importance):
-    """α_ij = mass_i · softmax_j ℓ(d2_neg_ij): the running sum of exp ℓ is all there is to know of a row."""
+    """α_ij = s_i · softmax_j ℓ(d2_neg_ij), with a row sum s_i that depends on Σ_j exp ℓ(d2_neg_ij) and d2_pos_i.
+
+    A subclass defines ℓ in `log_kernel`. Rows sum to 1 unless it overrides `row_sum`. For example, α_ij ∝ 1/(1 + d2):
+
+        class Cauchy(Streaming):
+            def log_kernel(self, d2_neg):
+                return -(1 + d2_neg).log()
+    """
 
     @property
     def streams(self) -> bool:
@@ -101,20 +109,20 @@ class Streaming(Importance):
 
     @abstractmethod
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
-        """ℓ, elementwise. It may overwrite its argument, and the caller may overwrite what it returns."""
+        """ℓ(d2_neg), elementwise. It may overwrite its argument, and the caller may overwrite the result."""
 
     def row_sum(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
-        """Σ_j α_ij, from log Σ_j exp ℓ(d2_neg_ij): (M,), (M,) → (M,). As it stands, rows sum to 1."""
+        """s_i = Σ_j α_ij from log Σ_j exp ℓ(d2_neg_ij) and d2_pos: (M,), (M,) → (M,). The default is 1."""
         return torch.ones_like(log_sum)
 
     def value(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor | None:
-        """φ(ξ_i), where the importance comes from a loss."""
+        """φ(ξ_i), if the importance comes from a loss: (M,), (M,) → (M,)."""
         return None
 
     def fit(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Rows:
         logits = self._logits(d2_neg)  # (M, K)
         if valid is not None:
-            # A row without negatives keeps its logits here; its weights are masked, and its row_sum is 0.
+            # A row without negatives keeps its logits here, to avoid NaN; its weights are masked and its row_sum is 0.
             empty = ~valid.any(1, keepdim=True)
             logits = logits.masked_fill(~(valid | empty), -torch.inf)
         top = logits.amax(1)
@@ -123,22 +131,31 @@ class Streaming(Importance):
         row_sum = self.row_sum(log_sum, d2_pos)
         if valid is not None:
             row_sum = row_sum.masked_fill(empty[:, 0], 0.0)
-        # The sum stands beside the largest logit and not in a logarithm, which has few digits left at small τ.
+        # Parameters are the largest logit and the sum, not log_sum: at small τ the logarithm has few digits left.
         return Rows(torch.stack([top, row_sum / total]), row_sum, self.value(log_sum, d2_pos))
 
     def weigh(self, d2_neg: Tensor, params: Tensor) -> Tensor:
         top, scale = params
-        # `top` can come from a product of another shape: at d2 ≥ 1e12 their roundings differ by more than exp can take.
+        # `top` can come from a matrix product of another shape. At d2 ≥ 1e12 their rounding differs so much that exp
+        # would overflow.
         return (self._logits(d2_neg) - top).clamp_(max=0).exp() * scale
 
     def _logits(self, d2_neg: Tensor) -> Tensor:
-        # Where every logit of a row overflows, its pairs count alike.
+        # If every logit of a row overflows, its pairs get equal weights.
         return self.log_kernel(d2_neg.clone()).clamp(min=torch.finfo(d2_neg.dtype).min)
 
 
 @dataclass(frozen=True)
 class Entropy(Streaming):
-    """α = softmax(−d2_neg/τ): r(α) = −τ α log α, the gradient of InfoNCE with ε = 0."""
+    """α_i = softmax_j(−d2_neg_ij/τ), the solution for the regularizer r(α) = −τ α log α.
+
+    `PairLoss(Entropy(tau))` has the gradient of InfoNCE with ε = 0.
+
+    tau  temperature τ
+
+    >>> Entropy(tau=0.5)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
+    tensor([[0.5570, 0.3057, 0.1373]])
+    """
 
     tau: float = 0.5
 
@@ -155,7 +172,15 @@ class Entropy(Streaming):
 
 @dataclass(frozen=True)
 class Direct(Streaming):
-    """α_ij ∝ exp(−d_ij^p/τ) with d = √d2 (Eqn. 12); `normalize=False` leaves out the row sum (Eqn. 44)."""
+    """α_ij ∝ exp(−d_ij^p/τ) with d = √d2 (α-CL-direct, Eqn. 12).
+
+    tau        temperature τ
+    p          exponent, above 1; p = 2 is `Entropy`
+    normalize  rows sum to 1; False: α_ij = exp(−d_ij^p/τ) (Eqn. 44)
+
+    >>> Direct(tau=0.5, p=4.0)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
+    tensor([[0.5344, 0.3511, 0.1146]])
+    """
 
     tau: float = 0.5
     p: float = 4.0
@@ -172,8 +197,8 @@ class Direct(Streaming):
         return super().row_sum(log_sum, d2_pos) if self.normalize else log_sum.exp()
 
     def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
-        # When p < 2, ℓ' grows without bound towards d2 = 0. Such a pair's own gradient vanishes, but as a difference of
-        # large terms: below the rounding of a unit vector's d2 they would only lose digits.
+        # If p < 2, ℓ' is unbounded as d2 → 0. The gradient of such a pair vanishes as a difference of large terms.
+        # Below the rounding error of d2 these terms have no correct digits, so d2 is clamped.
         slope = d2_neg.clamp(min=torch.finfo(d2_neg.dtype).eps).pow(self.p / 2 - 1) * (-self.p / (2 * self.tau))  # ℓ'
         if self.normalize:
             cotangent = cotangent - (alpha * cotangent).sum(1, keepdim=True)
@@ -182,7 +207,11 @@ class Direct(Streaming):
 
 @dataclass(frozen=True)
 class Uniform(Streaming):
-    """α_ij = 1: every negative counts the same, and a row counts as much as it has negatives."""
+    """α_ij = 1: every negative has the same weight, and the row sum is the number of negatives.
+
+    >>> Uniform()(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]])).round()
+    tensor([[1., 1., 1.]])
+    """
 
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
         return d2_neg.zero_()
@@ -196,7 +225,13 @@ class Uniform(Streaming):
 
 @dataclass(frozen=True)
 class Gaussian(Streaming):
-    """α_ij = exp(−‖g(x0_i) − g(x0_j)‖²/2τ) on un-augmented samples x0: a kernel that the views cannot move."""
+    """α_ij = exp(−‖g(x0_i) − g(x0_j)‖²/2τ), with embeddings g of the un-augmented samples x0.
+
+    tau  width τ of the kernel
+
+    >>> Gaussian(tau=0.5)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
+    tensor([[0.6703, 0.3679, 0.1653]])
+    """
 
     uses_clean_view: ClassVar[bool] = True
     tau: float = 0.5
@@ -213,10 +248,17 @@ class Gaussian(Streaming):
 
 @dataclass(frozen=True)
 class Exact(Streaming):
-    """α_ij = ξ(r_ij), r_ij the d2 of the two un-augmented samples: the weights under which Theorem 3 is exact.
+    """α_ij = ξ(r_ij), with r_ij the d2 of two un-augmented samples. With these weights Theorem 3 is exact.
 
-    `kind="infonce"`      ξ(r) = τ⁻¹ e^{−r/τ} / (1 + e^{−r/τ})
-    `kind="soft_triplet"` ξ(r) = e^{−(r−r0)/τ} / (1 + e^{−(r−r0)/τ})
+        kind="infonce"        ξ(r) = τ⁻¹ e^{−r/τ} / (1 + e^{−r/τ})
+        kind="soft_triplet"   ξ(r) = e^{−(r−r0)/τ} / (1 + e^{−(r−r0)/τ})
+
+    tau   temperature τ
+    kind  "infonce" or "soft_triplet"
+    r0    margin, for "soft_triplet" only
+
+    >>> Exact(tau=0.5)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
+    tensor([[0.8026, 0.5379, 0.2837]])
     """
 
     uses_clean_view: ClassVar[bool] = True
@@ -245,7 +287,16 @@ class Exact(Streaming):
 
 @dataclass(frozen=True)
 class FromFamily(Streaming):
-    """α_ij = φ'(ξ_i) ψ'(d2_pos_i − d2_neg_ij): descent of the loss is ascent of E_{sg(α)} (Theorem 1)."""
+    """α_ij = φ'(ξ_i) ψ'(d2_pos_i − d2_neg_ij), with ξ_i = Σ_j ψ(d2_pos_i − d2_neg_ij) (Theorem 1).
+
+    With this α, gradient descent on the loss equals gradient ascent on the energy E_{sg(α)}.
+
+    family  the (φ, ψ) loss
+
+    >>> from lightning_ssl.losses.families import Quadratic
+    >>> FromFamily(Quadratic())(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
+    tensor([[0.3333, 0.3333, 0.3333]])
+    """
 
     family: Family
 
@@ -262,7 +313,7 @@ class FromFamily(Streaming):
 
     def row_sum(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
         assert isinstance(self.family, ExponentialFamily)
-        return self.family.gain(self.family.log_xi(log_sum, d2_pos))
+        return self.family.row_sum(self.family.log_xi(log_sum, d2_pos))
 
     def value(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
         assert isinstance(self.family, ExponentialFamily)
@@ -272,16 +323,16 @@ class FromFamily(Streaming):
         if self.streams:
             return super().fit(d2_pos, d2_neg, valid)
         xi = self.family.xi(d2_pos, d2_neg, valid)
-        gain = self.family.phi_prime(xi)
+        phi_prime = self.family.phi_prime(xi)
         if self.family.averages:
-            gain = gain / self.family.negatives(d2_neg, valid)
+            phi_prime = phi_prime / self.family.negatives(d2_neg, valid)
         psi_prime = self.family.psi_prime(d2_pos[:, None] - d2_neg)
         if valid is not None:
             psi_prime = psi_prime.masked_fill(~valid, 0.0)
-        return Rows(torch.stack([d2_pos, gain]), gain * psi_prime.sum(1), self.family.phi(xi))
+        return Rows(torch.stack([d2_pos, phi_prime]), phi_prime * psi_prime.sum(1), self.family.phi(xi))
 
     def weigh(self, d2_neg: Tensor, params: Tensor) -> Tensor:
         if self.streams:
             return super().weigh(d2_neg, params)
-        d2_pos, gain = params
-        return self.family.psi_prime(d2_pos - d2_neg) * gain
+        d2_pos, phi_prime = params
+        return self.family.psi_prime(d2_pos - d2_neg) * phi_prime

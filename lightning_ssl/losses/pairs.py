@@ -1,9 +1,9 @@
-"""The pairs of a batch: their distances, which of them are negatives, and which rank works on which.
+"""The pairs of a batch: their distances, the mask of the negatives, and the share of each rank.
 
-Every sample has an id on the whole batch, the same on one rank or many: sample i of rank r is r·B + i, B the local
-batch. Anchors are numbered by view, then by sample, so that the positive of anchor i is i ± N and the pairs to leave
-out lie on diagonals of the M×M distance matrix. That matrix is symmetric and never held: it is cut into tiles on and
-above the diagonal, and each rank works through its share of them.
+Every sample has an id in the global batch that does not depend on the number of ranks: sample i of rank r has the id
+r·B + i, with the local batch size B. Anchors are numbered by view, then by sample. So the positive of anchor i is
+i ± N, and the excluded pairs are diagonals of the M×M distance matrix. This matrix is symmetric and is never stored. It
+is divided into tiles on and above the diagonal, and each rank computes its share of the tiles.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Anchors = Literal["both", "one"]
 
 
 class Distances:
-    """d2 of any block of pairs from one matrix product: d2_ij = ⟨(−z_i, ½‖z_i‖², 1), (z_j, 1, ½‖z_j‖²)⟩.
+    """d2 of any block of pairs by one matrix product: d2_ij = ⟨(−z_i, ½‖z_i‖², 1), (z_j, 1, ½‖z_j‖²)⟩.
 
-    Rounding can leave tiny negative values. Points near the origin lose the fewest digits: centre them first.
+    Rounding can give tiny negative values. The error grows with the norms, so the points should be centred.
     """
 
     def __init__(self, z: Tensor) -> None:
@@ -36,11 +36,12 @@ class Distances:
         self.right = torch.cat([z, one, self.half_norms], 1)  # (M, D+2)
 
     def tile(self, rows: slice, columns: slice, out: Tensor | None = None) -> Tensor:
+        """d2 of a block of the M×M matrix."""
         return torch.mm(self.left[rows], self.right[columns].T, out=out)
 
 
 class Tile(NamedTuple):
-    """A block of the M×M matrix; one above the diagonal stands for its mirror image too."""
+    """A block of the symmetric M×M matrix. A block above the diagonal also represents its transpose."""
 
     rows: slice
     columns: slice
@@ -59,13 +60,13 @@ class Tile(NamedTuple):
 
 
 class Pairs:
-    """The anchors of all ranks with their positives, and this rank's share of the work.
+    """The anchors of all ranks with their positives, and this rank's share of the tiles.
 
     points      (M, D)   every anchor, centred, in float32 or wider
     difference  (N, D)   z1 − z2 of every sample
-    d2_pos      (M,)
+    d2_pos      (M,)     d2 of every anchor and its positive
     distances            d2 between anchors
-    weighed              d2 that the importance looks at: the anchors', or the un-augmented samples'
+    weighed              d2 for the importance: between anchors, or between un-augmented samples
     """
 
     def __init__(
@@ -88,7 +89,7 @@ class Pairs:
         require(self.samples >= 2, "N", self.samples, "at least 2 samples: a single one has no negatives")
 
         z = torch.cat(views[:2])  # (2N, D)
-        z -= z.mean(0)  # distances do not move with the origin
+        z -= z.mean(0)  # a shift does not change the distances
         self.difference = z[: self.samples] - z[self.samples :]
         d2_pos = self.difference.square().sum(1).mul_(0.5)
         both = anchors == "both"
@@ -97,10 +98,10 @@ class Pairs:
         if clean is not None:
             c = views[2] - views[2].mean(0)
             self.weighed = Distances(torch.cat([c, c]) if both else c)
-        # Anchor i is no negative of itself nor, where it is an anchor as well, of its positive.
+        # Anchor i is not a negative of itself, and with both views as anchors not a negative of its positive.
         self.excluded = (0, self.samples, -self.samples) if both else (0,)
         if check_finite:
-            # Whatever is not finite, or too large to square, shows in these sums; all ranks see it and fail together.
+            # These sums are not finite if an embedding is not, or if its square overflows. All ranks see the same sums.
             seen = d2_pos.sum() + self.distances.half_norms.sum()
             if clean is not None:
                 seen = seen + self.weighed.half_norms.sum()
@@ -109,6 +110,7 @@ class Pairs:
 
     @staticmethod
     def _non_finite(views: list[Tensor]) -> str:
+        """The error message for embeddings that are not finite or too large."""
         for name, z in zip(("z1", "z2", "clean"), views, strict=False):
             bad = int((~z.isfinite()).any(1).sum())
             if bad:
@@ -121,7 +123,7 @@ class Pairs:
     # -- masks --------------------------------------------------------------------------------------------------------
 
     def exclude_(self, x: Tensor, tile: Tile, value: float | bool) -> Tensor:
-        """Write a value wherever the block holds a pair that is no negative, in place."""
+        """Write a value, in place, at the pairs of a block that are not negatives."""
         for offset in self.excluded:
             diagonal = tile.rows.start + offset - tile.columns.start
             if -x.shape[0] < diagonal < x.shape[1]:
@@ -129,15 +131,15 @@ class Pairs:
         return x
 
     def valid(self, rows: slice) -> Tensor:
-        """Which candidates are negatives of the given anchors: (m, M)."""
+        """The mask of the negatives of the given anchors: bool (m, M)."""
         everything = torch.ones(rows.stop - rows.start, len(self), dtype=torch.bool, device=self.points.device)
         return self.exclude_(everything, Tile(rows, slice(0, len(self))), False)
 
-    # -- this rank's share --------------------------------------------------------------------------------------------
+    # -- the share of this rank ---------------------------------------------------------------------------------------
 
     def tiles(self, size: int) -> Iterator[Tile]:
         """This rank's share of the tiles on and above the diagonal."""
-        # Tiles on and off the diagonal cost differently, so each kind is dealt in turn.
+        # Tiles on and off the diagonal have different costs, so each kind is distributed separately.
         blocks = list(spans(0, len(self), size))
         on = (Tile(a, a) for a in blocks)
         off = (Tile(a, b) for i, a in enumerate(blocks) for b in blocks[i + 1 :])
@@ -145,24 +147,25 @@ class Pairs:
         yield from islice(off, self.ranks - 1 - self.rank, None, self.ranks)
 
     def strips(self, height: int) -> Iterator[slice]:
-        """This rank's share of the rows, a few at a time, each with all its candidates."""
+        """This rank's share of the rows, in slices of at most the given height."""
         start, stop = (len(self) * r // self.ranks for r in (self.rank, self.rank + 1))
         return spans(start, stop, height)
 
     def own(self, x: Tensor) -> list[Tensor]:
-        """The rows of a tensor over samples or anchors that are this rank's, a block for each view."""
+        """This rank's rows of a tensor over samples or anchors, one block for each view."""
         start = self.rank * self.local
         return [x[view + start : view + start + self.local] for view in range(0, len(x), self.samples)]
 
     # -- ranks --------------------------------------------------------------------------------------------------------
 
     def sum_over_ranks(self, x: Tensor) -> Tensor:
+        """Sum a tensor over the ranks, in place."""
         if self.ranks > 1:
             dist.all_reduce(x)
         return x
 
     def _gather(self, z: Tensor) -> Tensor:
-        """The rows of all ranks in the order of their ids, at least in float32."""
+        """The rows of all ranks in the order of their ids, in float32 or wider."""
         if z.dtype in (torch.float16, torch.bfloat16):
             z = z.float()
         if self.ranks == 1:
@@ -179,7 +182,7 @@ def spans(start: int, stop: int, size: int) -> Iterator[slice]:
 
 
 def check_views(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:
-    """Refuse views that do not fit each other."""
+    """Refuse views whose shapes, dtypes or devices do not match."""
     for name, z in (("z1", z1), ("z2", z2)):
         require(isinstance(z, Tensor), name, z, "a tensor")
     require(z1.ndim == 2, "z1", tuple(z1.shape), "of shape (N, D)")
@@ -195,7 +198,7 @@ def check_views(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:
 
 
 def check_every_rank(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:
-    """Refuse what any rank gets wrong, on every rank: one that raised alone would leave the others waiting."""
+    """Raise on every rank if the views of one rank are refused; otherwise the other ranks would wait forever."""
     complaint = ""
     try:
         check_views(z1, z2, clean)
