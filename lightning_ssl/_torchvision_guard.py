@@ -1,10 +1,10 @@
-"""Lets a torchvision wheel built for CUDA import beside a CPU build of torch.
+"""Makes `import torchvision` work if torchvision was built for CUDA and torch for the CPU.
 
-Such a wheel cannot load its own library, so its operators are never declared, and `import torchvision` ends with
-"operator torchvision::nms does not exist" while it registers a shape rule for them. torchmetrics, and with it
-Lightning, imports torchvision. No detection operator is used in this package, so declaring the two names is enough.
+Such a torchvision cannot load its own library, so its operators are not declared. `import torchvision` then fails with
+"operator torchvision::nms does not exist" when it registers a shape rule for them. torchmetrics imports torchvision,
+and Lightning imports torchmetrics. This package uses no detection operator, so it is enough to declare the two names.
 
-The declaration waits for the moment torchvision is imported: `import lightning_ssl` must not pay for torch.
+The declaration happens when torchvision is imported, because `import lightning_ssl` must not import torch.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# The schemas under which torchvision's own library declares them.
+# The schemas of torchvision's own library.
 MISSING_OPERATORS = {
     "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
     "qnms": "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
 }
 
-_declared: list[Any] = []  # a torch.library.Library lives as long as its object
+_declared: list[Any] = []  # a declaration lasts as long as its torch.library.Library object
 
 
 def declare_missing_operators(torchvision_folder: Path) -> bool:
-    """Declare torchvision's operators if, and only if, its own library cannot load; says whether it did."""
+    """Declare torchvision's operators if its own library cannot load. Return whether they were declared."""
     import torch
 
     libraries = sorted(torchvision_folder.glob("_C*.so")) + sorted(torchvision_folder.glob("_C*.pyd"))
@@ -46,7 +46,7 @@ def declare_missing_operators(torchvision_folder: Path) -> bool:
 
 
 class TorchvisionFinder(MetaPathFinder):
-    """Sees `import torchvision` first, declares what is missing, and leaves the import itself to Python."""
+    """An import hook that declares the missing operators just before Python imports torchvision."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
@@ -61,6 +61,6 @@ class TorchvisionFinder(MetaPathFinder):
 
 
 def install() -> None:
-    """Guard the next import of torchvision; nothing to do once it is loaded or guarded."""
+    """Install the import hook, unless torchvision is loaded or the hook is installed already."""
     if "torchvision" not in sys.modules and not any(isinstance(f, TorchvisionFinder) for f in sys.meta_path):
         sys.meta_path.insert(0, TorchvisionFinder())

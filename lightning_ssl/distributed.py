@@ -1,4 +1,4 @@
-"""Collectives over the ranks of a distributed run; on one process each returns its own input."""
+"""Collective operations over the ranks of a distributed run. With one process they return their input."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from torch import Tensor
 
 
 def is_distributed() -> bool:
+    """Whether a process group is initialized."""
     return dist.is_available() and dist.is_initialized()
 
 
 def gather_into(whole: Tensor, mine: Tensor) -> None:
-    """Fill `whole` with the tensors of all ranks, one after the other."""
-    # torch 2.13 renamed it.
+    """Fill `whole` with the tensors of all ranks in the order of the ranks."""
+    # torch 2.13 renamed the function.
     gather = dist.all_gather_single if hasattr(dist, "all_gather_single") else dist.all_gather_into_tensor
     gather(whole, mine)
 
 
 def sum_over_ranks(*tensors: Tensor) -> list[Tensor]:
-    """Each tensor summed over the ranks, by one exchange for all of them; they have one dtype and one device."""
+    """Sum each tensor over the ranks, with one all-reduce for all. They must share one dtype and one device."""
     if not is_distributed():
         return list(tensors)
     flat = torch.cat([x.flatten() for x in tensors])
@@ -29,7 +30,7 @@ def sum_over_ranks(*tensors: Tensor) -> list[Tensor]:
 
 
 def gather_rows(x: Tensor) -> Tensor:
-    """The rows of all ranks in their order; ranks may have different numbers of them."""
+    """Return the rows of all ranks in the order of the ranks. Ranks may have different numbers of rows."""
     if not is_distributed():
         return x
     mine = torch.tensor([len(x)], device=x.device)

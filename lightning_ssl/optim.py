@@ -1,10 +1,11 @@
-"""LARS, the groups of parameters it needs, and schedules that are functions of the step alone.
+"""LARS, the parameter groups it needs, and learning-rate schedules.
 
-A schedule gives the factor on the base learning rate, so torch's `LambdaLR` takes it as it is, one call a step:
+A schedule is a function of the step. It returns the factor on the base learning rate, for torch's `LambdaLR` with one
+call per step:
 
     LambdaLR(optimizer, partial(warmup_cosine, warmup_steps=100, total_steps=1000))
 
-Nothing is remembered between steps: a run resumed at a step has the rate of the run that was never stopped.
+A schedule has no state, so a resumed run has the same rate at every step as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -23,35 +24,44 @@ from lightning_ssl.checks import require, require_positive
 def parameter_groups(
     model: nn.Module, weight_decay: float = 0.0, exclude_bias_and_norm: bool = True
 ) -> list[dict[str, Any]]:
-    """Split the trainable parameters of a model into those that are decayed and adapted and those that are not.
+    """Split the trainable parameters of a model into weights and, with `exclude_bias_and_norm`, biases and norms.
 
-    Biases and the scales of norms are the parameters with at most one dimension, whatever their layers are called.
-    The key `adapt` is read by `LARS`; torch's own optimizers carry it along unread.
+    Weights have weight decay and `adapt=True`. Biases and norms, the parameters with at most one dimension, have
+    neither. `LARS` reads the key `adapt`; torch's own optimizers ignore it.
+
+    >>> [group["weight_decay"] for group in parameter_groups(nn.Linear(2, 2), weight_decay=0.1)]
+    [0.1, 0.0]
     """
     require(0 <= weight_decay < math.inf, "weight_decay", weight_decay, "a finite number, at least 0")
     trainable = [p for p in model.parameters() if p.requires_grad]
     require(bool(trainable), "model", type(model).__name__, "a module with trainable parameters")
-    plain = [p for p in trainable if exclude_bias_and_norm and p.ndim <= 1]
-    matrices = [p for p in trainable if not (exclude_bias_and_norm and p.ndim <= 1)]
+    excluded = [p for p in trainable if exclude_bias_and_norm and p.ndim <= 1]
+    weights = [p for p in trainable if not (exclude_bias_and_norm and p.ndim <= 1)]
     groups = [
-        {"params": matrices, "weight_decay": weight_decay, "adapt": True},
-        {"params": plain, "weight_decay": 0.0, "adapt": False},
+        {"params": weights, "weight_decay": weight_decay, "adapt": True},
+        {"params": excluded, "weight_decay": 0.0, "adapt": False},
     ]
     return [group for group in groups if group["params"]]
 
 
 class LARS(Optimizer):
-    """SGD with momentum whose step is proportional to the norm of each parameter (You et al. 2017, Eqn. 6).
+    """SGD with momentum and a step proportional to the norm of each parameter (You et al. 2017, Eqn. 6).
 
         u = g + λ p                         λ the weight decay
-        u ← u · η‖p‖ / (‖g‖ + λ‖p‖ + eps)   η the trust coefficient; not where p = 0, nor where `adapt` is False
-        v ← μ v + u,   p ← p − lr v         μ the momentum; Nesterov's step is u + μ v
+        u ← u · η‖p‖ / (‖g‖ + λ‖p‖ + eps)   η the trust coefficient; skipped if p = 0 or if `adapt` is False
+        v ← μ v + u,   p ← p − lr v         μ the momentum; with `nesterov` the step is u + μ v
 
-    `adapt` belongs to a parameter group (see `parameter_groups`); groups without it are adapted.
+    `adapt` is a key of a parameter group (see `parameter_groups`), True by default.
 
-    The trajectory is that of lightning-bolts' LARS but for two cases. There a group without weight decay is silently
-    left to plain SGD; here `adapt` says so. There a gradient of exactly zero switches the decay off too, a jump; here
-    the equation is kept, whose limit is u = η p.
+    The steps equal those of LARS in lightning-bolts except in two cases. In bolts a group without weight decay gets
+    plain SGD; here the key `adapt` decides. In bolts a gradient of exactly zero also removes the weight decay, which is
+    a discontinuity; here the equation holds, and its limit is u = η p.
+
+    >>> p = nn.Parameter(torch.tensor([3.0, 4.0]))
+    >>> p.grad = torch.tensor([0.6, -0.8])
+    >>> LARS([p], lr=1.0, trust_coefficient=0.1).step()
+    >>> p.data                                              # ‖p‖ = 5, ‖g‖ = 1: the ratio is 0.5
+    tensor([2.7000, 4.4000])
     """
 
     def __init__(
@@ -76,13 +86,13 @@ class LARS(Optimizer):
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Check a group's own values, and those it takes from the defaults, before it is added."""
+        """Add a parameter group after a check of its values and defaults."""
         check_group({**self.defaults, **param_group})
         super().add_param_group(param_group)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Take one step; a closure is called first, and its value returned."""
+        """Take one step. A closure is called first and its value is returned."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -94,7 +104,7 @@ class LARS(Optimizer):
         return loss
 
     def velocity(self, p: Tensor, group: dict[str, Any]) -> Tensor:
-        """What a parameter moves against, its momentum brought up to date."""
+        """Update the momentum of a parameter and return its step divided by −lr."""
         momentum = group["momentum"]
         u = p.grad.add(p, alpha=group["weight_decay"])  # type: ignore[union-attr]
         if group["adapt"]:
@@ -110,8 +120,8 @@ class LARS(Optimizer):
 
 
 def trust_ratio(p: Tensor, group: dict[str, Any]) -> Tensor:
-    """η‖p‖ / (‖g‖ + λ‖p‖ + eps), or 1 where p = 0: a scalar that stays on the parameter's device."""
-    dtype = torch.promote_types(p.dtype, torch.float32)  # squares of half-precision numbers overflow
+    """η‖p‖ / (‖g‖ + λ‖p‖ + eps), or 1 if p = 0: a scalar on the parameter's device."""
+    dtype = torch.promote_types(p.dtype, torch.float32)  # squares overflow in half precision
     p_norm = torch.linalg.vector_norm(p, dtype=dtype)
     g_norm = torch.linalg.vector_norm(p.grad, dtype=dtype)
     ratio = group["trust_coefficient"] * p_norm / (g_norm + group["weight_decay"] * p_norm + group["eps"])
@@ -119,13 +129,14 @@ def trust_ratio(p: Tensor, group: dict[str, Any]) -> Tensor:
 
 
 def check_group(group: dict[str, Any]) -> None:
+    """Refuse invalid values of a parameter group."""
     for name in ("lr", "weight_decay"):
         require(0 <= group[name] < math.inf, name, group[name], "a finite number, at least 0")
     require(0 <= group["momentum"] < 1, "momentum", group["momentum"], "in [0, 1)")
     for name in ("trust_coefficient", "eps"):
         require_positive(name, group[name])
     nesterov = group["nesterov"]
-    require(not nesterov or group["momentum"] > 0, "nesterov", nesterov, "False where momentum is 0")
+    require(not nesterov or group["momentum"] > 0, "nesterov", nesterov, "False if momentum is 0")
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -133,15 +144,18 @@ def check_group(group: dict[str, Any]) -> None:
 
 
 def constant(step: int) -> float:
-    """The base learning rate, always."""
+    """1: the base learning rate at every step."""
     require_step("step", step)
     return 1.0
 
 
 def warmup_cosine(step: int, warmup_steps: int, total_steps: int, start: float = 0.0, final: float = 0.0) -> float:
-    """A line from `start` to 1 over the warm-up, then half a cosine down to `final` at `total_steps` and after.
+    """A linear rise from `start` to 1, then half a cosine down to `final` at `total_steps` and after.
 
-    A run shorter than its warm-up is the beginning of a longer one.
+    If `total_steps` is below `warmup_steps`, the rate only rises, as at the beginning of a longer run.
+
+    >>> [warmup_cosine(step, warmup_steps=10, total_steps=110) for step in (0, 5, 10, 110)]
+    [0.0, 0.5, 1.0, 0.0]
     """
     require_step("step", step)
     require_step("warmup_steps", warmup_steps)
@@ -152,44 +166,50 @@ def warmup_cosine(step: int, warmup_steps: int, total_steps: int, start: float =
         return start + (1 - start) * step / warmup_steps
     if step >= total_steps:
         return final
-    up = half_cosine(step - warmup_steps, total_steps - warmup_steps)
-    return up + final * (1 - up)
+    height = half_cosine(step - warmup_steps, total_steps - warmup_steps)
+    return height + final * (1 - height)
 
 
 def released(step: int, steps_per_epoch: int, flat_epochs: int = 10) -> float:
-    """The schedule of the α-CL papers' released code, quirk and all: reproduce with it, do not choose it.
+    """The schedule of the α-CL papers' released code, for reproducing their tables only.
 
-    The cosine's half period is the number of steps in an epoch, but it moves once per epoch, at the end of each epoch
-    from `flat_epochs` (counted from 0) on: epochs 0 … 10 have the full rate, epoch 11 is one move down. CIFAR in
-    batches of 128 has 390 steps per epoch: the rate is down by an eighth after 100 epochs, 0 in epoch 400, then rises.
+    It is a cosine whose half period is the number of steps per epoch, but which advances once per epoch, at the end of
+    each epoch from `flat_epochs` on (counted from 0). Epochs 0 … 10 have the full rate, epoch 11 is one advance lower.
+    CIFAR in batches of 128 has 390 steps per epoch: the rate is lower by an eighth after 100 epochs, 0 in epoch 400,
+    and rises afterwards.
     """
     require_step("step", step)
     require_count("steps_per_epoch", steps_per_epoch)
     require_step("flat_epochs", flat_epochs)
-    moves = max(0, step // steps_per_epoch - flat_epochs)
-    return half_cosine(moves, steps_per_epoch)
+    advances = max(0, step // steps_per_epoch - flat_epochs)
+    return half_cosine(advances, steps_per_epoch)
 
 
 def momentum_schedule(step: int, total: int, base: float = 0.996) -> float:
-    """The rate of BYOL's moving average: `base` at step 0, 1 at step `total` and after, half a cosine between.
+    """The momentum of BYOL's moving average: half a cosine from `base` at step 0 to 1 at step `total` and after.
 
-    1 − (1 − base) (1 + cos(π step/total)) / 2
+        1 − (1 − base) (1 + cos(π step/total)) / 2
+
+    >>> momentum_schedule(0, total=100), momentum_schedule(100, total=100)
+    (0.996, 1.0)
     """
     require_step("step", step)
     require_count("total", total)
     require(0 <= base <= 1, "base", base, "in [0, 1]")
-    away = half_cosine(min(step, total), total)
-    return base * away + (1 - away)
+    height = half_cosine(min(step, total), total)
+    return base * height + (1 - height)
 
 
 def half_cosine(step: int, period: int) -> float:
-    """1 at step 0, 0 at `period`, both exactly."""
+    """(1 + cos(π step/period)) / 2: exactly 1 at step 0 and exactly 0 at `period`."""
     return (1 + math.cos(math.pi * step / period)) / 2
 
 
 def require_step(argument: str, value: int) -> None:
+    """Refuse anything but a whole number of at least 0."""
     require(value >= 0 and float(value).is_integer(), argument, value, "a whole number, at least 0")
 
 
 def require_count(argument: str, value: int) -> None:
+    """Refuse anything but a whole number of at least 1."""
     require(value >= 1 and float(value).is_integer(), argument, value, "a whole number, at least 1")

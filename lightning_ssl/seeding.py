@@ -1,4 +1,4 @@
-"""Random generators that are a function of numbers such as (seed, epoch, batch), never of what was drawn before."""
+"""Random generators that depend only on numbers such as (seed, epoch, batch), not on earlier draws."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ import torch
 
 
 def generator_of(*numbers: int) -> torch.Generator:
-    """A generator seeded by several numbers, such that those of (0, 1) and (1, 0) have nothing in common."""
+    """Return a generator seeded by several numbers. The order counts: (0, 1) and (1, 0) give unrelated generators."""
     seed = np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1)
     return torch.Generator().manual_seed(int(seed))

@@ -204,7 +204,7 @@ def test_bad_lars_settings_are_refused_by_name_and_value(argument, value):
 
 
 def test_nesterov_without_momentum_is_refused():
-    with pytest.raises(ValueError, match="nesterov=True: nesterov must be False where momentum is 0"):
+    with pytest.raises(ValueError, match="nesterov=True: nesterov must be False if momentum is 0"):
         LARS([nn.Parameter(torch.ones(2))], lr=0.1, momentum=0.0, nesterov=True)
 
 
