@@ -8,6 +8,7 @@ from helpers.closeness import bound, close
 from torch import Tensor
 
 from lightning_ssl.labs import one_layer
+from lightning_ssl.labs.one_layer import data, dynamics, kernels
 
 
 def pair_sum(g: Tensor, prob: Tensor, alpha: Tensor) -> Tensor:
@@ -24,13 +25,13 @@ def random_problem(seeds: int = 2, filters: int = 3, n: int = 7, d: int = 4) -> 
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(seeds, n, d, generator=generator, dtype=torch.float64)
     prob = torch.rand(n, generator=generator, dtype=torch.float64)
-    return one_layer.filters(seeds, filters, d), x, prob / prob.sum()
+    return data.filters(seeds, filters, d), x, prob / prob.sum()
 
 
 @pytest.mark.parametrize("tau", [None, 0.5])
 def test_gated_covariance_is_the_sum_over_pairs(tau: float | None) -> None:
     w, x, prob = random_problem()
-    found = one_layer.gated_covariance(w, x, prob, one_layer.alpha_of(w, x, tau))
+    found = dynamics.gated_covariance(w, x, prob, dynamics.filter_alpha(w, x, tau))
     for s in range(2):
         for i in range(3):
             a = x[s] @ w[s, i]
@@ -43,53 +44,53 @@ def test_gated_covariance_is_the_sum_over_pairs(tau: float | None) -> None:
 @pytest.mark.parametrize("tau", [None, 0.5])
 def test_lemma_3_the_gradient_of_half_the_energy_is_A_times_w(tau: float | None) -> None:
     w, x, prob = random_problem()
-    alpha = one_layer.alpha_of(w, x, tau)
-    found = one_layer.ascent_direction(w, x, prob, alpha)
-    A = one_layer.gated_covariance(w, x, prob, alpha)
+    alpha = dynamics.filter_alpha(w, x, tau)
+    found = dynamics.ascent_direction(w, x, prob, alpha)
+    A = dynamics.gated_covariance(w, x, prob, alpha)
     close(found, (A @ w[..., None])[..., 0], terms=len(prob) ** 2, gain=1 / (tau or 1))
     w.requires_grad_()
     h = (w @ x.mT).relu()[..., None]  # (S, I, n, 1)
-    (grad,) = torch.autograd.grad(one_layer.covariance(h, prob, alpha).sum() / 2, w)
+    (grad,) = torch.autograd.grad(dynamics.covariance(h, prob, alpha).sum() / 2, w)
     close(found, grad, terms=len(prob) ** 2, gain=1 / (tau or 1))
 
 
 def test_linear_direction_is_the_covariance_times_w() -> None:
     w, x, prob = random_problem()
-    C = one_layer.covariance(x, prob)  # (S, d, d)
-    close(one_layer.ascent_direction(w, x, prob, linear=True), w @ C, terms=len(prob))
+    C = dynamics.covariance(x, prob)  # (S, d, d)
+    close(dynamics.ascent_direction(w, x, prob, linear=True), w @ C, terms=len(prob))
 
 
 def test_eqn_34_categorical_model() -> None:
-    U = one_layer.patterns(3, 5, 8)
-    A = one_layer.gated_covariance(U, *one_layer.categorical(U))
+    U = data.patterns(3, 5, 8)
+    A = dynamics.gated_covariance(U, *data.categorical(U))
     expected = 0.2 * 0.8 * U[..., :, None] * U[..., None, :]
     close(A, expected, terms=U.shape[2] + U.shape[1])
 
 
 @pytest.mark.parametrize("q", [0.1, 0.3, 0.45])
 def test_eqn_35_summation_model(q: float) -> None:
-    U = one_layer.patterns(2, 4, 4)
-    x, prob = one_layer.summation(U, q)
-    A = one_layer.gated_covariance(U, x, prob)
+    U = data.patterns(2, 4, 4)
+    x, prob = data.summation(U, q)
+    A = dynamics.gated_covariance(U, x, prob)
     outer = U[..., :, None] * U[..., None, :]
     expected = (1 - q) ** 2 * outer + q * (torch.eye(4).double() - outer)
     close(A, expected, terms=len(prob), scale=float(x.square().max()))
 
 
 def test_summation_model_is_standardized() -> None:
-    U = one_layer.patterns(1, 4, 4)
-    x, prob = one_layer.summation(U, 0.2)
+    U = data.patterns(1, 4, 4)
+    x, prob = data.summation(U, 0.2)
     terms, largest = len(prob), float(x.abs().max())
     close(prob.sum(), torch.ones((), dtype=torch.float64), terms=terms)
     close(prob @ x[0], torch.zeros(4, dtype=torch.float64), terms=terms, scale=largest)
-    close(one_layer.covariance(x[0], prob), torch.eye(4, dtype=torch.float64), terms=terms, scale=largest**2)
+    close(dynamics.covariance(x[0], prob), torch.eye(4, dtype=torch.float64), terms=terms, scale=largest**2)
 
 
 @pytest.mark.parametrize("tau", [0.5, 3.0])
 def test_gaussian_alpha_closed_form_of_the_summation_model(tau: float) -> None:
-    q, U = 0.25, one_layer.patterns(1, 3, 3)
-    x, prob = one_layer.summation(U, q)
-    A = one_layer.gated_covariance(U, x, prob, one_layer.alpha_of(U, x, tau))
+    q, U = 0.25, data.patterns(1, 3, 3)
+    x, prob = data.summation(U, q)
+    A = dynamics.gated_covariance(U, x, prob, dynamics.filter_alpha(U, x, tau))
     outer = U[..., :, None] * U[..., None, :]
     kappa = math.exp(-(1 - q) / (2 * tau * q))
     across = q**2 + kappa * q * (1 - q)
@@ -98,49 +99,49 @@ def test_gaussian_alpha_closed_form_of_the_summation_model(tau: float) -> None:
 
 
 def test_threshold_of_q_separates_stable_from_unstable() -> None:
-    U = one_layer.patterns(2, 3, 3)
-    assert abs(one_layer.THRESHOLD - 0.381966) < 1e-6  # six digits
-    for q, returns in [(one_layer.THRESHOLD - 0.004, True), (one_layer.THRESHOLD + 0.004, False)]:
-        assert (one_layer.stable(U, *one_layer.summation(U, q)) == returns).all()
+    U = data.patterns(2, 3, 3)
+    assert abs(dynamics.THRESHOLD - 0.381966) < 1e-6  # six digits
+    for q, returns in [(dynamics.THRESHOLD - 0.004, True), (dynamics.THRESHOLD + 0.004, False)]:
+        assert (dynamics.stable(U, *data.summation(U, q)) == returns).all()
 
 
 def test_gaussian_alpha_lowers_the_threshold_when_held_and_raises_it_when_updated() -> None:
-    held, following = one_layer.gaussian_threshold(2.0, hold=True), one_layer.gaussian_threshold(2.0, hold=False)
-    assert held < one_layer.THRESHOLD < following
-    U = one_layer.patterns(1, 3, 3)
+    held, following = dynamics.gaussian_threshold(2.0, hold=True), dynamics.gaussian_threshold(2.0, hold=False)
+    assert held < dynamics.THRESHOLD < following
+    U = data.patterns(1, 3, 3)
     for limit, hold in [(held, True), (following, False)]:
         for q, returns in [(limit - 0.004, True), (limit + 0.004, False)]:
-            x, prob = one_layer.summation(U, q)
-            assert (one_layer.stable(U, x, prob, 2.0, hold) == returns).all()
+            x, prob = data.summation(U, q)
+            assert (dynamics.stable(U, x, prob, 2.0, hold) == returns).all()
 
 
 def test_lemma_1_features_are_nonnegative_and_sum_to_alpha() -> None:
     h = torch.rand(20, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
     tau = 0.5
-    phi = one_layer.gaussian_features(h, tau, 80)  # what is left of the series is below eps
+    phi = kernels.gaussian_features(h, tau, 80)  # what is left of the series is below eps
     assert (phi >= 0).all()
-    close(phi.T @ phi, one_layer.gaussian_alpha(h, tau), terms=len(phi), gain=1 / tau)
+    close(phi.T @ phi, dynamics.gaussian_alpha(h, tau), terms=len(phi), gain=1 / tau)
 
 
 def test_lemma_2_without_augmentation_is_exact_on_support_points() -> None:
     _, x, prob = random_problem()
     h = x[0, :, 0].relu()
     tau = 0.7
-    by_pairs = one_layer.covariance(x[0], prob, one_layer.gaussian_alpha(h, tau))
-    phi = one_layer.gaussian_features(h, tau, 80)
-    close(by_pairs, one_layer.kernel_covariance(x[0], prob, phi), terms=len(phi) + len(prob) ** 2, gain=1 / tau)
+    by_pairs = dynamics.covariance(x[0], prob, dynamics.gaussian_alpha(h, tau))
+    phi = kernels.gaussian_features(h, tau, 80)
+    close(by_pairs, kernels.kernel_covariance(x[0], prob, phi), terms=len(phi) + len(prob) ** 2, gain=1 / tau)
     largest = float(by_pairs.abs().max())
     assert torch.linalg.eigvalsh(by_pairs)[0] > -bound(torch.float64, largest, len(prob) ** 2, 1 / tau)
 
 
 def test_lemma_2_error_falls_with_the_batch() -> None:
-    error = one_layer.batch_covariance_error(16, (32, 512), 0.5).mean(1)
+    error = kernels.batch_covariance_error(16, (32, 512), 0.5).mean(1)
     assert error[1] < error[0] / 2
 
 
 def test_theorem_2_and_corollary_2_in_the_plane() -> None:
     cells = 100
-    rough = one_layer.roughness_in_the_plane((0.5, 0.1), cells=cells)
+    rough = kernels.roughness_in_the_plane((0.5, 0.1), cells=cells)
     assert (rough["rho"] <= rough["bound"]).all()
     close(rough["r"][1:] / rough["r"][0], rough["z0"][1:], terms=4 * cells**2)
     # The rotation is finite.
@@ -148,22 +149,22 @@ def test_theorem_2_and_corollary_2_in_the_plane() -> None:
 
 
 def test_power_iteration_finds_an_eigenvector_near_each_skewed_pattern() -> None:
-    U = one_layer.patterns(2, 4, 6, skew=0.05)
-    x, prob = one_layer.summation(U, 0.2)
-    w, moved = one_layer.power_iteration(U, x, prob, 100)
+    U = data.patterns(2, 4, 6, skew=0.05)
+    x, prob = data.summation(U, 0.2)
+    w, moved = dynamics.power_iteration(U, x, prob, 100)
     assert moved[-1].max() < 1e-8  # 100 iterations
     assert (w * U).sum(2).min() > 0.99
-    A = one_layer.gated_covariance(w, x, prob)
+    A = dynamics.gated_covariance(w, x, prob)
     top = torch.linalg.eigh(A).eigenvectors[..., -1]
     assert ((top * w).sum(2).abs() - 1).abs().max() < 1e-6
 
 
 def test_linear_layer_has_one_optimum_and_relu_layer_several() -> None:
-    x = one_layer.noisy_samples(2, 5, 40, 0.3)
+    x = data.noisy_samples(2, 5, 40, 0.3)
     prob = x.new_full((40,), 1 / 40)
-    w = one_layer.filters(2, 20, 5)
-    linear, _ = one_layer.distinct(one_layer.ascend(w, x, prob, 3000, linear=True), signed=False)
-    relu, sizes = one_layer.distinct(one_layer.ascend(w, x, prob, 150))
+    w = data.filters(2, 20, 5)
+    linear, _ = dynamics.distinct(dynamics.ascend(w, x, prob, 3000, linear=True), signed=False)
+    relu, sizes = dynamics.distinct(dynamics.ascend(w, x, prob, 150))
     assert linear.tolist() == [1, 1]
     assert relu.min() > 1
     assert sizes.sum(1).tolist() == [20, 20]
@@ -171,18 +172,18 @@ def test_linear_layer_has_one_optimum_and_relu_layer_several() -> None:
 
 def test_distinct_counts_groups_and_their_sizes() -> None:
     w = torch.eye(3, dtype=torch.float64)[[0, 1, 0, 2, 0]][None]
-    count, sizes = one_layer.distinct(w)
+    count, sizes = dynamics.distinct(w)
     assert count.tolist() == [3]
     assert sizes.tolist() == [[3, 1, 1, 0, 0]]
-    assert one_layer.distinct(torch.stack([w[0, 0], -w[0, 0]])[None], signed=False)[0].tolist() == [1]
+    assert dynamics.distinct(torch.stack([w[0, 0], -w[0, 0]])[None], signed=False)[0].tolist() == [1]
 
 
 def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
     samples, steps, tau = 20, 40, 0.5
-    batch = one_layer.noisy_samples(3, 4, samples, 0.3), one_layer.filters(3, 6, 4)
-    alone = one_layer.noisy_samples(1, 4, samples, 0.3, first_seed=2), one_layer.filters(1, 6, 4, first_seed=2)
+    batch = data.noisy_samples(3, 4, samples, 0.3), data.filters(3, 6, 4)
+    alone = data.noisy_samples(1, 4, samples, 0.3, first_seed=2), data.filters(1, 6, 4, first_seed=2)
     prob = batch[0].new_full((samples,), 1 / samples)
-    together, single = (one_layer.ascend(w, x, prob, steps, tau=tau) for x, w in (batch, alone))
+    together, single = (dynamics.ascend(w, x, prob, steps, tau=tau) for x, w in (batch, alone))
     close(together[2:], single, terms=steps * samples**2, gain=1 / tau)
 
 

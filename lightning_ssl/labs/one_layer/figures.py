@@ -1,0 +1,91 @@
+"""The figure: spectrum, power iteration, Lemma 2, roughness, local optima and basins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from lightning_ssl.labs.lab import PALETTE, Result, panels
+from lightning_ssl.labs.one_layer.dynamics import THRESHOLD
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Arrays = dict[str, Tensor]
+
+
+def draw(result: Result) -> Figure:
+    """Draw the six panels."""
+    arrays, taus = result.arrays, result.settings["ran_taus"]
+    figure, (spectrum, curves, lemma, rough, optima, basins) = panels(2, 3, (14, 8))
+    _draw_spectrum(spectrum, arrays)
+    _draw_power_iteration(curves, arrays)
+    _draw_lemma_2(lemma, arrays)
+    _draw_roughness(rough, arrays, taus)
+    _draw_optima(optima, arrays, taus, result.settings["patterns_count"])
+    _draw_basins(basins, arrays, taus)
+    return figure
+
+
+def _draw_spectrum(ax: Axes, arrays: Arrays) -> None:
+    q = arrays["q"]
+    ax.plot(q, (1 - q) ** 2, color=PALETTE[0], label="along u_m: (1 − q)²")
+    ax.plot(q, q, color=PALETTE[1], label="across: q")
+    ax.axvline(THRESHOLD, color="0.4", linestyle=":", label="(3 − √5)/2")
+    ax.set(title="Summation model: eigenvalues of A(u_m)", xlabel="q", ylabel="eigenvalue")
+    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 0.12))
+
+
+def _draw_power_iteration(ax: Axes, arrays: Arrays) -> None:
+    for k, moved in enumerate(arrays["power_iteration"]):
+        label = f"{float(arrays['skew_norm'][k].mean()):.2f}"
+        ax.semilogy(range(1, len(moved) + 1), moved.clamp_min(1e-17), color=PALETTE[k % 8], label=label)
+    ax.set(title="Power iteration from u_m (Figure 1, right), median", xlabel="iteration t", ylabel="‖w(t+1) − w(t)‖")
+    ax.legend(title="‖UᵀU − I‖", frameon=False)
+
+
+def _draw_lemma_2(ax: Axes, arrays: Arrays) -> None:
+    sizes, error = arrays["batch_sizes"], arrays["lemma2_error"]
+    ax.loglog(sizes, error, "o", color=PALETTE[5], alpha=0.6)
+    ax.loglog(sizes, error.mean(1), color=PALETTE[0], label="mean over seeds")
+    ax.loglog(sizes, error.mean(1)[0] * (sizes[0] / sizes).sqrt(), color="0.4", linestyle=":", label="N^(−1/2)")
+    ax.set(title="Lemma 2: C_α of a batch against its limit", xlabel="batch size N", ylabel="relative error")
+    ax.set_xticks(sizes.tolist(), [str(size) for size in sizes.tolist()])
+    ax.minorticks_off()
+    ax.legend(frameon=False)
+
+
+def _draw_roughness(ax: Axes, arrays: Arrays, taus: Sequence[float]) -> None:
+    ratio = arrays["plane_rho"][1:] / arrays["plane_rho"][0]
+    ax.plot(taus, ratio, "o-", color=PALETTE[0], label="roughness ρ, measured")
+    ax.plot(taus, arrays["plane_exact"][1:], "x", color="black", markersize=9, label="E[φ₀h]/E[h]")
+    ax.plot(taus, arrays["plane_z0"][1:], "s--", color=PALETTE[1], label="z₀ (Corollary 2: its bound)")
+    ax.set(title="Gaussian over uniform α: roughness", xlabel="τ", ylabel="ratio", xscale="log", ylim=(0, None))
+    ax.legend(frameon=False)
+
+
+def _draw_optima(ax: Axes, arrays: Arrays, taus: Sequence[float], patterns_count: int) -> None:
+    counts = [arrays["linear_optima"].double(), *arrays["optima"].double()]
+    colours = [PALETTE[6], PALETTE[0], *[PALETTE[1]] * len(taus)]
+    ax.bar(range(len(counts)), [float(values.mean()) for values in counts], color=colours)
+    for k, values in enumerate(counts):
+        ax.plot([k] * len(values), values, "o", color="0.35", markersize=3)
+    ax.set_xticks(list(range(len(counts))), ["linear", *_alpha_names(taus)], rotation=20)
+    ax.axhline(patterns_count, color="0.4", linestyle=":")
+    ax.set(title="Local optima found (dotted: patterns; τ: Gaussian α)", ylabel="number per seed")
+
+
+def _draw_basins(ax: Axes, arrays: Arrays, taus: Sequence[float]) -> None:
+    for k, (sizes, name) in enumerate(zip(arrays["basins"].double(), _alpha_names(taus), strict=True)):
+        share = sizes.mean(0) / sizes.sum(1).mean()
+        share = share[share > 0]
+        ax.plot(range(1, len(share) + 1), share, "o-", markersize=3, color=PALETTE[k % 8], label=name)
+    ax.set(title="Basins, largest first", xlabel="rank of the basin", ylabel="share of random filters")
+    ax.legend(frameon=False)
+
+
+def _alpha_names(taus: Sequence[float]) -> list[str]:
+    return ["uniform α", *[f"τ = {tau:g}" for tau in taus]]
