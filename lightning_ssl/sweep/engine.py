@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
-from lightning_ssl.runs import Run
+from lightning_ssl.runs import RunFolder
 from lightning_ssl.sweep import outcome, trial
 from lightning_ssl.sweep.plan import Plan, fit_flags
 from lightning_ssl.sweep.screen import Screen
@@ -189,9 +189,9 @@ class Engine:
         error = outcome.error_line(folder, exit_code or 0) if status == "failed" else None
         # A killed process leaves "running" in its summary.
         if summary_status == "running" and status == "failed":
-            Run(folder).update_summary(status="failed", error=error)
+            RunFolder(folder).update_summary(status="failed", error=error)
         elif summary_status in ("running", "interrupted") and status == "stopped":
-            Run(folder).update_summary(status="interrupted", error="stopped by hyperband: below the cut-off")
+            RunFolder(folder).update_summary(status="interrupted", error="stopped by hyperband: below the cut-off")
         self.state.set(
             row.id,
             status=status,

@@ -1,4 +1,4 @@
-"""The files of configs/: data files and method files combine, and a method file sets only the loss."""
+"""The files of configs/: any data file works with any method file, and a method file sets only the loss."""
 
 import pytest
 import pytorch_lightning as pl
@@ -7,15 +7,16 @@ import yaml
 from helpers import ROOT
 from PIL import Image
 
-from lightning_ssl.commands import fit
 from lightning_ssl.data.download import Images, write_cache
+from lightning_ssl.runs.configuration import Configuration
 
 DATA = sorted(path.stem for path in (ROOT / "configs/data").glob("*.yaml"))
 METHODS = sorted(path.stem for path in (ROOT / "configs/method").glob("*.yaml"))
 CLASSES = {
     yaml.safe_load((ROOT / f"configs/method/{name}.yaml").read_text())["model"]["class_path"]: name for name in METHODS
 }
-# Data files set arguments that a class may not have: every data file with each class, every method with one data file.
+# A data file may set an argument that a class does not have. So each data file is tested with each class, and each
+# method with one data file.
 PAIRS = {("shapes", method) for method in METHODS} | {(data, method) for data in DATA for method in CLASSES.values()}
 
 
@@ -24,8 +25,8 @@ def files(data, *others):
 
 
 @pytest.fixture(scope="module")
-def stand_in(tmp_path_factory):
-    """Eight images of every data set, in the layout of its cache."""
+def fake_data(tmp_path_factory):
+    """Eight random images for every data set, in the layout of its cache."""
     root = tmp_path_factory.mktemp("data")
     torch.manual_seed(0)
     for name, splits, size, classes in (
@@ -44,30 +45,29 @@ def stand_in(tmp_path_factory):
     return root
 
 
-SMALLER = {
+SMALL = {
     "shapes": ['--data.options={"train_images": 8, "test_images": 8}'],
     "folder": ['--data.options={"store_size": 36}', "--model.image_size=32", "--data.workers=0"],
 }
 
 
 @pytest.mark.parametrize(("data", "method"), sorted(PAIRS))
-def test_a_data_file_and_a_method_file_train_together(data, method, stand_in):
-    small = ["--model.backbone=resnet_tiny", "--data.batch_size=4", f"--data.root={stand_in}", *SMALLER.get(data, [])]
-    command = fit.Fit([*files(data, f"method/{method}"), *small])
-    command.build_objects()
+def test_a_data_file_and_a_method_file_train_together(data, method, fake_data):
+    small = ["--model.backbone=resnet_tiny", "--data.batch_size=4", f"--data.root={fake_data}", *SMALL.get(data, [])]
+    parts = Configuration.parse([*files(data, f"method/{method}"), *small]).build()
     trainer = pl.Trainer(
-        max_steps=1, accelerator="cpu", limit_val_batches=0, callbacks=command.config_init.trainer.callbacks,
+        max_steps=1, accelerator="cpu", limit_val_batches=0, callbacks=parts.trainer["callbacks"],
         logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
-    trainer.fit(command.model, command.datamodule)
+    trainer.fit(parts.method, parts.data)
     assert trainer.global_step == 1
-    assert all(torch.isfinite(p).all() for p in command.model.parameters())
+    assert all(torch.isfinite(p).all() for p in parts.method.parameters())
 
 
 @pytest.mark.parametrize("data", DATA)
 def test_a_data_file_sets_neither_heads_nor_loss(data):
-    said = yaml.safe_load((ROOT / f"configs/data/{data}.yaml").read_text())["model"]["init_args"]
-    assert not {"projector", "predictor", "importance", "tau"} & said.keys()
+    arguments = yaml.safe_load((ROOT / f"configs/data/{data}.yaml").read_text())["model"]["init_args"]
+    assert not {"projector", "predictor", "importance", "tau"} & arguments.keys()
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -75,14 +75,14 @@ def test_a_method_file_starts_with_its_command_and_sets_only_the_loss(method):
     text = (ROOT / f"configs/method/{method}.yaml").read_text()
     first = f"# lightning-ssl fit --config configs/data/cifar10.yaml --config configs/method/{method}.yaml\n"
     assert text.startswith(first)
-    said = yaml.safe_load(text)
-    assert said.keys() <= {"model", "trainer"}
-    of_the_data = {"backbone", "stem", "augment", "optimization", "image_size", "mean", "std"}
-    assert not of_the_data & said["model"].get("init_args", {}).keys()
+    config = yaml.safe_load(text)
+    assert config.keys() <= {"model", "trainer"}
+    set_by_data_files = {"backbone", "stem", "augment", "optimization", "image_size", "mean", "std"}
+    assert not set_by_data_files & config["model"].get("init_args", {}).keys()
 
 
 def test_two_files_give_the_last_row_of_table_1(tmp_path):
-    config = fit.Fit([*files("cifar10", "method/direct"), f"--data.root={tmp_path}"]).as_dict()
+    config = Configuration.parse([*files("cifar10", "method/direct"), f"--data.root={tmp_path}"]).stored()
     model = config["model"]["init_args"]
     assert config["model"]["class_path"] == "lightning_ssl.methods.AlphaCL"
     direct = {"tau": 0.5, "p": 4.0, "normalize": True}
@@ -93,8 +93,10 @@ def test_two_files_give_the_last_row_of_table_1(tmp_path):
 
 
 def test_the_released_recipe_changes_shuffling_and_schedule(tmp_path):
-    plain = fit.Fit([*files("cifar10", "method/direct"), f"--data.root={tmp_path}"]).as_dict()
-    released = fit.Fit([*files("cifar10", "recipe/released", "method/direct"), f"--data.root={tmp_path}"]).as_dict()
+    plain = Configuration.parse([*files("cifar10", "method/direct"), f"--data.root={tmp_path}"]).stored()
+    released = Configuration.parse(
+        [*files("cifar10", "recipe/released", "method/direct"), f"--data.root={tmp_path}"]
+    ).stored()
     assert (plain["data"]["reshuffle"], released["data"]["reshuffle"]) == (True, False)
     assert released["model"]["init_args"]["optimization"]["schedule"] == "released"
     assert released["model"]["init_args"]["optimization"]["lr"] == 0.01

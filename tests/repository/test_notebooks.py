@@ -1,4 +1,4 @@
-"""The notebooks: stored with the outputs of one clean run, and able to run anywhere."""
+"""The notebooks hold the outputs of one run without errors, and contain no absolute path."""
 
 import ast
 import json
@@ -32,8 +32,8 @@ def outputs(path):
     return [output for cell in code_cells(path) for output in cell["outputs"]]
 
 
-def words(path):
-    """Sources and text outputs."""
+def texts(path):
+    """Return all sources and text outputs."""
     found = [source(cell) for cell in read(path)["cells"]]
     for output in outputs(path):
         shown = output.get("data", {})
@@ -58,7 +58,7 @@ def test_the_format_is_version_4(path):
 @every_notebook
 def test_the_code_is_plain_python(path):
     for cell in code_cells(path):
-        ast.parse(source(cell))  # magics are not
+        ast.parse(source(cell))  # fails on an IPython magic
 
 
 @every_notebook
@@ -68,7 +68,7 @@ def test_lightning_ssl_is_imported_first(path):
 
 
 @every_notebook
-def test_the_outputs_are_those_of_one_run(path):
+def test_the_outputs_come_from_one_run(path):
     counts = [cell["execution_count"] for cell in code_cells(path)]
     assert counts == list(range(1, len(counts) + 1))
     assert sum("image/png" in output.get("data", {}) for output in outputs(path)) >= 3
@@ -79,12 +79,12 @@ def test_no_output_is_an_error_or_a_warning(path):
     for output in outputs(path):
         assert output["output_type"] != "error"
         assert output.get("name") != "stderr"
-    assert not any("Warning" in text for text in words(path))
+    assert not any("Warning" in text for text in texts(path))
 
 
 @every_notebook
 def test_there_is_no_absolute_path(path):
-    assert [found for text in words(path) for found in ABSOLUTE.findall(text)] == []
+    assert [found for text in texts(path) for found in ABSOLUTE.findall(text)] == []
 
 
 @pytest.mark.slow

@@ -54,7 +54,7 @@ def test_a_fit_whose_engine_is_killed_resumes_to_the_same_losses(write_sweep, tm
     engine.kill()
     engine.wait()
     assert subprocess.run(sweep_command(file), timeout=600).returncode == 0
-    assert "going on at step-" in (folder / "log.txt").read_text()
+    assert "resumed from step-" in (folder / "log.txt").read_text()
     resumed, uninterrupted = (
         outcome.history(tmp_path / "runs" / name / "001-direct", "train/loss_epoch")
         for name in ("one", "uninterrupted")
