@@ -1,9 +1,9 @@
-# The suite with the tested, pinned set of packages.
+# The suite with the pinned packages that the tests use.
 #
 #   docker build -t lightning-ssl .
 #   docker run --rm -v "$PWD/runs:/app/runs" -v "$PWD/data:/app/data" lightning-ssl fit --config configs/quickstart.yaml
 #
-# On GPUs add `--gpus all --ipc=host`; requirements.txt takes torch's build for CUDA where the index has one.
+# On GPUs add `--gpus all --ipc=host`. pip installs the CUDA build of torch if the package index has it.
 FROM python:3.11-slim
 
 RUN apt-get update \
