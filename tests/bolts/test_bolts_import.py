@@ -1,4 +1,4 @@
-"""`import-bolts` on networks that bolts itself made, trained and saved."""
+"""`import-bolts` with networks that bolts created, trained and saved."""
 
 import pytest
 import pytorch_lightning as pl
@@ -36,19 +36,19 @@ MODELS = {
 
 
 class Triples(Dataset):
-    """What bolts' transforms give: two views and a third for its evaluator, with a label."""
+    """The items of bolts' transforms: two views, a third one for its evaluator, and a label."""
 
     def __len__(self):
         return 12
 
-    def __getitem__(self, at):
-        generator = torch.Generator().manual_seed(at)
-        return tuple(torch.rand(3, 3, 32, 32, generator=generator)), at % 10
+    def __getitem__(self, index):
+        generator = torch.Generator().manual_seed(index)
+        return tuple(torch.rand(3, 3, 32, 32, generator=generator)), index % 10
 
 
 @pytest.fixture(scope="module", params=MODELS)
 def trained(request, tmp_path_factory):
-    """(name, bolts' model after two epochs, the file its trainer saved)."""
+    """(name, model of bolts after two epochs, file that its trainer saved)."""
     torch.manual_seed(0)
     model = MODELS[request.param]()
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
@@ -57,7 +57,7 @@ def trained(request, tmp_path_factory):
     path = tmp_path_factory.mktemp("bolts") / "model.ckpt"
     trainer.save_checkpoint(path)
     yield request.param, model.eval(), path
-    for file in path.parent.iterdir():  # hundreds of megabytes
+    for file in path.parent.iterdir():  # they are hundreds of megabytes
         file.unlink()
 
 
@@ -79,15 +79,15 @@ def test_features_of_the_converted_network_are_those_of_bolts(trained, capsys):
     if name.startswith("SimCLR"):
         close(ours.embed(x), theirs.projection(features), terms=terms)
     else:
-        arm = theirs.online_network
-        prediction = theirs.predictor(arm.projector(arm.encoder(x)[0]))
+        online = theirs.online_network
+        prediction = theirs.predictor(online.projector(online.encoder(x)[0]))
         close(ours.predictor(ours.projector(ours(x))), prediction, terms=terms)
     if name.startswith("BYOL"):
         close(ours.target["backbone"](x), theirs.target_network.encode(x), terms=terms)
 
 
 @pytest.mark.parametrize("stem", [{"first_conv": True, "maxpool1": False}, {"first_conv": False, "maxpool1": True}])
-def test_stems_that_are_only_in_bolts_are_refused(stem):
+def test_stems_that_are_only_in_bolts_are_rejected(stem):
     model = simclr(**stem)
     with pytest.raises(ValueError, match=r"^maxpool1=.* there is no other stem here"):
         bolts.convert(bolts.Bolts(model.state_dict(), dict(model.hparams), 0, 0))
@@ -101,14 +101,14 @@ def test_stems_that_are_only_in_bolts_are_refused(stem):
         ("SimSiam", lambda: SimSiam(base_encoder="resnet18", predictor_hidden_dim=8, **SIAMESE)),
     ],
 )
-def test_the_layout_that_the_fast_tests_write_is_bolts_own(kind, make):
+def test_the_layout_of_the_fast_tests_is_that_of_bolts(kind, make):
     theirs = make()
     shapes = {key: value.shape for key, value in theirs.state_dict().items()}
     assert shapes == {key: value.shape for key, value in layout.network(kind).state_dict().items()}
-    assert layout.RECORDED[kind].keys() <= theirs.hparams.keys()
+    assert layout.HPARAMS[kind].keys() <= theirs.hparams.keys()
 
 
-def test_the_channel_statistics_are_bolts_own():
+def test_the_channel_statistics_are_those_of_bolts():
     names = {"cifar10": "cifar10", "stl10": "stl10", "folder": "imagenet"}
     for ours, theirs in names.items():
         normalize = getattr(normalizations, f"{theirs}_normalization")()

@@ -1,11 +1,11 @@
-"""`import-bolts` on files in the layout of lightning-bolts 0.7, which is not needed here.
+"""`import-bolts` with files in the layout of lightning-bolts 0.7, which need not be installed.
 
-`tests/bolts` compares this layout with bolts itself.
+`tests/bolts` compares this layout with that of bolts.
 """
 
 import pytest
 import torch
-from helpers.bolts_layout import RECORDED, network, save
+from helpers.bolts_layout import HPARAMS, network, save
 from helpers.closeness import close
 from helpers.training import terms_of
 
@@ -16,10 +16,10 @@ from lightning_ssl.runs.build import build_data, build_method
 
 @pytest.fixture(scope="module", params=["SimCLR", "BYOL", "SimSiam"])
 def imported(request, tmp_path_factory):
-    """(kind, bolts' network, our checkpoint as read back)."""
+    """(method, network of bolts, converted checkpoint)."""
     folder, kind = tmp_path_factory.mktemp("bolts"), request.param
     theirs = network(kind)
-    save(folder / "a.ckpt", theirs.state_dict(), RECORDED[kind])
+    save(folder / "a.ckpt", theirs.state_dict(), HPARAMS[kind])
     assert bolts.main([str(folder / "a.ckpt")]) == 0
     return kind, theirs, runs.read_checkpoint(folder / "a.imported.ckpt")
 
@@ -30,11 +30,11 @@ def test_features_and_heads_are_those_of_bolts(imported):
     ours = build_method(checkpoint["lightning_ssl"]["config"]).eval()
     ours.load_state_dict(checkpoint["state_dict"])
     x = torch.rand(4, 3, 32, 32)
-    features, after = theirs(x)
+    features, output = theirs(x)
     terms = terms_of(ours)
     close(ours(x), features, terms=terms)
     mine = ours.embed(x) if kind == "SimCLR" else ours.predictor(ours.projector(ours(x)))
-    close(mine, after, terms=terms)
+    close(mine, output, terms=terms)
     if kind == "BYOL":
         target = theirs.target_network
         close(ours.target["backbone"](x), target.encoder(x), terms=terms)
@@ -44,7 +44,7 @@ def test_features_and_heads_are_those_of_bolts(imported):
 
 @torch.no_grad()
 def test_the_head_in_training_mode_is_that_of_bolts(imported):
-    """The import moves SimCLR's bias before its norm into the running mean; batch statistics must not change."""
+    """The bias before SimCLR's norm is converted to a change of the running mean; training mode must not change."""
     kind, theirs, checkpoint = imported
     ours = build_method(checkpoint["lightning_ssl"]["config"])
     ours.load_state_dict(checkpoint["state_dict"])
@@ -74,7 +74,7 @@ def test_the_settings_are_imported(imported):
     assert (checkpoint["epoch"], checkpoint["global_step"]) == (3, 120)
     assert arguments["stem"] == ("cifar" if kind == "SimCLR" else "standard")
     settings = arguments["optimization"]
-    assert settings["lr"] == RECORDED[kind]["learning_rate"]
+    assert settings["lr"] == HPARAMS[kind]["learning_rate"]
     assert settings["name"] == {"SimCLR": "lars", "BYOL": "adam", "SimSiam": "sgd"}[kind]
     own = {"SimCLR": ("tau", 0.2), "BYOL": ("momentum", 0.99), "SimSiam": ("predictor", {"hidden": 8})}
     key, value = own[kind]
@@ -89,35 +89,33 @@ def test_the_settings_are_imported(imported):
 
 @pytest.fixture(scope="module")
 def states():
-    return {kind: network(kind).state_dict() for kind in RECORDED}
+    return {kind: network(kind).state_dict() for kind in HPARAMS}
 
 
-def convert(state, recorded, *asked):
-    return bolts.convert(bolts.Bolts(dict(state), recorded, 0, 0), *asked)
+def convert(state, hparams, *flags):
+    return bolts.convert(bolts.Bolts(dict(state), hparams, 0, 0), *flags)
 
 
 def test_byol_and_simsiam_are_distinguished_by_shape(states):
     assert convert(states["SimSiam"], {}).summary.startswith("SimSiam")
-    with pytest.raises(ValueError, match=r"^method=None: .*--method BYOL or SimSiam"):
+    with pytest.raises(ValueError, match=r"^method=None: --method BYOL or SimSiam"):
         convert(states["BYOL"], {})
     assert convert(states["BYOL"], {}, "BYOL").summary.startswith("BYOL")
 
 
 def test_assumptions_are_reported(states):
-    remarks = " ".join(convert(states["BYOL"], RECORDED["BYOL"]).remarks)
+    remarks = " ".join(convert(states["BYOL"], HPARAMS["BYOL"]).remarks)
     assert "cifar10 is assumed" in remarks
     assert "not normalized" in remarks
     assert "a max-pool is assumed" in remarks
-    told = " ".join(convert(states["BYOL"], RECORDED["BYOL"], None, "stl10", False).remarks)
-    assert "cifar10" not in told
-    assert "normalized" not in told
-    assert "never moves" in " ".join(convert(states["SimSiam"], {}).remarks)
+    remarks = " ".join(convert(states["BYOL"], HPARAMS["BYOL"], None, "stl10", False).remarks)
+    assert "cifar10" not in remarks
+    assert "normalized" not in remarks
+    assert "never updates" in " ".join(convert(states["SimSiam"], {}).remarks)
 
 
 def test_flags_override_the_data_set_and_normalization(states):
-    config = convert(states["SimCLR"], RECORDED["SimCLR"], None, "cifar100", False).checkpoint["lightning_ssl"][
-        "config"
-    ]
+    config = convert(states["SimCLR"], HPARAMS["SimCLR"], None, "cifar100", False).checkpoint["lightning_ssl"]["config"]
     assert config["data"]["name"] == "cifar100"
     assert config["model"]["init_args"]["augment"] == "simclr_cifar"
 
@@ -127,7 +125,7 @@ def without(state, start):
 
 
 @pytest.mark.parametrize(
-    ("kind", "change", "recorded", "message"),
+    ("kind", "change", "hparams", "message"),
     [
         ("SimCLR", lambda s: s, {"maxpool1": True}, "^maxpool1=True: maxpool1 must be .*3×3"),
         ("BYOL", lambda s: s, {"maxpool1": False, "initial_tau": 1.0}, "^maxpool1=False: maxpool1 must be .*7×7"),
@@ -141,13 +139,13 @@ def without(state, start):
         ("SimCLR", lambda s: s, {"optimizer": "adagrad"}, "^name='adagrad'"),
     ],
 )
-def test_unknown_weights_and_settings_are_refused_in_one_line(states, kind, change, recorded, message):
-    with pytest.raises(ValueError, match=message) as refusal:
-        convert(change(dict(states[kind])), recorded)
-    assert "\n" not in str(refusal.value)
+def test_unknown_weights_and_settings_are_rejected_in_one_line(states, kind, change, hparams, message):
+    with pytest.raises(ValueError, match=message) as refused:
+        convert(change(dict(states[kind])), hparams)
+    assert "\n" not in str(refused.value)
 
 
-def test_a_method_that_contradicts_the_weights_is_refused(states):
+def test_a_method_that_contradicts_the_weights_is_rejected(states):
     with pytest.raises(ValueError, match=r"^method='BYOL': method must be SimCLR"):
         convert(states["SimCLR"], {}, "BYOL")
     with pytest.raises(ValueError, match=r"^method='SimCLR': method must be BYOL or SimSiam"):
@@ -158,19 +156,19 @@ class Foreign:
     pass
 
 
-def test_other_files_are_refused_in_one_line(tmp_path):
+def test_other_files_are_rejected_in_one_line(tmp_path):
     (tmp_path / "text.ckpt").write_text("not a checkpoint")
     torch.save({"state_dict": {}, "hyper_parameters": {"callback": Foreign()}}, tmp_path / "foreign.ckpt")
     torch.save([1, 2], tmp_path / "list.ckpt")
     for name, message in [
         ("absent.ckpt", "must be a file"),
         ("text.ckpt", "not a readable checkpoint"),
-        ("foreign.ckpt", r"it holds a test_import_bolts.Foreign, .* save it again"),
+        ("foreign.ckpt", r"it has a test_import_bolts.Foreign, .* save it again"),
         ("list.ckpt", "with a state_dict"),
     ]:
-        with pytest.raises(ValueError, match=message) as refusal:
+        with pytest.raises(ValueError, match=message) as refused:
             bolts.main([str(tmp_path / name)])
-        assert "\n" not in str(refusal.value)
+        assert "\n" not in str(refused.value)
     assert not list(tmp_path.glob("*.imported.ckpt"))
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints in the layout of lightning-bolts 0.7, which need not be installed; tests/bolts compares it with bolts."""
+"""Checkpoints in the layout of lightning-bolts 0.7, without bolts. tests/bolts compares the layout with bolts."""
 
 import torch
 from torch import nn
@@ -6,7 +6,7 @@ from torch.nn import functional as F
 from torchvision.models import resnet18
 
 SIMCLR = {"dataset": "cifar10", "batch_size": 64, "first_conv": False, "maxpool1": False, "temperature": 0.2}
-RECORDED = {
+HPARAMS = {
     "SimCLR": {**SIMCLR, "optimizer": "lars", "learning_rate": 0.3, "weight_decay": 1e-6, "warmup_epochs": 10},
     "BYOL": {"learning_rate": 0.2, "weight_decay": 1.5e-6, "warmup_epochs": 10, "initial_tau": 0.99},
     "SimSiam": {"learning_rate": 0.05, "weight_decay": 1e-4, "momentum": 0.8, "predictor_hidden_dim": 8},
@@ -28,16 +28,16 @@ class Head(nn.Module):
         return self.model(x)
 
 
-class Arm(nn.Module):
+class Branch(nn.Module):
     def __init__(self):
         super().__init__()
-        self.encoder = resnet18()  # bolts' own has the same names
+        self.encoder = resnet18()  # the ResNet of bolts has the same names
         self.encoder.fc = nn.Identity()
         self.projector = Head(512, 32, 16, (False, True))
 
 
 class SimCLR(nn.Module):
-    """Its encoder keeps a classifier that nothing reads."""
+    """The encoder has a classifier that is not used."""
 
     def __init__(self):
         super().__init__()
@@ -46,16 +46,16 @@ class SimCLR(nn.Module):
         self.projection = Head(512, 512, 128, (True, False))
 
     def forward(self, x):
-        net, self.encoder.fc = self.encoder.fc, nn.Identity()
+        classifier, self.encoder.fc = self.encoder.fc, nn.Identity()
         features = self.encoder(x)
-        self.encoder.fc = net
+        self.encoder.fc = classifier
         return features, F.normalize(self.projection(features), dim=1)
 
 
 class Siamese(nn.Module):
     def __init__(self, hidden):
         super().__init__()
-        self.online_network, self.target_network = Arm(), Arm()
+        self.online_network, self.target_network = Branch(), Branch()
         self.predictor = Head(16, hidden, 16, (False, True))
 
     def forward(self, x):
@@ -64,7 +64,7 @@ class Siamese(nn.Module):
 
 
 def network(kind):
-    """A network in bolts' layout, whose norms have seen something."""
+    """A network in the layout of bolts, with random statistics and parameters of its norms."""
     torch.manual_seed(0)
     net = SimCLR() if kind == "SimCLR" else Siamese({"BYOL": 32, "SimSiam": 8}[kind])
     for module in net.modules():
@@ -74,6 +74,6 @@ def network(kind):
     return net.eval()
 
 
-def save(path, state, recorded):
-    torch.save({"epoch": 3, "global_step": 120, "state_dict": state, "hyper_parameters": recorded}, path)
+def save(path, state, hparams):
+    torch.save({"epoch": 3, "global_step": 120, "state_dict": state, "hyper_parameters": hparams}, path)
     return path
