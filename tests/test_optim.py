@@ -1,4 +1,4 @@
-"""LARS against a loop written from its equation; schedules at their ends; both after resuming."""
+"""LARS equals a loop written from its equation; schedules follow their equations; both can be resumed."""
 
 import copy
 import io
@@ -88,7 +88,7 @@ def test_lars_without_adaptation_is_sgd(momentum, nesterov):
     close(actual, expected, terms=terms_of_training(model))
 
 
-def test_lars_is_sgd_where_the_trust_ratio_is_one():
+def test_lars_is_sgd_if_the_trust_ratio_is_one():
     p, g, decay = torch.tensor([3.0, 4.0]), torch.tensor([0.6, -0.8]), 0.2
     trust = (1 + decay * 5) / 5  # ‖g‖ = 1, ‖p‖ = 5
     ours, theirs = nn.Parameter(p.clone()), nn.Parameter(p.clone())
@@ -117,7 +117,7 @@ def test_zero_parameters_take_the_step_of_sgd(weight_decay):
     close(p.detach(), torch.tensor([-0.1, -0.2, 0.1]))
 
 
-def test_with_zero_gradients_the_decay_remains():
+def test_zero_gradients_keep_the_weight_decay():
     p = nn.Parameter(torch.tensor([3.0, 4.0]))
     p.grad = torch.zeros(2)
     optimizer = LARS([p], lr=0.5, weight_decay=0.1, trust_coefficient=0.02)
@@ -169,7 +169,7 @@ def test_a_resumed_run_takes_the_same_steps_bit_for_bit():
     assert all(map(torch.equal, train(model, optimizer, make_batches()[5:], schedule), uninterrupted))
 
 
-def test_the_closure_is_called_with_gradients_and_its_value_returned():
+def test_the_closure_is_called_with_gradients_enabled_and_its_value_is_returned():
     p = nn.Parameter(torch.ones(2))
     optimizer = LARS([p], lr=0.1, momentum=0.0)
 
@@ -222,10 +222,10 @@ def test_groups_hold_every_trainable_parameter_once():
 
 def test_biases_and_norms_are_neither_decayed_nor_adapted():
     model = make_model()
-    matrices, plain = parameter_groups(model, 0.1)
-    assert [id(p) for p in matrices["params"]] == [id(model[0].weight), id(model[3].weight)]
-    assert (matrices["weight_decay"], matrices["adapt"]) == (0.1, True)
-    assert (plain["weight_decay"], plain["adapt"]) == (0.0, False)
+    weights, excluded = parameter_groups(model, 0.1)
+    assert [id(p) for p in weights["params"]] == [id(model[0].weight), id(model[3].weight)]
+    assert (weights["weight_decay"], weights["adapt"]) == (0.1, True)
+    assert (excluded["weight_decay"], excluded["adapt"]) == (0.0, False)
     everything = parameter_groups(model, 0.1, exclude_bias_and_norm=False)
     assert len(everything) == 1
     assert everything[0]["weight_decay"] == 0.1
@@ -243,7 +243,7 @@ def test_groups_work_with_optimizers_of_torch(optimizer):
     assert torch.equal(model[1].weight, before[1].weight)
 
 
-def test_a_model_with_nothing_to_train_is_refused():
+def test_a_model_without_trainable_parameters_is_refused():
     with pytest.raises(ValueError, match="model='Linear'"):
         parameter_groups(nn.Linear(2, 2).requires_grad_(False), 0.1)
 
@@ -269,7 +269,7 @@ def test_without_warmup_the_first_step_has_the_full_rate():
     assert warmup_cosine(0, 0, 100) == 1.0
 
 
-def test_a_run_shorter_than_its_warmup_only_warms_up():
+def test_a_run_shorter_than_its_warmup_has_the_rates_of_a_longer_run():
     short = [warmup_cosine(step, 50, 10) for step in range(10)]
     assert short == [warmup_cosine(step, 50, 1000) for step in range(10)]
 
@@ -286,7 +286,7 @@ def rates(schedule, steps, base=0.01):
 
 
 @pytest.mark.parametrize("steps_per_epoch", [4, 30])
-def test_released_equals_torchs_cosine_as_stepped_by_the_released_code(steps_per_epoch):
+def test_released_equals_the_cosine_of_torch_stepped_as_in_the_released_code(steps_per_epoch):
     optimizer = SGD([nn.Parameter(torch.ones(1))], lr=0.01)
     cosine = CosineAnnealingLR(optimizer, T_max=steps_per_epoch)
     expected = []
@@ -297,11 +297,11 @@ def test_released_equals_torchs_cosine_as_stepped_by_the_released_code(steps_per
         if epoch >= 10:
             cosine.step()
     actual = rates(partial(released, steps_per_epoch=steps_per_epoch), 25 * steps_per_epoch)
-    # torch's recursion divides by 1 + cos, which is at least 1 − cos(π/T)
+    # the recursion of torch divides by 1 + cos, which is at least 1 − cos(π/T)
     close(actual, expected, scale=0.01, terms=25, gain=1 / (1 - math.cos(math.pi / steps_per_epoch)))
 
 
-def test_constant_is_one_under_torchs_scheduler():
+def test_constant_keeps_the_rate_under_lambda_lr():
     assert rates(constant, 5) == [0.01] * 5
 
 
@@ -313,7 +313,7 @@ def test_momentum_schedule_has_exact_ends():
         close(momentum_schedule(500, 1000, base), (1 + base) / 2)
 
 
-def test_momentum_schedule_follows_byols_equation_and_never_falls():
+def test_momentum_schedule_follows_the_equation_of_byol_and_never_decreases():
     values = [momentum_schedule(step, 200) for step in range(201)]
     expected = [1 - (1 - 0.996) * (math.cos(math.pi * step / 200) + 1) / 2 for step in range(201)]
     close(values, expected)

@@ -1,4 +1,4 @@
-"""The guard lets torchvision import beside a torch it was not built for, and does nothing otherwise."""
+"""The guard makes `import torchvision` work with a torch it was not built for, and does nothing otherwise."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def fake_torchvision(folder: Path, library: bytes | None) -> Path:
-    """A package that, as torchvision does, registers a shape rule for an operator its library should declare."""
+    """A package that registers a shape rule for an operator of its library, like torchvision."""
     package = folder / "torchvision"
     package.mkdir()
     if library is not None:
@@ -34,7 +34,7 @@ def test_without_the_guard_a_broken_library_fails_the_import(tmp_path):
     assert "torchvision::nms" in result.stderr
 
 
-def test_with_the_guard_a_broken_library_imports(tmp_path):
+def test_with_the_guard_the_import_works_with_a_broken_library(tmp_path):
     folder = fake_torchvision(tmp_path, library=b"not a library")
     result = python(IMPORT_BOTH.format(folder=str(folder), first="import lightning_ssl; "))
     assert result.stdout.strip() == "imported", result.stderr

@@ -1,4 +1,4 @@
-"""Our losses against those of lightning-bolts, and against float64 loops where bolts loses its digits."""
+"""Our losses equal those of lightning-bolts, and float64 loops where bolts is inaccurate."""
 
 import oracles
 import pytest
@@ -17,14 +17,14 @@ from lightning_ssl.methods.siamese import PredictorHead
 
 
 def embeddings(dtype, seed=0):
-    """Two views that agree in part, so that the loss is neither 0 nor that of chance at any temperature."""
+    """Two correlated views: at every temperature the loss is neither 0 nor that of random embeddings."""
     generator = torch.Generator().manual_seed(seed)
     z1, noise = torch.randn(2, 16, 32, dtype=torch.float64, generator=generator)
     return [normalize(normalize(z, dim=1).to(dtype), dim=1) for z in (z1, 0.7 * z1 + noise)]
 
 
 def nt_xent_of_bolts(z1, z2, tau):
-    return BoltsSimCLR.nt_xent_loss(None, z1, z2, tau)  # it reads nothing of its model
+    return BoltsSimCLR.nt_xent_loss(None, z1, z2, tau)  # the method does not use self
 
 
 def nt_xent_of_ours(z1, z2, tau):
@@ -43,11 +43,11 @@ def gradients(loss, *inputs):
 
 @pytest.mark.parametrize(("tau", "tolerance"), [(1.0, 1e-6), (0.5, 1e-6), (0.2, 1e-6), (0.1, 1e-4)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_nt_xent_is_ours_over_tau_where_bolts_is_sound(tau, tolerance, dtype):
+def test_nt_xent_of_bolts_is_ours_over_tau_at_large_tau(tau, tolerance, dtype):
     z = embeddings(dtype)
     torch.testing.assert_close(nt_xent_of_ours(*z, tau), nt_xent_of_bolts(*z, tau), rtol=tolerance, atol=0)
-    # As functions on the sphere: bolts' value also grows with the norms of its embeddings, by the term e^{1/τ} that
-    # it subtracts as a constant; its own normalization takes that part of the gradient away again.
+    # Gradients along the sphere: bolts subtracts e^{1/τ} as a constant, so its value also depends on the norms of the
+    # embeddings. The normalization of the method removes this part of the gradient.
     for ours, theirs, x in zip(
         gradients(lambda a, b: nt_xent_of_ours(a, b, tau), *z),
         gradients(lambda a, b: nt_xent_of_bolts(a, b, tau), *z),
@@ -64,12 +64,12 @@ def test_nt_xent_is_ours_over_tau_where_bolts_is_sound(tau, tolerance, dtype):
 def test_nt_xent_of_bolts_is_wrong_at_small_tau_and_ours_is_not(tau, dtype, seed):
     z = embeddings(dtype, seed)
     truth = nt_xent_by_loops(*z, tau)
-    # e^{1/τ}, rounded to float32 even for float64 embeddings, drowns the negatives it is subtracted from.
+    # bolts computes e^{1/τ} in float32 even for float64 embeddings. Its rounding error is larger than the negatives.
     assert abs(nt_xent_of_bolts(*z, tau) - truth) > truth
     torch.testing.assert_close(nt_xent_of_ours(*z, tau).double(), truth, rtol=2e-6, atol=0)
 
 
-def test_at_a_hundredth_bolts_stops_and_ours_goes_on():
+def test_at_tau_one_hundredth_bolts_overflows_and_ours_does_not():
     z = embeddings(torch.float32)
     with pytest.raises(RuntimeError, match="overflow"):
         nt_xent_of_bolts(*z, 0.01)
@@ -87,7 +87,7 @@ def views():
 
 
 def both(theirs):
-    """A model of bolts and ours with its weights, in float64."""
+    """A model of bolts and our model with the same weights, in float64."""
     torch.manual_seed(0)
     theirs = theirs()
     state = convert(Bolts(theirs.state_dict(), dict(theirs.hparams), 0, 0)).checkpoint["state_dict"]
@@ -108,7 +108,7 @@ def assert_same_gradients(ours, encoder, scale=1.0):
         torch.testing.assert_close(p.grad, scale * theirs[name].grad, rtol=1e-6, atol=1e-8)
 
 
-def test_byols_loss_is_that_of_bolts_plus_four():
+def test_the_loss_of_byol_is_that_of_bolts_plus_four():
     ours, theirs = both(lambda: BoltsBYOL(**SIZES))
     x1, x2, _ = views()
     loss = theirs.calculate_loss(x1, x2) + theirs.calculate_loss(x2, x1)
@@ -119,7 +119,7 @@ def test_byols_loss_is_that_of_bolts_plus_four():
     assert_same_gradients(ours, theirs.online_network.encoder)
 
 
-def test_simsiams_loss_is_that_of_bolts_before_the_first_step():
+def test_the_loss_of_simsiam_is_that_of_bolts_before_the_first_step():
     ours, theirs = both(lambda: BoltsSimSiam(predictor_hidden_dim=8, **SIZES))
     x1, x2, _ = views()
     loss = theirs.calculate_loss(x1, x2) + theirs.calculate_loss(x2, x1)
@@ -130,7 +130,7 @@ def test_simsiams_loss_is_that_of_bolts_before_the_first_step():
     assert_same_gradients(ours, theirs.online_network.encoder)
 
 
-def test_the_target_of_bolts_simsiam_stays_behind_and_its_loss_with_it():
+def test_the_target_of_bolts_simsiam_is_never_updated():
     _, theirs = both(lambda: BoltsSimSiam(predictor_hidden_dim=8, **SIZES))
     optimizer = torch.optim.SGD(theirs.parameters(), lr=0.05)
     before = [p.clone() for p in theirs.target_network.parameters()]
@@ -145,7 +145,7 @@ def test_the_target_of_bolts_simsiam_stays_behind_and_its_loss_with_it():
     assert not any(torch.equal(p, q) for p, q in moved if p.grad.any())
 
 
-def test_simclrs_loss_is_tau_times_that_of_bolts_once_batch_norms_stand_still():
+def test_the_loss_of_simclr_is_tau_times_that_of_bolts_in_evaluation_mode():
     def simclr():
         stem = {"first_conv": False, "maxpool1": False}
         return BoltsSimCLR(
@@ -168,8 +168,7 @@ def test_simclrs_loss_is_tau_times_that_of_bolts_once_batch_norms_stand_still():
     mine.backward()
     assert_same_gradients(ours, theirs.encoder, scale=0.5)
 
-    (
-        ours.train(),
-        theirs.train(),
-    )  # in training ours sees both views as one batch, as SimCLR's does, and bolts each alone
+    # In training mode our batch norms see both views as one batch, as in SimCLR; those of bolts see each view alone.
+    ours.train()
+    theirs.train()
     assert abs(ours.compute_loss(views()) - 0.5 * theirs.shared_step(((x1, x2, x1), None))) > 1e-4

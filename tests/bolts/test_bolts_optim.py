@@ -1,4 +1,4 @@
-"""LARS and the schedules against those of lightning-bolts, step by step in float64; and where they part, why."""
+"""LARS and the schedules equal those of lightning-bolts step by step in float64, with tests of each difference."""
 
 from functools import partial
 
@@ -36,7 +36,7 @@ def trajectory(net, optimizer, schedule):
 
 @pytest.mark.parametrize("exclude", [True, False])
 @pytest.mark.parametrize(("momentum", "nesterov"), [(0.0, False), (0.9, False), (0.9, True)])
-def test_lars_under_warmup_cosine_takes_bolts_trajectory(momentum, nesterov, exclude):
+def test_lars_with_warmup_cosine_takes_the_steps_of_bolts(momentum, nesterov, exclude):
     settings = {"lr": 1.0, "momentum": momentum, "trust_coefficient": 0.02, "nesterov": nesterov}
     net, twin = model(), model()
     ours = LARS(parameter_groups(net, 1e-2, exclude_bias_and_norm=exclude), **settings)
@@ -55,21 +55,21 @@ def one_step(optimizer, p, g, **settings):
     return p.detach()
 
 
-def test_without_decay_bolts_lars_stops_adapting_and_ours_adapts_until_told_not_to():
+def test_without_weight_decay_ours_adapts_and_bolts_does_not():
     p, g = torch.tensor([3.0, 4.0]).double(), torch.tensor([0.6, -0.8]).double()
     torch.testing.assert_close(one_step(BoltsLARS, p, g, weight_decay=0.0), p - g)
     torch.testing.assert_close(one_step(LARS, p, g, weight_decay=0.0), p - 0.01 * 5 * g)
 
 
-def test_where_the_gradient_is_zero_bolts_lars_drops_the_decay_and_ours_keeps_its_limit():
+def test_with_a_zero_gradient_ours_keeps_the_weight_decay_and_bolts_does_not():
     p, zero = torch.tensor([3.0, 4.0]).double(), torch.zeros(2).double()
     torch.testing.assert_close(one_step(BoltsLARS, p, zero, weight_decay=0.1), p)
     torch.testing.assert_close(one_step(LARS, p, zero, weight_decay=0.1), p * (1 - 0.01))
-    tiny = torch.full((2,), 1e-12).double()  # bolts' jump: a little more than zero, and the decay is back
+    tiny = torch.full((2,), 1e-12).double()  # with any gradient above zero, bolts applies the decay
     torch.testing.assert_close(one_step(BoltsLARS, p, tiny, weight_decay=0.1), p * (1 - 0.01))
 
 
-def test_where_the_parameter_is_zero_both_take_the_plain_step():
+def test_at_a_zero_parameter_both_take_the_step_of_sgd():
     zero, g = torch.zeros(2).double(), torch.tensor([0.6, -0.8]).double()
     for optimizer in (BoltsLARS, LARS):
         torch.testing.assert_close(one_step(optimizer, zero, g, weight_decay=0.1), -g)
@@ -91,37 +91,37 @@ def rates(make, steps, lr=0.4):
 
 
 @pytest.mark.parametrize("warmup", [0, 1, 7])
-def test_warmup_cosine_is_bolts_linear_warmup_decay_until_the_end(warmup):
+def test_warmup_cosine_equals_linear_warmup_decay_of_bolts_until_the_end(warmup):
     theirs, ours = (
         linear_warmup_decay(warmup, 50, cosine=True),
         partial(warmup_cosine, warmup_steps=warmup, total_steps=50),
     )
     assert [ours(step) for step in range(51)] == pytest.approx([theirs(step) for step in range(51)], abs=1e-15)
-    assert theirs(75) > 0.3  # past its end it rises again; ours stays down
+    assert theirs(75) > 0.3  # after the end the rate of bolts rises again; ours stays at 0
     assert ours(75) == 0.0
 
 
 @pytest.mark.parametrize(("warmup", "start", "final"), [(2, 0.0, 0.0), (10, 0.0, 0.0), (10, 0.1, 0.004)])
-def test_bolts_annealing_class_is_ours_but_for_one_step_of_its_warmup(warmup, start, final):
+def test_the_annealing_class_of_bolts_equals_ours_after_the_warmup(warmup, start, final):
     theirs = rates(
         lambda o: LinearWarmupCosineAnnealingLR(o, warmup, 40, warmup_start_lr=start, eta_min=final), 41, lr=0.4
     )
     factors = {"start": start / 0.4, "final": final / 0.4}
     ours = [0.4 * warmup_cosine(step, warmup, 40, **factors) for step in range(41)]
     assert theirs[warmup:] == pytest.approx(ours[warmup:], abs=1e-12)
-    # Its line is drawn over warmup − 1 steps: the full rate comes a step early and stays for two.
+    # Its warm-up has one step less: the full rate comes one step early and lasts for two steps.
     early = [0.4 * warmup_cosine(step, warmup - 1, 40, **factors) for step in range(warmup)]
     assert theirs[:warmup] == pytest.approx(early, abs=1e-12)
     assert theirs[:warmup] != pytest.approx(ours[:warmup], abs=1e-3)
 
 
-def test_bolts_annealing_class_without_warmup_never_trains():
+def test_the_annealing_class_of_bolts_without_warmup_has_rate_zero():
     assert rates(lambda o: LinearWarmupCosineAnnealingLR(o, 0, 10), 11) == pytest.approx([0.0] * 11, abs=1e-12)
     assert rates(lambda o: LambdaLR(o, partial(warmup_cosine, warmup_steps=0, total_steps=10)), 1) == [0.4]
 
 
-def test_bolts_byol_has_the_rate_zero_in_its_whole_first_epoch():
+def test_byol_of_bolts_has_rate_zero_in_its_first_epoch():
     byol = BoltsBYOL(base_encoder="resnet18", encoder_out_dim=512, projector_hidden_dim=8, projector_out_dim=4)
     (optimizer,), (schedule,) = byol.configure_optimizers()
-    assert not isinstance(schedule, dict)  # so Lightning steps it once an epoch
+    assert not isinstance(schedule, dict)  # so Lightning steps it once per epoch
     assert optimizer.param_groups[0]["lr"] == 0.0

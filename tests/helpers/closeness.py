@@ -3,15 +3,15 @@
     |actual − expected| ≤ 4 · eps · scale · √terms · gain
 
 eps     of the coarser of the two dtypes
-scale   size of the numbers that are added up: the largest |expected| unless given; give it where large terms cancel
-terms   how many numbers are added up on the way to one entry, over all layers or steps. Rounding errors of a sum are
-        independent of each other, so they grow with √terms
+scale   size of the numbers in the sums: the largest |expected| unless given; give it if large terms cancel
+terms   total length of the sums for one entry, over all layers or steps. Rounding errors are independent, so the error
+        of a sum grows with √terms
 gain    factor by which a relative error grows afterwards, 1 unless given: 1/τ for exp(−d2/τ), a condition number
-4       the largest of many entries is a few standard deviations out; exp, log and pow are off by up to 2 ulp
+4       the largest error of many entries is a few standard deviations; exp, log and pow have errors of up to 2 ulp
 
-It holds for any order of summation, number of threads and instruction set. Tolerances with another cause (a finite
-sample, a finite difference, an iteration that stops early, an approximation of a library) are written in the test, with
-that cause.
+The rule holds for any order of summation, number of threads and instruction set. A tolerance with another cause (a
+finite sample, a finite difference, an iteration that stops early, an approximation of a library) is written in the
+test, together with its cause.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MARGIN = 4.0
 
 
 def bound(dtype: torch.dtype, scale: float, terms: int = 1, gain: float = 1.0) -> float:
-    """Largest difference that rounding explains."""
+    """Largest difference that can be due to rounding."""
     return MARGIN * torch.finfo(dtype).eps * scale * math.sqrt(terms) * gain
 
 
 def close(
     actual: Any, expected: Any, *, terms: int = 1, scale: float | None = None, gain: float = 1.0, where: str = ""
 ) -> None:
-    """Assert that two results differ by rounding alone: numbers, tensors, arrays, or dicts and sequences of them."""
+    """Assert that two results differ only by rounding: numbers, tensors, arrays, or dicts and sequences of them."""
     if isinstance(expected, dict):
         assert actual.keys() == expected.keys(), where
         for key in expected:
@@ -56,7 +56,7 @@ def close(
 
 
 def as_tensor(x: Any) -> torch.Tensor:
-    """A floating-point tensor; a Python number counts as float64, an integer result must be compared by ==."""
+    """Convert to a floating-point tensor; a Python number becomes float64. Integers must be compared with ==."""
     found = (
         x if isinstance(x, torch.Tensor) else torch.as_tensor(x, dtype=None if hasattr(x, "dtype") else torch.float64)
     )

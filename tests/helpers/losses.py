@@ -36,7 +36,7 @@ FAMILIES = [example for cls in concrete(Family, losses) for example in examples(
 IMPORTANCES = [example for cls in concrete(Importance, losses) for example in examples(cls, FAMILIES)]
 
 TAU, Q = 0.7, -0.5
-# r' and its inverse of Tsallis at q = −½ and of ½ log α, written out by hand
+# Regularizers of the package, as the user's own r' and its inverse
 TSALLIS_BY_HAND = Regularized(lambda a: -TAU * a ** (Q - 1) / (Q - 1), lambda x: (x * (1 - Q) / TAU) ** (1 / (Q - 1)))
 BURG = Regularized(lambda a: 0.5 / a, lambda x: 0.5 / x)
 SQUARE_BY_HAND = Regularized(lambda a: -5 * a, lambda x: -x / 5)
@@ -93,10 +93,10 @@ STEP = 1e-6  # far above the rounding of float64, far below the curvature of a r
 
 
 def scales(function, *points):
-    """For each result of the function, the `scale` that helpers.closeness asks for.
+    """The argument `scale` of helpers.closeness.close for each result of a function.
 
-    It is the largest entry plus the response to the arguments: the change of the result per relative change of them,
-    measured in float64. Rounding of the arguments alone moves the result by eps times the response.
+    It is the largest entry plus the response: the change of the result per relative change of the arguments, measured
+    in float64. The rounding of the arguments changes the result by eps times the response.
     """
     points = [x.detach().double().requires_grad_(x.requires_grad) for x in points]
     generator = torch.Generator().manual_seed(0)
@@ -125,5 +125,5 @@ def close_each(actual, expected, terms, scale, gain=1.0, where=""):
 
 
 def label(value):
-    """A test's id that is the same in every process: no address of a function."""
+    """A test id without the address of a function, so it is the same in every process."""
     return re.sub(r" at 0x\w+", "", getattr(value, "__name__", str(value)))[:60]

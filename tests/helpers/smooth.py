@@ -1,4 +1,4 @@
-"""SimCLR in float64 without batch norm: two ranks agree with one process up to rounding."""
+"""SimCLR in float64 without batch norm, for which two ranks equal one process up to rounding."""
 
 from torch import nn
 
@@ -9,7 +9,7 @@ class SmoothSimCLR(SimCLR):
     """Every batch norm is replaced by the identity."""
 
     def __init__(self, tau: float = 0.2, backbone: str = "resnet_tiny", seed: int | None = None) -> None:
-        # A step of Adam divides small gradients by their own size, and with them the rounding of large ones.
+        # Not Adam: it divides a gradient by its own size, which amplifies the rounding of small gradients.
         plain = Optimization("sgd", lr=0.1)
         super().__init__(tau, backbone=backbone, seed=seed, augment="paper_cifar", optimization=plain)
         for module in list(self.modules()):

@@ -170,7 +170,7 @@ def test_backprop_alpha_changes_the_gradient_and_not_the_value():
 
 
 @pytest.mark.parametrize("rule", [FromFamily(InfoNCE()), Gaussian(), lambda p, n, v: torch.ones_like(n)], ids=label)
-def test_backprop_alpha_without_a_pullback_is_refused_at_construction(rule):
+def test_backprop_alpha_without_a_vjp_is_refused_at_construction(rule):
     with pytest.raises(ValueError, match="backprop_alpha=True"):
         PairLoss(rule, backprop_alpha=True)
 
@@ -189,7 +189,7 @@ def test_a_plain_callable_may_ignore_the_mask_and_the_dtype():
     z1, z2, _ = make_views()
     rounded = value_and_gradients(PairLoss(lambda d2_pos, d2_neg, valid: torch.exp(-d2_neg).float()), z1, z2)
     loss = PairLoss(Direct(tau=1.0, p=2.0, normalize=False))
-    in_float32 = [x.float() for x in rounded]  # α was rounded to float32, so its eps is the one that counts
+    in_float32 = [x.float() for x in rounded]  # α was rounded to float32, so the bound takes its eps
     assert_same(in_float32, value_and_gradients(loss, z1, z2), loss, z1, z2)
 
 
@@ -231,8 +231,8 @@ def in_float64(loss, *views):
     return value_and_gradients(loss, *(z.detach().double().requires_grad_() for z in views))
 
 
-def test_distances_far_from_the_origin_keep_their_digits():
-    """The scale of the error is that of the points around their mean, 512 times smaller than the points themselves."""
+def test_a_shift_of_all_embeddings_keeps_the_accuracy_of_distances():
+    """The error is relative to the distance of the points from their mean, not to their norm of about 512."""
     z1, z2, _ = make_views(n=30, dtype=torch.float32)
     moved = [(z + 512).detach().requires_grad_() for z in (z1, z2)]
     loss = PairLoss(Entropy())
@@ -279,7 +279,7 @@ def test_the_gradient_is_scaled_by_the_incoming_gradient():
     close(three, [3 * g for g in one[1:]])
 
 
-def test_one_view_may_be_a_constant():
+def test_one_view_may_have_no_gradient():
     z1, z2, _ = make_views()
     both = value_and_gradients(PairLoss(Direct()), z1, z2)
     (alone,) = torch.autograd.grad(PairLoss(Direct())(z1, z2.detach()), z1)
@@ -424,7 +424,7 @@ def test_logits_that_overflow_are_fitted_in_log_space():
     loss = PairLoss(Entropy())
     shifted = value_and_gradients(PairLoss(Shifted()), z1, z2)
     plain = value_and_gradients(loss, z1, z2)
-    # exp carries the rounding of a logit of this size into the weight; the value's terms are as large as d2
+    # the rounding of a logit of this size is the relative error of the weight; the value has terms as large as d2
     largest_d2 = max(d2.max().item() for d2 in oracles.distances(z1, z2, "both"))
     close(shifted, plain, scale=largest_d2, gain=Shifted.constant)
 
@@ -436,7 +436,7 @@ def test_near_duplicates_weigh_no_more_than_the_kernel_allows():
     z1 = directions.repeat(8, 1) + 1e-3 * torch.randn(32, 16, generator=generator)
     loss = PairLoss(Direct(p=2.0, normalize=False))
     rough, exact = loss(z1, z1 + 1e-3).item(), loss(z1.double(), (z1 + 1e-3).double()).item()
-    assert abs(rough - exact) < 16  # each of 14 near neighbours counts at most 1, times a rounding of d2
+    assert abs(rough - exact) < 16  # 14 near neighbours with weights of at most 1, times the rounding of d2
 
 
 def test_a_callable_may_work_in_place():

@@ -112,6 +112,6 @@ def test_the_value_is_finite_at_a_tau_where_xi_overflows():
         (lambda: ModifiedTriplet(c=0.0), "c=0.0"),
     ],
 )
-def test_a_nonsensical_parameter_is_refused_by_name_and_value(make, message):
+def test_an_invalid_parameter_is_refused_by_name_and_value(make, message):
     with pytest.raises(ValueError, match=message):
         make()

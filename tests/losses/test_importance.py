@@ -61,7 +61,7 @@ def slope_of_regularizer(rule, alpha):
 
 @pytest.mark.parametrize("rule", [Entropy(), Entropy(tau=0.05), *(case[0] for case in SOLVED)], ids=label)
 def test_the_optimality_condition_holds(rule, d2_pos, d2_neg):
-    """Theorem 2: r'(α_ij) = c_ij − μ_i on the support, and no less than that off it."""
+    """Theorem 2: r'(α_ij) = c_ij − μ_i on the support, and c_ij − μ_i ≥ r'(0) outside of it."""
     alpha = rule(d2_pos, d2_neg)
     close(alpha.sum(1), torch.ones(ROWS, dtype=torch.float64), terms=COUNT)
     for c, row in zip(d2_neg, alpha, strict=True):
@@ -109,7 +109,7 @@ def test_scipy_finds_no_better_row(rule):
         options={"ftol": 1e-14, "maxiter": 1000},
     )
     assert found.success
-    # SLSQP differentiates by finite differences and stops early
+    # SLSQP uses finite differences and stops early
     assert objective(alpha.numpy()) <= found.fun + 1e-8
     torch.testing.assert_close(alpha, torch.tensor(found.x), rtol=0, atol=2e-4)
 
@@ -161,16 +161,16 @@ def test_uniform_and_quadratic_differ_by_the_number_of_negatives(d2_pos, d2_neg)
     ],
     ids=label,
 )
-def test_pullback_is_the_derivative_of_the_weights(rule, d2_pos, d2_neg):
+def test_vjp_is_the_derivative_of_the_weights(rule, d2_pos, d2_neg):
     cotangent = torch.rand(d2_neg.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    pulled = rule.vjp(d2_neg, rule(d2_pos, d2_neg), cotangent)
+    found = rule.vjp(d2_neg, rule(d2_pos, d2_neg), cotangent)
     h = 1e-6
     for i, j in [(0, 0), (1, 5), (4, 11), (2, 3)]:
         step = torch.zeros_like(d2_neg)
         step[i, j] = h
         ahead, behind = rule(d2_pos, d2_neg + step), rule(d2_pos, d2_neg - step)
         numeric = ((ahead - behind) * cotangent).sum() / (2 * h)
-        assert math.isclose(pulled[i, j], numeric, rel_tol=1e-5, abs_tol=1e-8)  # a finite difference
+        assert math.isclose(found[i, j], numeric, rel_tol=1e-5, abs_tol=1e-8)  # a finite difference
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_the_weights_can_be_differentiated_by_autograd(rule, d2_pos, d2_neg):
 
 
 @pytest.mark.parametrize("rule", [FromFamily(InfoNCE()), Gaussian(), Exact()], ids=label)
-def test_a_rule_without_a_pullback_refuses_it(rule, d2_neg):
+def test_a_rule_without_a_vjp_raises(rule, d2_neg):
     with pytest.raises(ValueError, match=f"backprop_alpha=True: {type(rule).__name__}"):
         rule.vjp(d2_neg, d2_neg, d2_neg)
 

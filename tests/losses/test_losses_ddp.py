@@ -1,4 +1,4 @@
-"""Losses on several ranks: gloo processes with a part of the batch each give what one process gives with all of it."""
+"""Losses on several ranks equal the loss of one process with the whole batch; the ranks are gloo processes."""
 
 import functools
 import multiprocessing
@@ -24,8 +24,8 @@ WIDTH, HIDDEN, OUT = 6, 8, 5
 ANCHORS = ("both", "one")
 DTYPES = (torch.float32, torch.float64)
 
-# The ranks are forked from a process that has imported torch and run nothing: one import for all of them, and none of
-# the threads that make a fork of the test's own process unsafe. DDP imports torch._dynamo.
+# The ranks are forked from a server process that has only imported torch. So torch is imported once, and the server has
+# no threads, which would make a fork unsafe. DDP imports torch._dynamo.
 multiprocessing.set_forkserver_preload(["torch._dynamo", "lightning_ssl.losses.energy", "pytest"])
 
 
@@ -43,7 +43,7 @@ def losses_of_every_rule():
 
 
 def losses_of_every_path():
-    """Every path through the kernel. A path shares its work among the ranks in the same way for every rule."""
+    """Every path through the kernel. A path divides its work among the ranks in the same way for every rule."""
     for anchors in ANCHORS:
         for name, loss in {
             "streaming": PairLoss(Entropy(), anchors=anchors, beta=0.2),
@@ -81,7 +81,7 @@ def step(net, loss, batch):
     needs_clean = getattr(loss.importance, "uses_clean_view", False)
     value = loss(z1, z2, clean.detach()) if needs_clean else loss(z1, z2)
     value.backward()
-    # One vector: the last bias has no gradient, as distances do not move with the origin, and so no scale of its own.
+    # One vector, because the last bias has a gradient of 0 and so no scale: a shift does not change the distances.
     return [value.detach(), torch.cat([p.grad.flatten() for p in net.parameters()])]
 
 
@@ -113,14 +113,14 @@ def share_of(rank, ranks):
     return slice(rank * N // ranks, (rank + 1) * N // ranks)
 
 
-def take_every_rule(rank, ranks, folder):
+def save_every_rule(rank, ranks, folder):
     start(rank, ranks, folder)
     results = run_all(losses_of_every_rule, torch.float64, DistributedDataParallel, share_of(rank, ranks))
     torch.save(results, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
 
-def take_every_path(rank, ranks, folder):
+def save_every_path(rank, ranks, folder):
     start(rank, ranks, folder)
     share = share_of(rank, ranks)
     results = {}
@@ -142,14 +142,14 @@ def compare(results, losses, dtype, where):
 
 
 def test_two_ranks_equal_one_process_for_every_rule(tmp_path):
-    launch(take_every_rule, 2, tmp_path)
+    launch(save_every_rule, 2, tmp_path)
     for rank in range(2):
         compare(torch.load(tmp_path / f"{rank}.pt"), losses_of_every_rule, torch.float64, f"rank {rank} of 2")
 
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_ranks_equal_one_process_on_every_path_of_the_kernel(ranks, tmp_path):
-    launch(take_every_path, ranks, tmp_path)
+    launch(save_every_path, ranks, tmp_path)
     for rank in range(ranks):
         results = torch.load(tmp_path / f"{rank}.pt")
         for dtype in DTYPES:
@@ -161,13 +161,13 @@ def fail(rank, ranks, folder):
     start(rank, ranks, folder)
     messages = []
     z = torch.randn(4, 3)
-    poisoned = z.clone()
-    poisoned[0, 0] = torch.inf
+    infinite = z.clone()
+    infinite[0, 0] = torch.inf
     other = z.double() if rank else z
     for first, second in (
         (z[: 4 - rank], z[: 4 - rank]),
         (z[:, : 3 - rank], z[:, : 3 - rank]),
-        (z, z) if rank else (poisoned, poisoned),
+        (z, z) if rank else (infinite, infinite),
         (z[:0], z[:0]) if rank else (z, z),
         (z, z[:2]) if rank else (z, z),
         (other, other),
@@ -184,10 +184,10 @@ def fail(rank, ranks, folder):
 def test_every_rank_raises_if_one_rank_has_bad_input(tmp_path):
     launch(fail, 2, tmp_path)
     for rank in range(2):
-        batch, width, poison, empty, shape, dtype = (tmp_path / f"{rank}.txt").read_text().splitlines()
+        batch, width, not_finite, empty, shape, dtype = (tmp_path / f"{rank}.txt").read_text().splitlines()
         assert "local batch=[4, 3]" in batch
         assert "width of z1=[3, 2]" in width
-        assert "z1: 1 of 8 embeddings are not finite" in poison
+        assert "z1: 1 of 8 embeddings are not finite" in not_finite
         assert "z1=(0, 3)" in empty if rank else "rank 1 refused its views" in empty
         assert "z2=(2, 3)" in shape if rank else "rank 1 refused its views" in shape
         assert "dtype of z1=['torch.float32', 'torch.float64']" in dtype

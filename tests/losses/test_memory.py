@@ -1,4 +1,4 @@
-"""Peak memory of a step beyond the embeddings, in MiB, measured in a process of its own."""
+"""Peak memory of a step beyond the embeddings, in MiB, measured in a separate process."""
 
 import sys
 from pathlib import Path
@@ -24,5 +24,5 @@ def test_65536_pairs_fit_in_three_gibibytes():
 
 
 @pytest.mark.slow
-def test_a_small_tile_costs_no_memory_for_its_bookkeeping():
+def test_a_small_tile_needs_no_extra_memory_for_the_list_of_tiles():
     assert peak_memory("bench.PairLoss(bench.Direct(), tile=16)", 4096, threads=1) < 32

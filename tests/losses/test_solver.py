@@ -76,22 +76,22 @@ def steepness(alpha, q):
 
 
 def check(rule, d2_neg, q):
-    """Rows in float32 sum to one, have the weights of float64 and fall with distance. q: Tsallis with the same r'."""
+    """Rows in float32 sum to one, equal those of float64 and decrease with distance. q: Tsallis with the same r'."""
     alpha = rule(torch.zeros(len(d2_neg), dtype=d2_neg.dtype), d2_neg)
     assert torch.isfinite(alpha).all()
     assert (alpha >= 0).all()
     # Solved rows are divided by a sum in float64, the others by one in float32 that torch takes pairwise.
     levels = 1 if isinstance(rule, solved.Solved) else math.ceil(math.log2(d2_neg.shape[1]))
     close(alpha.double().sum(1), torch.ones(len(alpha)), terms=levels)
-    # Rows are divided by their sum, so a wrong multiplier would not show above.
+    # Rows are divided by their sum, so the check above cannot find a wrong multiplier.
     wide = rule(torch.zeros(len(d2_neg), dtype=torch.float64), d2_neg.double())
     top = wide.amax(1)
     if q < 2:
         slope = steepness(wide, q)
         tolerance = bound(alpha.dtype, 1.0, gain=(slope + SOLVER_STOP / slope).max().item())
     else:
-        # If q = 2, rounding moves many candidates across the edge of the support. If q > 2, weights also leave 0 with
-        # infinite slope: a distance rounded by ε moves one at the edge by ε^{1/(q−1)}.
+        # If q = 2, rounding moves many candidates across the edge of the support. If q > 2, the slope of a weight at 0
+        # is also infinite: rounding a distance by ε moves a weight at the edge by ε^{1/(q−1)}.
         tolerance = 1e-3 if q == 2 else 3e-2
     assert ((alpha.double() - wide).abs().amax(1) <= tolerance * top).all()
     order = d2_neg.argsort(1)
@@ -124,7 +124,7 @@ def test_the_pairs_of_a_row_share_one_multiplier(q, kind, log_tau, seed):
     if abs(q - 1) < 1e-6:
         return
     base = (top ** (q - 1) + (1 - q) * c / tau).clamp(min=0)
-    # the solver stops at |log Σα| ≤ 16 eps, or where log t has no digits left
+    # the solver stops at |log Σα| ≤ 16 eps, or when log t is exact to rounding
     stop = SOLVER_STOP + 2 * (1 + math.log(count)) * steepness(alpha, q).max().item()
     if q > 1:  # compared as α^{q−1}: if q > 2, rounding moves a weight near 0 without bound
         close(alpha ** (q - 1), base, terms=count, gain=stop)
