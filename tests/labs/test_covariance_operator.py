@@ -7,7 +7,10 @@ import torch
 from helpers.closeness import bound, close
 from torch import Tensor
 
-from lightning_ssl.labs import covariance_operator as lab
+from lightning_ssl.labs import covariance_operator
+from lightning_ssl.labs.covariance_operator import gradients, losses, operators
+from lightning_ssl.labs.covariance_operator.networks import Population, connections, forward, vec
+from lightning_ssl.labs.covariance_operator.residue import residue_bound, train
 
 SIZES, X, A, R = (4, 5, 6, 3), 5, 4, 3
 TAU = 0.5
@@ -15,18 +18,18 @@ TAU = 0.5
 NETWORK = 2 * sum(SIZES)
 CONNECTION = NETWORK + max(n * m for n, m in pairwise(SIZES))
 OPERATOR = CONNECTION + (X * A) ** 2
-LOSSES = {"simple": lab.simple(), "soft triplet": lab.soft_triplet(TAU, 1.0), "InfoNCE": lab.infonce(TAU)}
+LOSSES = {"simple": losses.simple(), "soft triplet": losses.soft_triplet(TAU, 1.0), "InfoNCE": losses.infonce(TAU)}
 
 
 @pytest.fixture(scope="module")
-def population() -> lab.Population:
-    return lab.Population(SIZES, X, A, 0.3, R, 0)
+def population() -> Population:
+    return Population(SIZES, X, A, 0.3, R, 0)
 
 
-def test_connection_is_the_kronecker_product_with_autograds_jacobian(population: lab.Population) -> None:
+def test_connection_is_the_kronecker_product_with_autograds_jacobian(population: Population) -> None:
     run, view = 1, 7
     W, x = [w[run] for w in population.W], population.views[run, view]
-    K = lab.connections(population.W, population.views)
+    K = connections(population.W, population.views)
     below = x
     for layer in range(len(W)):
 
@@ -37,21 +40,21 @@ def test_connection_is_the_kronecker_product_with_autograds_jacobian(population:
 
         pre = W[layer] @ below
         J = torch.func.jacrev(rest)(pre)  # (n_L, n_l)
-        ours, w = K[layer][run, view], lab.vec(population.W[layer])[run]
+        ours, w = K[layer][run, view], vec(population.W[layer])[run]
         close(ours, torch.kron(below[:, None], J.T.contiguous()), terms=NETWORK)
         close(ours.T @ w, rest(pre), terms=CONNECTION, scale=float((ours.abs().T @ w.abs()).max()))
         below = pre.clamp_min(0)
 
 
-def test_theorem1_gradient_of_dual_networks(population: lab.Population) -> None:
-    error = lab.theorem1_error(population)
+def test_theorem1_gradient_of_dual_networks(population: Population) -> None:
+    error = gradients.theorem1_error(population)
     close(error, torch.zeros_like(error), terms=CONNECTION + X * A, scale=1)
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_theorem2_derivatives_have_fixed_signs_and_sum_to_zero(name: str) -> None:
     r = 2 * torch.rand(50, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    pos, neg, total = lab.theorem2(LOSSES[name], r[:, 0], r[:, 1:])
+    pos, neg, total = gradients.theorem2(LOSSES[name], r[:, 0], r[:, 1:])
     assert (pos > 0).all()
     assert (neg < 0).all()
     close(total, torch.zeros_like(total), terms=r.shape[1], scale=float(pos.max()), gain=1 / TAU)
@@ -60,27 +63,27 @@ def test_theorem2_derivatives_have_fixed_signs_and_sum_to_zero(name: str) -> Non
 @pytest.mark.parametrize("name", LOSSES)
 def test_pull_is_minus_the_derivative_for_the_negative(name: str) -> None:
     r = 2 * torch.rand(50, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    _, neg, _ = lab.theorem2(LOSSES[name], r[:, 0], r[:, 1:])
-    close(LOSSES[name].pull(r[:, 0], r[:, 1]), -neg[:, 0], gain=1 / TAU)
+    _, neg, _ = gradients.theorem2(LOSSES[name], r[:, 0], r[:, 1:])
+    close(LOSSES[name].weight(r[:, 0], r[:, 1]), -neg[:, 0], gain=1 / TAU)
 
 
 def test_infonce_equals_the_papers_fraction() -> None:
     r_pos, r_neg = torch.tensor([0.3]), torch.tensor([[0.7, 0.2, 1.0]])
     e_pos, e_neg = (-r_pos / TAU).exp(), (-r_neg / TAU).exp()
     expected = -(e_pos / (e_pos + e_neg.sum(1))).log()
-    close(lab.infonce(TAU).value(r_pos, r_neg), expected, terms=1 + r_neg.shape[1], gain=1 / TAU)
+    close(losses.infonce(TAU).value(r_pos, r_neg), expected, terms=1 + r_neg.shape[1], gain=1 / TAU)
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_lemma2_weights_give_the_gradient_of_the_expected_loss(name: str, population: lab.Population) -> None:
-    f = lab.forward(population.W, population.views)[-1]
-    M = lab.of_loss(f, X, LOSSES[name])
-    error = lab.gradient_error(population, M, lab.population_loss(X, LOSSES[name]))
+def test_lemma2_weights_give_the_gradient_of_the_expected_loss(name: str, population: Population) -> None:
+    f = forward(population.W, population.views)[-1]
+    M = operators.triple_weights(f, X, LOSSES[name])
+    error = gradients.gradient_error(population, M, losses.population_loss(X, LOSSES[name]))
     close(error, torch.zeros_like(error), terms=OPERATOR, scale=1, gain=1 / TAU)
 
 
-def test_expected_loss_equals_a_loop_over_all_triples(population: lab.Population) -> None:
-    f, loss = lab.forward(population.W, population.views)[-1], LOSSES["InfoNCE"]
+def test_expected_loss_equals_a_loop_over_all_triples(population: Population) -> None:
+    f, loss = forward(population.W, population.views)[-1], LOSSES["InfoNCE"]
     run, total = 2, 0.0
     view = f[run].unflatten(0, (X, A))
     for x in range(X):
@@ -90,47 +93,52 @@ def test_expected_loss_equals_a_loop_over_all_triples(population: lab.Population
                 for other in f[run]:
                     r_neg = (view[x, a1] - other).square().sum() / 2
                     total += loss.value(r_pos, r_neg[None]).item() / (X * A * A * X * A)
-    close(lab.population_loss(X, loss)(f, f)[run].item(), total, terms=X * A * A * X * A, gain=1 / TAU)
+    close(losses.population_loss(X, loss)(f, f)[run].item(), total, terms=X * A * A * X * A, gain=1 / TAU)
 
 
-def test_theorem3_is_lemma2_for_the_simple_loss(population: lab.Population) -> None:
-    f = lab.forward(population.W, population.views)[-1]
-    weights = lab.of_loss(f, X, lab.simple())
-    close(weights, lab.inter(X, A).expand_as(weights), terms=(X * A) ** 2)
+def test_theorem3_is_lemma2_for_the_simple_loss(population: Population) -> None:
+    f = forward(population.W, population.views)[-1]
+    weights = operators.triple_weights(f, X, losses.simple())
+    close(weights, operators.inter_weights(X, A).expand_as(weights), terms=(X * A) ** 2)
 
 
-def test_operator_equals_the_variance_of_the_averaged_connection(population: lab.Population) -> None:
-    for K in lab.connections(population.W, population.views):
+def test_operator_equals_the_variance_of_the_averaged_connection(population: Population) -> None:
+    for K in connections(population.W, population.views):
         averaged = K.unflatten(1, (X, A)).mean(2)  # (R, X, p, c)
         centred = averaged - averaged.mean(1, keepdim=True)
         expected = torch.einsum("rxpc,rxqc->rpq", centred, centred) / X
-        close(lab.operator(K, lab.inter(X, A)), expected, terms=OPERATOR)
+        close(operators.operator(K, operators.inter_weights(X, A)), expected, terms=OPERATOR)
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_theorem4_operator_is_positive_semidefinite(name: str, population: lab.Population) -> None:
-    weights = population.paper_weights(LOSSES[name])
-    assert lab.smallest_eigenvalue(population, weights).min() > -bound(torch.float64, 1, OPERATOR)
+def test_theorem4_operator_is_positive_semidefinite(name: str, population: Population) -> None:
+    weights = operators.theorem4_weights(population, LOSSES[name])
+    assert operators.smallest_eigenvalue(population, weights).min() > -bound(torch.float64, 1, OPERATOR)
 
 
-def test_theorem4_with_constant_weight_is_theorem3(population: lab.Population) -> None:
-    weights = population.paper_weights(lab.simple())
-    close(weights, lab.inter(X, A).expand_as(weights), terms=(X * A) ** 2)
+def test_theorem4_with_constant_weight_is_theorem3(population: Population) -> None:
+    weights = operators.theorem4_weights(population, losses.simple())
+    close(weights, operators.inter_weights(X, A).expand_as(weights), terms=(X * A) ** 2)
 
 
-def test_theorem4_weights_equal_half_the_weighted_covariance_of_differences(population: lab.Population) -> None:
+def test_theorem4_weights_equal_half_the_weighted_covariance_of_differences(population: Population) -> None:
     r = population.clean_distances()
-    xi = LOSSES["InfoNCE"].pull(torch.zeros_like(r), r)
-    K = lab.connections(population.W, population.views)[1]
+    xi = LOSSES["InfoNCE"].weight(torch.zeros_like(r), r)
+    K = connections(population.W, population.views)[1]
     averaged = K.unflatten(1, (X, A)).mean(2)
     difference = averaged[:, :, None] - averaged[:, None]  # (R, X, X, p, c)
     expected = torch.einsum("rxy,rxypc,rxyqc->rpq", xi, difference, difference) / (2 * X**2)
-    close(lab.operator(K, population.paper_weights(LOSSES["InfoNCE"])), expected, terms=OPERATOR, gain=1 / TAU)
+    close(
+        operators.operator(K, operators.theorem4_weights(population, LOSSES["InfoNCE"])),
+        expected,
+        terms=OPERATOR,
+        gain=1 / TAU,
+    )
 
 
 @pytest.mark.parametrize("name", ["soft triplet", "InfoNCE"])
-def test_exact_loss_has_no_residue(name: str, population: lab.Population) -> None:
-    error = lab.exact_error(population, LOSSES[name])
+def test_exact_loss_has_no_residue(name: str, population: Population) -> None:
+    error = gradients.exact_error(population, LOSSES[name])
     close(error, torch.zeros_like(error), terms=OPERATOR, scale=1, gain=1 / TAU)
 
 
@@ -138,47 +146,47 @@ def test_exact_loss_has_no_residue(name: str, population: lab.Population) -> Non
 def test_residue_vanishes_with_the_augmentation_and_obeys_its_bound(name: str, slope: float) -> None:
     shares = []
     for sigma in (1e-4, 1e-3, 0.3):
-        population = lab.Population(SIZES, X, A, sigma, R, 0)
-        norm, bound = lab.residue_bound(population, LOSSES[name], slope)
+        population = Population(SIZES, X, A, sigma, R, 0)
+        norm, bound = residue_bound(population, LOSSES[name], slope)
         assert (norm <= bound).all()
-        shares.append(lab.train(population, LOSSES[name], 0.01, 0)[0].median().item())
+        shares.append(train(population, LOSSES[name], 0.01, 0)[0].median().item())
     assert shares[0] < 1e-5
     assert 30 < shares[1] / shares[0] < 300  # quadratic in σ
     assert shares[2] > 0.01
 
 
 @pytest.mark.parametrize("beta", [-0.5, 0.0, 0.2])
-def test_corollary1_gradient_and_definiteness(beta: float, population: lab.Population) -> None:
-    weights = lab.extended(X, A, beta)
-    error = lab.gradient_error(population, weights, lab.beta_loss(X, beta))
+def test_corollary1_gradient_and_definiteness(beta: float, population: Population) -> None:
+    weights = operators.beta_weights(X, A, beta)
+    error = gradients.gradient_error(population, weights, losses.beta_loss(X, beta))
     close(error, torch.zeros_like(error), terms=OPERATOR, scale=1)
-    lowest = lab.smallest_eigenvalue(population, weights)
+    lowest = operators.smallest_eigenvalue(population, weights)
     rounding = bound(torch.float64, 1, OPERATOR)
     assert (lowest > -rounding).all() if beta <= 0 else (lowest < -1e6 * rounding).all()
 
 
 def test_training_descends_the_loss() -> None:
-    population, loss = lab.Population(SIZES, X, A, 0.3, R, 0), LOSSES["InfoNCE"]
-    value = lab.population_loss(X, loss)
-    before = lab.forward(population.W, population.views)[-1]
+    population, loss = Population(SIZES, X, A, 0.3, R, 0), LOSSES["InfoNCE"]
+    value = losses.population_loss(X, loss)
+    before = forward(population.W, population.views)[-1]
     start = value(before, before)
-    lab.train(population, loss, 0.003, 20)
-    after = lab.forward(population.W, population.views)[-1]
+    train(population, loss, 0.003, 20)
+    after = forward(population.W, population.views)[-1]
     assert (value(after, after) < start).all()
 
 
 def test_a_batch_of_seeds_equals_each_seed_alone() -> None:
     loss = LOSSES["soft triplet"]
     steps = 3
-    together = lab.train(lab.Population(SIZES, X, A, 0.1, 3, 4), loss, 0.01, steps)
+    together = train(Population(SIZES, X, A, 0.1, 3, 4), loss, 0.01, steps)
     for k in range(3):
-        alone = lab.train(lab.Population(SIZES, X, A, 0.1, 1, 4 + k), loss, 0.01, steps)
+        alone = train(Population(SIZES, X, A, 0.1, 1, 4 + k), loss, 0.01, steps)
         # The residue is the difference of two operators; shares are relative to one of them, so scale is 1.
         close(alone[:, 0], together[:, k], terms=steps * OPERATOR, scale=1, gain=1 / TAU)
 
 
 def test_quick_run_agrees_with_every_theorem_and_draws() -> None:
-    result = lab.run(quick=True)
+    result = covariance_operator.run(quick=True)
     # Section 4.1 expects the residue to shrink in training. The lab measures it; it is not a theorem.
     assert all(claim.agrees for claim in result.claims if not claim.name.startswith("Section"))
     assert len(result.figure().axes) == 3
@@ -189,4 +197,4 @@ def test_quick_run_agrees_with_every_theorem_and_draws() -> None:
 )
 def test_a_wrong_knob_is_named(knob: str, value: object) -> None:
     with pytest.raises(ValueError, match=knob):
-        lab.run(quick=True, **{knob: value})  # type: ignore[arg-type]
+        covariance_operator.run(quick=True, **{knob: value})  # type: ignore[arg-type]

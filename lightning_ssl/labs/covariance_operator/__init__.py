@@ -1,0 +1,203 @@
+"""Every contrastive update of a deep ReLU network is a covariance operator applied to its weights.
+
+Source: "Understanding Self-supervised Learning with Dual Deep Networks", Theorems 1 to 4, Corollary 1, Lemma 2 and
+Eqns. 7, 56 and 79. Findings, and differences from the paper: docs/labs/covariance_operator.md.
+
+The population is finite: X samples x, each with A equally likely views x ± σ·noise. Every expectation is then a finite
+sum, and every statement is checked to rounding (float64), for R random networks at once.
+
+With the connection K_l(x) = f_{l−1}(x) ⊗ J_l(x)ᵀ, each of the paper's operators is one quadratic form in the K of the
+V = X·A views, OP = Σ_uv M_uv K_u K_vᵀ; losses differ only in the weights M (V × V). The update is ΔW_l = OP vec(W_l).
+- simple loss: M = within-sample mean − overall mean (Theorem 3);
+- (1 + β) r₊ − r₋: VE − β EV (Corollary 1);
+- soft triplet and InfoNCE with one negative: M from ∂L/∂r₋ of every triple of views (Lemma 2), against the paper's
+  ½ V^ξ, whose M is the Laplacian of ξ(r) between un-augmented samples, hence positive semi-definite (Theorem 4). The
+  difference of the two is the residue θ.
+
+`networks` has the networks and the population, `losses` the losses, `operators` the weights M, `gradients` the
+comparisons with autograd, `residue` the residue.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_ssl.checks import require
+from lightning_ssl.labs.covariance_operator.figures import draw
+from lightning_ssl.labs.covariance_operator.gradients import exact_error, gradient_error, theorem1_error, theorem2
+from lightning_ssl.labs.covariance_operator.losses import (
+    Loss,
+    beta_loss,
+    infonce,
+    population_loss,
+    simple,
+    soft_triplet,
+)
+from lightning_ssl.labs.covariance_operator.networks import Population
+from lightning_ssl.labs.covariance_operator.operators import (
+    beta_weights,
+    inter_weights,
+    normalized_asymmetry,
+    smallest_eigenvalue,
+    theorem4_weights,
+    triple_weights,
+)
+from lightning_ssl.labs.covariance_operator.residue import residue_bound, train
+from lightning_ssl.labs.lab import Claim, Result
+
+ROUNDING = 1e-9
+
+
+def run(
+    *,
+    sizes: tuple[int, ...] = (6, 8, 8, 4),
+    samples: int = 12,
+    views: int = 6,
+    sigma: float = 0.1,
+    sigmas: tuple[float, ...] = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+    betas: tuple[float, ...] = (-1.0, -0.5, -0.2, 0.0, 0.05, 0.1, 0.2, 0.5),
+    tau: float = 0.5,
+    margin: float = 1.0,
+    lr: float = 0.01,
+    steps: int = 100,
+    seeds: int = 20,
+    first_seed: int = 0,
+    quick: bool = False,
+    progress: bool = False,
+) -> Result:
+    """Compare gradients and covariance operators of random ReLU networks on a finite population.
+
+    Args:
+        sizes: nodes n_0 … n_L of the network
+        samples: samples X of the population
+        views: views A of each sample
+        sigma: strength of the augmentation
+        sigmas: strengths for which the residue is measured
+        betas: values of β in (1 + β) r₊ − r₋
+        tau: temperature of InfoNCE and of the soft triplet
+        margin: r_0 of the soft triplet
+        lr: step size of the training in which the residue is measured
+        steps: steps of that training
+        seeds: networks and populations
+        first_seed: seed of the first network
+        quick: four networks, ten steps
+        progress: show a progress bar
+    """
+    settings = {name: value for name, value in locals().items() if name not in ("quick", "progress")}
+    _check(settings)
+    if quick:
+        settings |= {"seeds": min(seeds, 4), "steps": min(steps, 10)}
+    new_population = partial(Population, sizes, samples, views, seeds=settings["seeds"], first_seed=first_seed)
+    population = new_population(sigma=sigma)
+    losses = {"soft triplet": soft_triplet(tau, margin), "InfoNCE": infonce(tau)}
+    slopes = {"soft triplet": 1 / tau, "InfoNCE": 1 / tau**2}
+
+    claims = _theorems_1_to_3(population, {"simple": simple(), **losses}, first_seed)
+    arrays: dict[str, Tensor] = {}
+    for name, loss in losses.items():
+        claims += _theorem_4(name, loss, population, slopes[name])
+        shares = torch.stack([train(new_population(sigma=strength), loss, lr, 0)[0] for strength in sigmas])
+        path = train(new_population(sigma=sigma), loss, lr, settings["steps"], progress)
+        arrays |= {f"residue {name}": shares, f"training {name}": path}  # (sigmas, R), (steps + 1, R)
+        claims += _residue_claims(name, shares, path, sigmas)
+    arrays["smallest_eigenvalue"] = torch.stack(
+        [smallest_eigenvalue(population, beta_weights(samples, views, beta)) for beta in betas]
+    )  # (betas, R)
+    claims += _corollary_1(population, betas, arrays["smallest_eigenvalue"])
+    arrays["normalized_asymmetry"] = normalized_asymmetry(population)
+    return Result("covariance_operator", settings, arrays, claims, _notes(arrays, list(losses), settings), draw)
+
+
+def _check(settings: dict[str, Any]) -> None:
+    s = settings
+    enough = len(s["sizes"]) >= 2 and min(s["sizes"]) >= 1
+    require(enough, "sizes", s["sizes"], "at least two whole numbers, of at least 1")
+    require(s["samples"] >= 2, "samples", s["samples"], "at least 2")
+    require(s["views"] >= 2 and s["views"] % 2 == 0, "views", s["views"], "an even number of at least 2")
+    require(len(s["sigmas"]) > 0 and min(s["sigmas"]) > 0, "sigmas", s["sigmas"], "numbers above 0")
+    for name in ("sigma", "tau", "lr"):
+        require(s[name] > 0, name, s[name], "more than 0")
+    for name in ("steps", "seeds"):
+        require(s[name] >= 1, name, s[name], "at least 1")
+
+
+def _theorems_1_to_3(population: Population, losses: dict[str, Loss], seed: int) -> list[Claim]:
+    claims = [Claim.at_most("Theorem 1: gradient of ½‖f₁ − f₂‖², relative error", theorem1_error(population), ROUNDING)]
+    generator = torch.Generator().manual_seed(seed)
+    r = 3 * torch.rand(200, 6, generator=generator, dtype=torch.float64)
+    for name, loss in losses.items():
+        pos, neg, total = theorem2(loss, r[:, 0], r[:, 1:])
+        smallest = torch.minimum(pos, -neg.amax(1))
+        claims.append(Claim.at_most(f"Theorem 2, {name}: |∂L/∂r₊ + Σ ∂L/∂r₋|", total.abs(), ROUNDING))
+        claims.append(Claim.at_least(f"Theorem 2, {name}: smallest of ∂L/∂r₊ and −∂L/∂r₋", smallest, 0.0))
+    M = inter_weights(population.X, population.A)
+    error = gradient_error(population, M, population_loss(population.X, simple()))
+    lowest = smallest_eigenvalue(population, M)
+    claims.append(Claim.at_most("Theorem 3: −V[K̄] vec(W) against the gradient, relative error", error, ROUNDING))
+    claims.append(Claim.at_least("Theorem 3: λ_min/λ_max of V[K̄]", lowest, -ROUNDING))
+    return claims
+
+
+def _theorem_4(name: str, loss: Loss, population: Population, slope: float) -> list[Claim]:
+    M = triple_weights(population.outputs(), population.X, loss)
+    error = gradient_error(population, M, population_loss(population.X, loss))
+    lowest = smallest_eigenvalue(population, theorem4_weights(population, loss))
+    norm, bound = residue_bound(population, loss, slope)
+    return [
+        Claim.at_most(f"Lemma 2, {name}: gradient, relative error", error, ROUNDING),
+        Claim.at_least(f"Theorem 4, {name}: λ_min/λ_max of ½V^ξ", lowest, -ROUNDING),
+        Claim.at_most(f"Eqn. 7, {name}: exact loss, relative error", exact_error(population, loss), ROUNDING),
+        Claim.at_most(f"Eqn. 79, {name}: ‖θ‖ over its bound", norm / bound, 1.0),
+    ]
+
+
+def _residue_claims(name: str, shares: Tensor, path: Tensor, sigmas: Sequence[float]) -> list[Claim]:
+    weakest = f"Theorem 4, {name}: residue share at σ = {min(sigmas):g}"
+    end, start = path[-1].median().item(), path[0].median().item()
+    rule = "median at the end below the median at the start"
+    label = f"Section 4.1, {name}: residue share after {len(path) - 1} steps"
+    return [
+        Claim.at_most(weakest, shares[sigmas.index(min(sigmas))], 0.05),
+        Claim(label, end, path[-1].std().item(), start, None, rule, end < start, "≤"),
+    ]
+
+
+def _corollary_1(population: Population, betas: Sequence[float], lowest: Tensor) -> list[Claim]:
+    X, A, claims = population.X, population.A, []
+    for k, beta in enumerate(betas):
+        error = gradient_error(population, beta_weights(X, A, beta), beta_loss(X, beta))
+        claims.append(Claim.at_most(f"Corollary 1, β = {beta:g}: gradient, relative error", error, ROUNDING))
+        if beta <= 0:
+            claims.append(Claim.at_least(f"Corollary 1, β = {beta:g}: λ_min/λ_max", lowest[k], -ROUNDING))
+    return claims
+
+
+def _notes(arrays: dict[str, Tensor], losses: Sequence[str], settings: dict[str, Any]) -> list[str]:
+    asymmetry, lowest = arrays["normalized_asymmetry"], arrays["smallest_eigenvalue"]
+    notes = [
+        f"with l2-normalized outputs the operator is not symmetric (Eqn. 56): ‖OP − OPᵀ‖/‖OP‖ = "
+        f"{asymmetry.mean():.2f} ± {asymmetry.std():.2f}",
+    ]
+    sigmas = settings["sigmas"]
+    if len(sigmas) > 1:
+        weakest, weak = sorted(range(len(sigmas)), key=lambda k: sigmas[k])[:2]
+        exponents = []
+        for name in losses:
+            median = arrays[f"residue {name}"].median(1).values
+            growth, factor = median[weak].item() / median[weakest].item(), sigmas[weak] / sigmas[weakest]
+            exponents.append(f"{name} ∝ σ^{math.log(growth) / math.log(factor):.2f}")
+        notes.append(f"residue share for weak augmentation, median: {', '.join(exponents)}")
+    indefinite = ", ".join(
+        f"{(lowest[k] < -ROUNDING).double().mean():.0%} at β = {beta:g}"
+        for k, beta in enumerate(settings["betas"])
+        if beta > 0
+    )
+    if indefinite:
+        notes.append(f"share of networks whose operator has a negative eigenvalue: {indefinite}")
+    return notes

@@ -1,0 +1,44 @@
+"""The figure: the residue against the augmentation and in training, and the smallest eigenvalue against β."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from lightning_ssl.labs.lab import PALETTE, Result, panels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def draw(result: Result) -> Figure:
+    """Draw the residue at the start and in training, and the smallest eigenvalue for every β."""
+    settings, arrays = result.settings, result.arrays
+    figure, (left, middle, right) = panels(1, 3, (13.5, 4.3))
+    names = [name.removeprefix("residue ") for name in arrays if name.startswith("residue ")]
+    sigmas = torch.tensor(settings["sigmas"])
+    for k, name in enumerate(names):
+        low, median, high = arrays[f"residue {name}"].quantile(
+            torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64), dim=1
+        )
+        left.plot(sigmas, median, "os"[k % 2] + "-", color=PALETTE[k], label=name)
+        left.fill_between(sigmas, low, high, color=PALETTE[k], alpha=0.15, linewidth=0)
+        low, median, high = arrays[f"training {name}"].quantile(
+            torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64), dim=1
+        )
+        middle.plot(median, color=PALETTE[k], label=name)
+        middle.fill_between(range(len(median)), low, high, color=PALETTE[k], alpha=0.15, linewidth=0)
+    for ax in (left, middle):
+        ax.set(ylabel="‖θ vec(W)‖ / ‖OP vec(W)‖", yscale="log")
+        ax.legend(frameon=False, fontsize=9)
+    left.set(title="Residue at the start (band: 10 to 90 %)", xlabel="strength of augmentation σ", xscale="log")
+    middle.set(title=f"Residue in training, σ = {settings['sigma']:g}", xlabel="step")
+    lowest = arrays["smallest_eigenvalue"]
+    right.axhline(0, color="0.4", linewidth=1)
+    right.plot(settings["betas"], lowest, color=PALETTE[2], alpha=0.35, linewidth=0.8)
+    right.plot(settings["betas"], lowest.mean(1), "o-", color=PALETTE[2], label="mean of the networks")
+    right.set(title="−β EV + VE, most negative layer", xlabel="β", ylabel="λ_min / λ_max")
+    right.legend(frameon=False, fontsize=9)
+    figure.suptitle("The covariance operator of a contrastive update: what Theorem 4 leaves over, and what β does")
+    return figure
