@@ -127,8 +127,8 @@ def test_the_momentum_schedule_of_bolts_byol_is_ours_one_step_later():
             self.used.append(pl_module.weight_callback.current_tau)
 
     class Pairs(TensorDataset):
-        def __getitem__(self, at):
-            return tuple(self.tensors[0][at]), 0
+        def __getitem__(self, index):
+            return tuple(self.tensors[0][index]), 0
 
     momenta = Momenta()
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
