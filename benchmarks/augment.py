@@ -1,27 +1,24 @@
-"""Two augmented views of 32×32 images against their bars: images per second, the paper_cifar recipe.
+"""Images per second of two augmented views of 32×32 images, the recipe paper_cifar.
 
     lightning-ssl bench augment [--quick] [--threads 2] [--batch 256] [--json FILE]
 
-The same images go through three pipelines that take turns in one process; medians of whole passes are compared, so that
-a busy machine slows all. Torchvision's is the usual one: a Dataset of PIL images, transformed one by one in as many
-DataLoader workers as there are threads. Kornia's is its batched one, with crops by resampling, the faster of its two
-ways. The batched ones run with one thread or with all, whichever a first pass finds faster: on a busy machine every
-operation of two threads waits for the slower core.
+Three pipelines take turns on the same images in one process, and medians of whole passes are compared, so other work on
+the machine slows all of them. The pipeline of torchvision is a Dataset of PIL images, transformed one by one in as many
+DataLoader workers as there are threads. The pipeline of kornia is batched, with crops by resampling, which is faster
+than its other mode. The batched pipelines run with one thread or with all threads: a first pass finds which is faster.
+On a busy machine one thread can be faster, because two threads wait for the slower core at every operation.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 import sys
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
+from bars import Bar, median_seconds, seconds, write_json
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -36,24 +33,6 @@ JITTER = (VIEW.brightness, VIEW.contrast, VIEW.saturation, VIEW.hue)
 Pass = Callable[[], Tensor]
 
 
-@dataclass
-class Bar:
-    """One line of the table: how many times faster, what it must reach, and the raw numbers behind it."""
-
-    name: str
-    measured: float
-    bar: float
-    detail: str
-
-    @property
-    def reached(self) -> bool:
-        return self.measured >= self.bar
-
-    def __str__(self) -> str:
-        verdict = "reached" if self.reached else "MISSED"
-        return f"{self.name:<56} {self.measured:7.2f}  ≥ {self.bar:<4g} {verdict:<8} {self.detail}"
-
-
 def make_images(count: int) -> Tensor:
     """Smooth coloured noise: uint8 (count, 3, SIZE, SIZE)."""
     coarse = torch.rand(count, 3, 6, 6, generator=torch.Generator().manual_seed(0))
@@ -62,10 +41,11 @@ def make_images(count: int) -> Tensor:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The contenders: each makes two views of every image, batch by batch, and returns the last batch
+# The contenders. Each makes two views of every image, batch by batch, and returns the first view of the last batch
 
 
 def ours(images: Tensor, batch: int) -> Pass:
+    """`TwoViews` on whole batches."""
     augment = TwoViews("paper_cifar", SIZE, MEAN, STD)
 
     def run() -> Tensor:
@@ -76,8 +56,8 @@ def ours(images: Tensor, batch: int) -> Pass:
     return run
 
 
-class Pictures(Dataset[tuple[Tensor, Tensor]]):
-    """Two transformed views of one image, as torchvision's CIFAR and lightly's two-view transforms give them."""
+class TwoViewImages(Dataset[tuple[Tensor, Tensor]]):
+    """Two transformed views of one PIL image."""
 
     def __init__(self, images: Tensor) -> None:
         self.pixels = images.permute(0, 2, 3, 1).numpy()
@@ -101,7 +81,8 @@ class Pictures(Dataset[tuple[Tensor, Tensor]]):
 
 
 def torchvision(images: Tensor, batch: int, workers: int) -> Pass:
-    loader = DataLoader(Pictures(images), batch, num_workers=workers, persistent_workers=True)
+    """torchvision's transforms on PIL images, in DataLoader workers."""
+    loader = DataLoader(TwoViewImages(images), batch, num_workers=workers, persistent_workers=True)
 
     def run() -> Tensor:
         for x1, _ in loader:  # noqa: B007
@@ -112,6 +93,7 @@ def torchvision(images: Tensor, batch: int, workers: int) -> Pass:
 
 
 def kornia(images: Tensor, batch: int) -> Pass:
+    """kornia's transforms on whole batches."""
     try:
         from kornia import augmentation
     except ImportError:
@@ -134,43 +116,34 @@ def kornia(images: Tensor, batch: int) -> Pass:
     return run
 
 
-def seconds(run: Pass) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
-
-
 def with_best_threads(run: Pass, most: int) -> Pass:
-    """The same with one thread or with all, whichever is faster here and now."""
+    """Return the faster of the same pass with one thread and with all threads."""
 
     def run_with(threads: int) -> Tensor:
         torch.set_num_threads(threads)
         return run()
 
-    first = {threads: partial(run_with, threads) for threads in (1, most)}
-    return min(first.values(), key=lambda run: min(seconds(run), seconds(run)))
+    choices = [partial(run_with, threads) for threads in (1, most)]
+    return min(choices, key=lambda run: min(seconds(run), seconds(run)))
 
 
-def medians(contenders: dict[str, Pass], repeats: int) -> dict[str, float]:
-    """Seconds of each, taking turns."""
-    for name, run in contenders.items():
-        moments = run().mean(), run().std()
-        if not (abs(moments[0]) < 0.5 and 0.3 < moments[1] < 1.5):
-            raise RuntimeError(f"{name} does not normalize: mean {moments[0]:.2f}, deviation {moments[1]:.2f}")
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(repeats):
-        for name, run in contenders.items():
-            times[name].append(seconds(run))
-    return {name: statistics.median(values) for name, values in times.items()}
+def check_normalized(name: str, run: Pass) -> None:
+    """Refuse a contender whose views are not normalized."""
+    mean, deviation = run().mean(), run().std()
+    if not (abs(mean) < 0.5 and 0.3 < deviation < 1.5):
+        raise RuntimeError(f"{name} does not normalize: mean {mean:.2f}, deviation {deviation:.2f}")
 
 
 def measure(images: Tensor, batch: int, threads: int, repeats: int) -> list[Bar]:
+    """Time all contenders; return one bar for each of the others."""
     contenders = {
         "ours": with_best_threads(ours(images, batch), threads),
         "torchvision": torchvision(images, batch, threads),
         "kornia": with_best_threads(kornia(images, batch), threads),
     }
-    t = medians(contenders, repeats)
+    for name, run in contenders.items():
+        check_normalized(name, run)
+    t = median_seconds(contenders, repeats)
     rate = {name: f"{len(images) / median:,.0f}" for name, median in t.items()}
     return [
         Bar(
@@ -187,21 +160,22 @@ def measure(images: Tensor, batch: int, threads: int, repeats: int) -> list[Bar]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Print one line per bar. The exit code is 1 if a bar is missed."""
     parser = argparse.ArgumentParser(
         prog="lightning-ssl bench augment", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--threads", type=int, default=2, help="torch threads, and worker processes (default: 2)")
-    parser.add_argument("--batch", type=int, default=256, help="images of a batch (default: 256)")
-    parser.add_argument("--repeats", type=int, default=7, help="turns that each contender takes (default: 7)")
+    parser.add_argument("--threads", type=int, default=2, help="torch threads and worker processes (default: 2)")
+    parser.add_argument("--batch", type=int, default=256, help="images per batch (default: 256)")
+    parser.add_argument("--repeats", type=int, default=7, help="turns of each contender (default: 7)")
     parser.add_argument("--quick", action="store_true", help="three turns over fewer images")
-    parser.add_argument("--json", type=Path, help="write the figures to a file as well")
+    parser.add_argument("--json", type=Path, help="also write the figures to a file")
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
     images = make_images((4 if options.quick else 8) * options.batch)
     bars = measure(images, options.batch, options.threads, 3 if options.quick else options.repeats)
     print(*bars, sep="\n")
     if options.json:
-        options.json.write_text(json.dumps([asdict(bar) | {"reached": bar.reached} for bar in bars], indent=1) + "\n")
+        write_json(bars, options.json)
     missed = sum(not bar.reached for bar in bars)
     print(f"{len(bars) - missed} of {len(bars)} bars reached, {options.threads} threads, torch {torch.__version__}")
     return 1 if missed else 0

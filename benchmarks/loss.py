@@ -1,25 +1,23 @@
-"""The loss kernel against its bars: forward + backward, float32, D = 128.
+"""Time and memory of the loss kernel: forward and backward, float32, D = 128.
 
     lightning-ssl bench loss [--quick] [--threads 2] [--only NAME] [--json FILE]
 
-Contenders take turns in one process and medians are compared, so that a busy machine slows both. Peak memory is the
-highest resident size of a fresh process during one step, less what it had before. "Matrix products alone" are those
-no kernel can do without: the upper triangle of z zᵀ once, and W z.
+Contenders take turns in one process and their medians are compared, so other work on the machine slows all of them.
+Peak memory is the increase of the resident size of a new process during one step. "Matrix products alone" are the
+products that every kernel needs: the upper triangle of z zᵀ once, and W z.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+from bars import Bar, median_seconds, write_json
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -33,32 +31,14 @@ WIDTH = 128
 Loss = Callable[[Tensor, Tensor], Tensor]
 
 
-@dataclass
-class Bar:
-    """One line of the table: a measured figure, what it must reach, and the raw numbers behind it."""
-
-    name: str
-    measured: float
-    bar: float
-    at_least: bool
-    detail: str
-
-    @property
-    def reached(self) -> bool:
-        return self.measured >= self.bar if self.at_least else self.measured <= self.bar
-
-    def __str__(self) -> str:
-        relation, verdict = ("≥" if self.at_least else "≤"), ("reached" if self.reached else "MISSED")
-        return f"{self.name:<62} {self.measured:7.2f}  {relation} {self.bar:<5g} {verdict:<8} {self.detail}"
-
-
 def make_views(samples: int) -> list[Tensor]:
+    """Two views of random unit vectors: (samples, WIDTH) each."""
     generator = torch.Generator().manual_seed(0)
     return [F.normalize(torch.randn(samples, WIDTH, generator=generator), dim=1).requires_grad_() for _ in range(2)]
 
 
 def step(loss: Loss, views: list[Tensor]) -> Callable[[], None]:
-    """One forward and backward."""
+    """One forward and backward pass, as a function without arguments."""
 
     def run() -> None:
         for z in views:
@@ -68,21 +48,15 @@ def step(loss: Loss, views: list[Tensor]) -> Callable[[], None]:
     return run
 
 
-def medians(contenders: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
-    """Milliseconds of each, taking turns."""
+def milliseconds(contenders: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
+    """Median time of each contender, after one call that is not counted."""
     for run in contenders.values():
         run()
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(repeats):
-        for name, run in contenders.items():
-            start = time.perf_counter()
-            run()
-            times[name].append(1e3 * (time.perf_counter() - start))
-    return {name: statistics.median(values) for name, values in times.items()}
+    return {name: 1e3 * median for name, median in median_seconds(contenders, repeats).items()}
 
 
 def matrix_products(views: list[Tensor]) -> Callable[[], None]:
-    """The upper triangle of z zᵀ once, and W z, in tiles of the kernel's own size and into memory already touched."""
+    """The upper triangle of z zᵀ once, and W z, in tiles of the kernel's size and in preallocated memory."""
     z = torch.cat([view.detach() for view in views])
     tiles = list(Pairs(views[0], views[1]).tiles(TILE_SIDE))
     w, out = torch.zeros(TILE_SIDE, TILE_SIDE), torch.zeros_like(z)
@@ -100,6 +74,7 @@ def matrix_products(views: list[Tensor]) -> Callable[[], None]:
 
 
 def lightly_ntxent() -> Loss:
+    """The NT-Xent loss of lightly."""
     try:
         from lightly.loss import NTXentLoss
     except ImportError:
@@ -113,19 +88,19 @@ import lightning_ssl, sys, torch
 sys.path.insert(0, {folder!r})
 import loss as bench
 torch.set_num_threads({threads})
-bench.step({loss}, bench.make_views(64))()          # libraries allocate their own buffers on first use
+bench.step({loss}, bench.make_views(64))()          # libraries allocate buffers on first use
 views = bench.make_views({samples})
 def status(key):
     return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(key))
 before = status("VmRSS")
-open("/proc/self/clear_refs", "w").write("5")        # resets the high-water mark
+open("/proc/self/clear_refs", "w").write("5")        # resets VmHWM
 bench.step({loss}, views)()
 print(1024 * (status("VmHWM") - before))
 """
 
 
 def peak_memory(loss: str, samples: int, threads: int) -> float:
-    """MiB that one step takes beyond what was there, in a process of its own."""
+    """Increase of the resident memory during one step, in MiB, measured in a new process."""
     code = PEAK.format(folder=str(Path(__file__).parent), loss=loss, samples=samples, threads=threads)
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if result.returncode:
@@ -134,78 +109,81 @@ def peak_memory(loss: str, samples: int, threads: int) -> float:
 
 
 def against_lightly(repeats: int, threads: int) -> list[Bar]:
+    """Time and memory of `Direct` and of lightly's NT-Xent."""
     bars = []
     for samples, bar, times in ((4096, 8.0, repeats), (128, 2.0, 40 * repeats)):
         views = make_views(samples)
-        t = medians({"direct": step(PairLoss(Direct()), views), "lightly": step(lightly_ntxent(), views)}, times)
+        t = milliseconds({"direct": step(PairLoss(Direct()), views), "lightly": step(lightly_ntxent(), views)}, times)
         detail = f"{t['direct']:.2f} ms against {t['lightly']:.2f} ms"
-        bars.append(
-            Bar(f"Direct p=4, N={samples}: times faster than lightly", t["lightly"] / t["direct"], bar, True, detail)
-        )
+        bars.append(Bar(f"Direct p=4, N={samples}: times faster than lightly", t["lightly"] / t["direct"], bar, detail))
     ours = peak_memory("bench.PairLoss(bench.Direct())", 4096, threads)
     theirs = peak_memory("bench.lightly_ntxent()", 4096, threads)
     name = "Direct p=4, N=4096: share of lightly's peak extra memory"
-    return [*bars, Bar(name, ours / theirs, 0.25, False, f"{ours:.0f} MiB against {theirs:.0f} MiB")]
+    return [*bars, Bar(name, ours / theirs, 0.25, f"{ours:.0f} MiB against {theirs:.0f} MiB", at_least=False)]
 
 
 def against_products(repeats: int, threads: int) -> list[Bar]:
+    """Time of the kernel and of the matrix products alone."""
     views = make_views(4096)
     losses = {"Entropy": PairLoss(Entropy()), "Direct": PairLoss(Direct()), "InfoNCE": FamilyLoss(InfoNCE())}
     contenders = {name: step(loss, views) for name, loss in losses.items()}
-    t = medians({**contenders, "products": matrix_products(views)}, repeats)
+    t = milliseconds({**contenders, "products": matrix_products(views)}, repeats)
     return [
         Bar(
             f"{name}, N=4096: time over the matrix products alone",
             t[name] / t["products"],
             2.0,
-            False,
             f"{t[name]:.1f} ms against {t['products']:.1f} ms",
+            at_least=False,
         )
         for name in losses
     ]
 
 
 def solved_rows(repeats: int, threads: int) -> list[Bar]:
+    """Time of the importances with a row solver and of `Entropy`."""
     views = make_views(1024)
     solved = {"Inverse": Inverse(), "Tsallis q=0.5": Tsallis(q=0.5)}
     others = {"Tsallis q=0.7": Tsallis(q=0.7), "Tsallis q=1.5": Tsallis(q=1.5), "Square": Square()}
     contenders = {
         name: step(PairLoss(rule), views) for name, rule in (solved | others | {"Entropy": Entropy()}).items()
     }
-    t = medians(contenders, 3 * repeats)
+    t = milliseconds(contenders, 3 * repeats)
     bars = [
         Bar(
             f"{name}, N=1024: time over Entropy",
             t[name] / t["Entropy"],
             4.0,
-            False,
             f"{t[name]:.1f} ms against {t['Entropy']:.1f} ms",
+            at_least=False,
         )
         for name in solved
     ]
-    print("not asked for, N=1024: " + ", ".join(f"{name} {t[name] / t['Entropy']:.1f}x Entropy" for name in others))
+    print("without a bar, N=1024: " + ", ".join(f"{name} {t[name] / t['Entropy']:.1f}x Entropy" for name in others))
     return bars
 
 
 def large_batch(repeats: int, threads: int) -> list[Bar]:
+    """Peak memory of a step with 65,536 samples."""
     start = time.perf_counter()
     peak = peak_memory("bench.PairLoss(bench.Direct(), tile=512)", 65_536, threads)
-    detail = f"finished in {time.perf_counter() - start:.0f} s with its process's start"
-    return [Bar("Direct p=4, N=65536, tile=512: GiB of peak extra memory", peak / 1024, 3.0, False, detail)]
+    detail = f"{time.perf_counter() - start:.0f} s, with the start of the process"
+    return [Bar("Direct p=4, N=65536, tile=512: GiB of peak extra memory", peak / 1024, 3.0, detail, at_least=False)]
 
 
 GROUPS = {"lightly": against_lightly, "products": against_products, "solved": solved_rows, "large": large_batch}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Print one line per bar. The exit code is 1 if a bar is missed."""
     parser = argparse.ArgumentParser(
         prog="lightning-ssl bench loss", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--threads", type=int, default=2, help="torch threads (default: 2)")
-    parser.add_argument("--repeats", type=int, default=11, help="turns that each contender takes (default: 11)")
-    parser.add_argument("--quick", action="store_true", help="three turns, and without the large batch")
+    parser.add_argument("--repeats", type=int, default=11, help="turns of each contender (default: 11)")
+    parser.add_argument("--quick", action="store_true", help="three turns, without the large batch")
     parser.add_argument("--only", choices=GROUPS, help="one group of bars")
-    parser.add_argument("--json", type=Path, help="write the figures to a file as well")
+    parser.add_argument("--json", type=Path, help="also write the figures to a file")
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
     chosen = [options.only] if options.only else [name for name in GROUPS if not (options.quick and name == "large")]
@@ -215,7 +193,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(bar, flush=True)
             bars.append(bar)
     if options.json:
-        options.json.write_text(json.dumps([asdict(bar) | {"reached": bar.reached} for bar in bars], indent=1) + "\n")
+        write_json(bars, options.json)
     missed = sum(not bar.reached for bar in bars)
     print(f"{len(bars) - missed} of {len(bars)} bars reached, {options.threads} threads, torch {torch.__version__}")
     return 1 if missed else 0

@@ -1,18 +1,20 @@
-"""Images per second of `lightning-ssl fit` against its bars: the bare network, and the usual way with lightly.
+"""Images per second of `lightning-ssl fit`, compared with a bare training loop and with lightly.
 
     lightning-ssl bench train [--quick] [--threads 1] [--turns 7] [--batch 256] [--json FILE]
 
-resnet_tiny on shapes, batches of 256. The ways take turns in one process, and medians over the turns are compared:
+The network is resnet_tiny on shapes, in batches of 256. The contenders take turns in one process, and medians over the
+turns are compared:
 
-    fit         the command as it is, with all its callbacks: slicing, augmentation, the loss, the probe, the recorder
-    bare        the same network, loss, optimizer and memory format on two views that lie ready: forward, backward, step
+    fit         the whole command with its callbacks: slicing, augmentation, loss, probe, recorder
+    bare        forward, backward and optimizer step of the same network, loss, optimizer and memory format, on two
+                views that are computed before
     contiguous  `fit` with --model.channels_last false
-    lightly     the same network with lightly's SimCLR transform on PIL images in two DataLoader workers, and its loss,
-                in torch's default memory format, as lightly's examples are; left out where lightly is not installed
+    lightly     the same network with lightly's SimCLR transform on PIL images in two DataLoader workers and lightly's
+                loss, in torch's default memory format, as in lightly's examples; only if lightly is installed
 
-A turn is an epoch of a few steps, so that the probe, which learns before a validation only, has its share of it.
-Validation and checkpoints are not part of a step, and the first steps of a turn are not counted. `bare` takes a step
-after each step of `fit`, so that other work on the machine slows both alike.
+A turn is an epoch of a few steps, because the probe trains only before a validation and its time must be included.
+Validation and checkpoints do not count, nor do the first steps of a turn. `bare` takes a step after each step of `fit`,
+so other work on the machine slows both.
 """
 
 from __future__ import annotations
@@ -24,45 +26,28 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
+from bars import Bar, write_json
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from lightning_ssl import data
 from lightning_ssl.commands import fit
-from lightning_ssl.data.download import Images
+from lightning_ssl.data import Images
 from lightning_ssl.methods import SimCLR
-from lightning_ssl.runs import Run
+from lightning_ssl.runs.configuration import Configuration
+from lightning_ssl.runs.folder import RunFolder
 
-WARM = 1  # steps of a turn before the clock
-
-
-@dataclass
-class Bar:
-    """One line of the table: a ratio of speeds, what it must reach, and the raw numbers behind it."""
-
-    name: str
-    measured: float
-    bar: float | None
-    detail: str
-
-    @property
-    def reached(self) -> bool:
-        return self.bar is None or self.measured >= self.bar
-
-    def __str__(self) -> str:
-        verdict = "" if self.bar is None else f"≥ {self.bar:<4g} {'reached' if self.reached else 'MISSED'}"
-        return f"{self.name:<44} {self.measured:6.2f}  {verdict:<16} {self.detail}"
+WARMUP_STEPS = 1  # of a turn, not counted
 
 
 class Stopwatch(pl.Callback):
-    """Seconds of each training step, and of a step of another way taken after it."""
+    """Measures the seconds of each training step, and of a step of another contender after it."""
 
     def __init__(self, other: Callable[[], None] = lambda: None) -> None:
         self.other = other
@@ -82,7 +67,7 @@ class Stopwatch(pl.Callback):
 
 
 def by_fit(batch: int, steps: int, *flags: str, other: Callable[[], None] = lambda: None) -> tuple[float, float]:
-    """Seconds per step of the command, and of the other way."""
+    """Seconds per step of the command, and of the other contender."""
     options = {"train_images": batch * steps, "test_images": 256}
     argv = [
         "--model=SimCLR", "--model.backbone=resnet_tiny", "--model.augment=paper_cifar", "--trainer.accelerator=cpu",
@@ -90,21 +75,22 @@ def by_fit(batch: int, steps: int, *flags: str, other: Callable[[], None] = lamb
     ]  # fmt: skip
     watch = Stopwatch(other)
     with tempfile.TemporaryDirectory() as folder, fit.quiet():
-        command = fit.Fit([*argv, "--trainer.enable_progress_bar=false"])
-        command.build_objects()
-        trainer = command.make_trainer(Run(Path(folder) / "run"), command.as_dict())
+        config = Configuration.parse([*argv, "--trainer.enable_progress_bar=false"])
+        parts = config.build()
+        trainer = fit.make_trainer(parts, RunFolder(Path(folder) / "run"), config.stored())
         getattr(trainer, "callbacks").append(watch)  # noqa: B009  mypy does not see it; after the recorder
-        trainer.fit(command.model, command.datamodule)
-    return statistics.mean(watch.own[WARM:]), statistics.mean(watch.others[WARM:])
+        trainer.fit(parts.method, parts.data)
+    return statistics.mean(watch.own[WARMUP_STEPS:]), statistics.mean(watch.others[WARMUP_STEPS:])
 
 
 def network(**settings: Any) -> SimCLR:
+    """The network of all contenders."""
     torch.manual_seed(0)
     return SimCLR(backbone="resnet_tiny", augment="paper_cifar", **settings)
 
 
 def bare(images: Images, batch: int) -> Callable[[], None]:
-    """A step of forward, backward and optimizer on views that lie ready."""
+    """Return a function that takes one step of forward, backward and optimizer on the same views every time."""
     model = network()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     views = model.views(images.images[:batch])
@@ -118,27 +104,27 @@ def bare(images: Images, batch: int) -> Callable[[], None]:
     return step
 
 
-class Pictures(Dataset[Any]):
-    """Images one by one, as PIL has them."""
+class PILImages(Dataset[Any]):
+    """Transformed PIL images, one at a time."""
 
     def __init__(self, images: Images, transform: Callable[[Image.Image], Any]) -> None:
-        self.pictures = [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in images.images]
+        self.images = [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in images.images]
         self.transform = transform
 
     def __len__(self) -> int:
-        return len(self.pictures)
+        return len(self.images)
 
     def __getitem__(self, index: int) -> Any:
-        return self.transform(self.pictures[index])
+        return self.transform(self.images[index])
 
 
 def by_lightly(images: Images, batch: int, steps: int) -> float:
-    """Seconds per step of the usual loop with lightly's transform, a DataLoader and lightly's loss."""
+    """Seconds per step of a loop with lightly's transform, a DataLoader and lightly's loss."""
     from lightly.loss import NTXentLoss
     from lightly.transforms import SimCLRTransform
 
     transform = SimCLRTransform(input_size=32, cj_strength=0.5, gaussian_blur=0.0)
-    loader: Any = DataLoader(Pictures(images, transform), batch, shuffle=True, num_workers=2, drop_last=True)
+    loader: Any = DataLoader(PILImages(images, transform), batch, shuffle=True, num_workers=2, drop_last=True)
     model, criterion = network(channels_last=False), NTXentLoss(temperature=0.5)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     marks: list[float] = []
@@ -152,25 +138,25 @@ def by_lightly(images: Images, batch: int, steps: int) -> float:
             marks.append(time.perf_counter())
             if len(marks) == steps:
                 break
-    return (marks[-1] - marks[WARM - 1]) / (steps - WARM)
+    return (marks[-1] - marks[WARMUP_STEPS - 1]) / (steps - WARMUP_STEPS)
 
 
 def measure(batch: int, steps: int, turns: int) -> list[Bar]:
-    """All ways in turn; the first turn is not counted."""
+    """Time all contenders in turns; the first turn is not counted."""
     images = data.load("shapes", split="train", train_images=batch * steps)
     bare_step = bare(images, batch)
     off = ("--probe=null", "--knn=null", "--spectrum=null", "--importance_monitor=null")
-    ways: dict[str, Callable[[], tuple[float, ...]]] = {
+    contenders: dict[str, Callable[[], tuple[float, ...]]] = {
         "fit, bare": lambda: by_fit(batch, steps, other=bare_step),
         "fit without callbacks": lambda: by_fit(batch, steps, *off)[:1],
         "fit contiguous": lambda: by_fit(batch, steps, "--model.channels_last=false")[:1],
     }
     if find_spec("lightly"):
-        ways["lightly"] = lambda: (by_lightly(images, batch, steps),)
-    spent: dict[str, list[float]] = {name: [] for names in ways for name in names.split(", ")}
+        contenders["lightly"] = lambda: (by_lightly(images, batch, steps),)
+    spent: dict[str, list[float]] = {name: [] for names in contenders for name in names.split(", ")}
     for turn in range(turns + 1):
-        for names, way in ways.items():
-            for name, seconds in zip(names.split(", "), way(), strict=True):
+        for names, run in contenders.items():
+            for name, seconds in zip(names.split(", "), run(), strict=True):
                 if turn:
                     spent[name].append(seconds)
                 print(f"turn {turn} {name}: {batch / seconds:.0f} images/s", file=sys.stderr, flush=True)
@@ -184,28 +170,30 @@ def measure(batch: int, steps: int, turns: int) -> list[Bar]:
         against("fit", "bare", 0.92),
         against("fit without callbacks", "bare", None),
         against("fit", "fit contiguous", 1.2),
-        # Its two workers take cores of their own: a bar only where `fit` has a second one as well.
+        # lightly's two workers use further cores. The comparison has a bar only if `fit` has a second core too.
         *([against("fit", "lightly", 1.5 if torch.get_num_threads() > 1 else None)] if "lightly" in spent else []),
     ]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Print one line per bar; exit code 1 if one is missed."""
+    """Print one line per bar. The exit code is 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="one turn of few steps: that it runs, not how fast")
-    parser.add_argument("--threads", type=int, default=1, help="two suffer wherever another process takes a core")
+    parser.add_argument("--quick", action="store_true", help="one turn of few steps, to test that it runs")
+    parser.add_argument(
+        "--threads", type=int, default=1, help="torch threads; with two, another process on one core slows both"
+    )
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=40, help="of a turn")
+    parser.add_argument("--steps", type=int, default=40, help="steps per turn")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--json", type=Path, default=None, help="also write the figures to a file")
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
-    steps, turns = (WARM + 2, 1) if options.quick else (options.steps, options.turns)
+    steps, turns = (WARMUP_STEPS + 2, 1) if options.quick else (options.steps, options.turns)
     bars = measure(options.batch, steps, turns)
     for bar in bars:
         print(bar)
     if options.json:
-        options.json.write_text(json.dumps([asdict(bar) for bar in bars], indent=2))
+        write_json(bars, options.json)
     return 0 if options.quick or all(bar.reached for bar in bars) else 1
 
 

@@ -1,4 +1,4 @@
-"""`lightning-ssl bench NAME`: measure against the bars, side by side with others."""
+"""`lightning-ssl bench NAME`: run a benchmark of the folder `benchmarks`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ BENCHMARKS = Path(lightning_ssl.__file__).parent.parent / "benchmarks"
 
 
 def main(argv: list[str]) -> int:
-    """Run one benchmark, or list them."""
+    """Run one benchmark, or list all."""
     if not BENCHMARKS.is_dir():
-        raise ValueError("bench: benchmarks live beside the package in its source checkout, and this is not one")
-    known = {file.stem: first_line(file) for file in sorted(BENCHMARKS.glob("*.py"))}
+        raise ValueError(f"bench: {BENCHMARKS} does not exist; the benchmarks need a source checkout")
+    known = summaries()
     if not argv or argv[0] in ("-h", "--help", "list"):
         print("usage: lightning-ssl bench NAME [--flags]     lightning-ssl bench NAME --help\n\nThe benchmarks:")
         width = max(map(len, known))
@@ -28,12 +28,18 @@ def main(argv: list[str]) -> int:
     spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
+    sys.path.insert(0, str(BENCHMARKS))  # for `import bars`, as in `python benchmarks/NAME.py`
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     code: int = module.main(flags)
     return code
 
 
-def first_line(file: Path) -> str:
-    """The first line of a file's docstring, without running the file."""
-    return (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+def summaries() -> dict[str, str]:
+    """The first docstring line of every benchmark, by name. A benchmark is a file with a function `main`."""
+    found = {}
+    for file in sorted(BENCHMARKS.glob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        if any(isinstance(node, ast.FunctionDef) and node.name == "main" for node in tree.body):
+            found[file.stem] = (ast.get_docstring(tree) or "").partition("\n")[0]
+    return found
