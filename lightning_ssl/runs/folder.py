@@ -19,6 +19,7 @@ wrong with the files. Importing this module does not import torch.
 from __future__ import annotations
 
 import json
+import math
 import os
 import warnings
 from collections.abc import Iterator
@@ -68,6 +69,30 @@ class RunFolder:
     def metrics(self) -> dict[str, Series]:
         """Every metric of metrics.csv."""
         return read_metrics(self.path / "metrics.csv")[0]
+
+    def history(self, metric: str | None) -> list[float]:
+        """The finite values of a metric, in the order in which they were logged."""
+        series = self.metrics().get(metric or "")
+        return [] if series is None else series.finite.tolist()
+
+    def last_value(self, metric: str | None, history: list[float] | None = None) -> float | None:
+        """The last finite value of a metric: from summary.json, or else from its history."""
+        last = self.summary().get("last")
+        value = last.get(metric) if isinstance(last, dict) else None
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return float(value)
+        history = self.history(metric) if history is None else history
+        return history[-1] if history else None
+
+    def error_line(self, exit_code: int) -> str:
+        """Why a trial failed: the error of its summary, or else the last line of its log."""
+        error = self.summary().get("error")
+        if isinstance(error, str) and error.strip():
+            return error.strip().splitlines()[-1]
+        line = self.last_line()
+        if exit_code >= 0:
+            return line or f"exit code {exit_code}"
+        return f"ended by signal {-exit_code}" + (f"; its last line: {line}" if line else "")
 
     def last_line(self) -> str | None:
         """The last line of log.txt that is not empty."""

@@ -79,14 +79,16 @@ def is_infonce(settings: Mapping[str, Scalar]) -> bool:
 def flatten(tree: Any, prefix: str = "", full_paths: bool = False) -> dict[str, Scalar]:
     """Turn a configuration into dotted flags: a class stands at its own key, its arguments below.
 
-    `full_paths` keeps the module of a class; by default only its name is kept.
+    Of a class only its name is kept. `full_paths` keeps the module too, but not for classes of this package, which have
+    several public paths.
 
     >>> flatten({"model": {"class_path": "lightning_ssl.methods.SimCLR", "init_args": {"tau": 0.5}}})
     {'model': 'SimCLR', 'model.tau': 0.5}
     """
     if isinstance(tree, dict) and "class_path" in tree:
         path = str(tree["class_path"])
-        name = path if full_paths else path.rpartition(".")[2]
+        ours = path.startswith("lightning_ssl.")
+        name = path if full_paths and not ours else path.rpartition(".")[2]
         return {prefix: name, **flatten(tree.get("init_args") or {}, prefix, full_paths)}
     if isinstance(tree, dict):
         flat: dict[str, Scalar] = {}

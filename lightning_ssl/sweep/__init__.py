@@ -4,7 +4,6 @@
     wandb_sweeps.py  the interfaces of W&B's packages in use: search, hyperband, macros
     state.py         the state of a sweep: one SQLite file beside the run folders
     trial.py         the process of one trial; detach.py gives the parent of these processes its own session
-    outcome.py       reads the run folder of a trial
     engine.py        the loop that starts, watches, prunes and resumes trials
     screen.py        the output on the terminal
 
@@ -12,5 +11,5 @@ A sweep is the folder RUNS/NAME. It holds `sweep.db` and one run folder per tria
 
 A command other than `lightning-ssl fit` reads its run folder from the environment variable LIGHTNING_SSL_TRIAL, and the
 name of the sweep from LIGHTNING_SSL_SWEEP. The sweep reads that folder's `summary.json` ({"last": {metric: value}}) and
-`metrics.csv` (with a column of the metric's name) as it reads those of `fit`.
+`metrics.csv` (columns epoch, step and the metric) as it reads those of `fit`.
 """

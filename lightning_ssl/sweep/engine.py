@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from filelock import FileLock, Timeout
 
 from lightning_ssl.runs import RunFolder
-from lightning_ssl.sweep import outcome, trial
+from lightning_ssl.sweep import trial
 from lightning_ssl.sweep.plan import Plan, fit_flags
 from lightning_ssl.sweep.screen import Screen
 from lightning_ssl.sweep.state import UNFINISHED, State, Trial
@@ -182,22 +182,22 @@ class Engine:
 
     def record_end(self, row: Trial, exit_code: int | None, observed: bool = False) -> None:
         """Write a trial's status and result to the state. `exit_code` and `observed` are those of `final_status`."""
-        folder = self.folder / row.id
-        self.histories[row.id] = outcome.history(folder, self.plan.metric)
-        summary_status = outcome.summary(folder).get("status")
+        run = RunFolder(self.folder / row.id)
+        self.histories[row.id] = run.history(self.plan.metric)
+        summary_status = run.summary().get("status")
         status = final_status(exit_code, summary_status, row.pruned, self.signals.count > 0, observed)
-        error = outcome.error_line(folder, exit_code or 0) if status == "failed" else None
+        error = run.error_line(exit_code or 0) if status == "failed" else None
         # A killed process leaves "running" in its summary.
         if summary_status == "running" and status == "failed":
-            RunFolder(folder).update_summary(status="failed", error=error)
+            run.update_summary(status="failed", error=error)
         elif summary_status in ("running", "interrupted") and status == "stopped":
-            RunFolder(folder).update_summary(status="interrupted", error="stopped by hyperband: below the cut-off")
+            run.update_summary(status="interrupted", error="stopped by hyperband: below the cut-off")
         self.state.set(
             row.id,
             status=status,
             exit_code=exit_code,
             pid=None,
-            value=outcome.value(folder, self.plan.metric, self.histories[row.id]),
+            value=run.last_value(self.plan.metric, self.histories[row.id]),
             error=error,
             seconds=row.seconds + (max(0.0, time.time() - row.started_at) if observed and row.started_at else 0.0),
         )
@@ -223,7 +223,7 @@ class Engine:
         """Read the metric's values of running trials, and of trials not read before."""
         for row in rows:
             if row.id not in self.histories or row.id in self.running:
-                self.histories[row.id] = outcome.history(self.folder / row.id, self.plan.metric)
+                self.histories[row.id] = RunFolder(self.folder / row.id).history(self.plan.metric)
 
     def stop_all(self) -> None:
         """Send SIGTERM to the running trials and wait. A second signal, or the end of the grace period, kills them."""

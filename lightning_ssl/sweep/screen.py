@@ -15,7 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from lightning_ssl.sweep import outcome
+from lightning_ssl.runs import RunFolder
 from lightning_ssl.sweep.plan import Plan
 from lightning_ssl.sweep.state import UNFINISHED, State, Trial
 
@@ -79,8 +79,7 @@ class Screen:
             self.live.update(Group(Text(progress_line(self.plan, rows, self.workers)), table), refresh=True)
 
     def current_value(self, row: Trial) -> float | None:
-        folder = self.folder / row.id
-        return outcome.value(folder, self.plan.metric, outcome.history(folder, self.plan.metric))
+        return RunFolder(self.folder / row.id).last_value(self.plan.metric)
 
     def print_summary(self, rows: list[Trial], interrupted: bool) -> int:
         """Print the failed trials, the best ones and the progress; return the exit code of the command."""
@@ -97,7 +96,7 @@ class Screen:
                 self.console.print(table)
             self.print_line(f"best: {best[0].id}  {self.plan.metric}={best[0].value:.6g}  ({self.folder / best[0].id})")
         elif self.plan.metric and any(row.status == "finished" for row in rows):
-            logged = sorted({name for row in rows for name in outcome.metrics(self.folder / row.id)})
+            logged = sorted({name for row in rows for name in RunFolder(self.folder / row.id).metrics()})
             names = ", ".join(logged) or "none"
             self.print_line(f"no trial logged the metric {self.plan.metric!r}; logged metrics: {names}")
         if interrupted or any(row.status in UNFINISHED for row in rows):

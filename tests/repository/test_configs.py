@@ -84,9 +84,9 @@ def test_a_method_file_starts_with_its_command_and_sets_only_the_loss(method):
 def test_two_files_give_the_last_row_of_table_1(tmp_path):
     config = Configuration.parse([*files("cifar10", "method/direct"), f"--data.root={tmp_path}"]).stored()
     model = config["model"]["init_args"]
-    assert config["model"]["class_path"] == "lightning_ssl.methods.AlphaCL"
+    assert config["model"]["class_path"] == "lightning_ssl.AlphaCL"
     direct = {"tau": 0.5, "p": 4.0, "normalize": True}
-    assert model["importance"] == {"class_path": "lightning_ssl.losses.Direct", "init_args": direct}
+    assert model["importance"] == {"class_path": "lightning_ssl.Direct", "init_args": direct}
     assert (model["backbone"], model["stem"], model["augment"]) == ("resnet18", "cifar", "paper_cifar")
     assert (config["data"]["batch_size"], model["optimization"]["lr"]) == (128, 0.01)
     assert config["trainer"]["max_epochs"] == 500
@@ -100,4 +100,4 @@ def test_the_released_recipe_changes_shuffling_and_schedule(tmp_path):
     assert (plain["data"]["reshuffle"], released["data"]["reshuffle"]) == (True, False)
     assert released["model"]["init_args"]["optimization"]["schedule"] == "released"
     assert released["model"]["init_args"]["optimization"]["lr"] == 0.01
-    assert released["model"]["class_path"] == "lightning_ssl.methods.AlphaCL"
+    assert released["model"]["class_path"] == "lightning_ssl.AlphaCL"

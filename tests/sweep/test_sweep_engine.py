@@ -10,7 +10,8 @@ import pytest
 from helpers.closeness import close
 from helpers.sweeps import count_lines, read_trials, sweep_command, wait_until
 
-from lightning_ssl.sweep import outcome, trial
+from lightning_ssl.runs import RunFolder
+from lightning_ssl.sweep import trial
 from lightning_ssl.sweep.engine import final_status
 
 # -- one engine -------------------------------------------------------------------------------------------------------
@@ -68,7 +69,7 @@ def test_hyperband_stops_the_worst_trial(run_sweep, write_sweep, tmp_path, monke
     assert found[0.1].status == "stopped", result.stdout
     assert found[0.9].status == "finished"
     assert found[0.1].value == pytest.approx(0.1, abs=0.01)  # the score approaches the quality
-    assert len(outcome.history(tmp_path / "runs" / "one" / found[0.1].id, "score")) < 200
+    assert len(RunFolder(tmp_path / "runs" / "one" / found[0.1].id).history("score")) < 200
     assert result.returncode == 0
 
 

@@ -7,7 +7,7 @@ import pytest
 from helpers import ROOT
 from helpers.sweeps import read_trials, sweep_command, wait_until
 
-from lightning_ssl.sweep import outcome
+from lightning_ssl.runs import RunFolder
 
 FIT = ["${env}", "lightning-ssl", "fit", "--config=configs/data/shapes.yaml", "${args}"]
 SMALL = {
@@ -56,7 +56,7 @@ def test_a_fit_whose_engine_is_killed_resumes_to_the_same_losses(write_sweep, tm
     assert subprocess.run(sweep_command(file), timeout=600).returncode == 0
     assert "resumed from step-" in (folder / "log.txt").read_text()
     resumed, uninterrupted = (
-        outcome.history(tmp_path / "runs" / name / "001-direct", "train/loss_epoch")
+        RunFolder(tmp_path / "runs" / name / "001-direct").history("train/loss_epoch")
         for name in ("one", "uninterrupted")
     )
     assert len(resumed) == 4
