@@ -234,6 +234,3 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
     finally:
         for part in training:
             part.training = True
-
-
-backbone = build_backbone  # the name in the instructions that `lightning-ssl export` prints

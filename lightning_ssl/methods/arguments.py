@@ -1,7 +1,7 @@
 """The role of every argument of a method: it belongs to the loss, to the network, or to neither.
 
-Resume uses the roles to decide whether a changed argument makes another experiment. The report and W&B use them to
-name the loss of a run and to group runs.
+`runs/keys.py` reads these names and gives a role to every key of a configuration. The label of a run, the groups of
+the report and the keys in W&B follow from the roles.
 
 This is a separate file without torch, because reading runs must not import torch.
 """
