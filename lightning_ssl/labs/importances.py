@@ -1,11 +1,10 @@
 """Every pair importance on the same synthetic points: where each puts its weight, and what an encoder learns from it.
 
-Points of several classes lie on a sphere and are buried under nuisance directions that are larger than the signal and
-that the augmentation redraws. A small network is trained by each importance's α-CL energy, −E_{sg(α)}/M, from the same
-initial weights on the same batches; only α differs. For each importance the table gives, on one held-out batch at the
-end of training,
+Points of several classes lie on a sphere, beside nuisance dimensions that are larger than the signal and that the
+augmentation redraws. Each importance trains a small network by its α-CL energy, −E_{sg(α)}/M, from the same initial
+weights on the same batches; only α differs. The table has for each importance, on one held-out batch after training:
 
-    effective negatives   exp H(α_i / Σ_j α_ij), the number of negatives that a row really uses, mean over rows
+    effective negatives   exp H(α_i / Σ_j α_ij), mean over rows
     row entropy           H / log K: 1 for uniform rows, 0 for a single negative
     zero weights          share of negatives with weight exactly 0
     accuracy              of a linear (ridge) readout of the embedding, before and after training
@@ -13,21 +12,11 @@ end of training,
 Sources: Definition 1, Eqn. 12 and 44 and Section 6 of "Understanding Deep Contrastive Learning via Coordinate-wise
 Optimization" for the regularized and direct importances, and its Table 1 for the order of the losses; the theory of
 one-layer networks for the Gaussian kernel and that of dual networks for the exact weights, both of un-augmented points.
-Table 1 is of ResNet18 on CIFAR-10: it is shown beside the toy's accuracies for orientation only; what is claimed of the
-toy are the properties that the definitions imply, and that the quadratic loss comes last among the losses of Table 1.
+Table 1 is of ResNet18 on CIFAR-10: it is printed beside our accuracies for orientation only. The claims are the
+properties that the definitions imply, and that the quadratic loss is the worst of the losses of Table 1.
 
-All importances and seeds are one batch of networks; α is asked of each importance with its seeds flattened into rows.
-Adam, as in the paper's recipe. Importances that do not divide by the row sum differ in scale as well, which Adam takes
-out.
-
-Found. Quadratic comes last, as in Table 1, together with one other: Inverse with the paper's γ = 2 and τ = 0.5. Solved
-as it is written, its rows are uniform to three digits (entropy 1.000) and it trains as Quadratic does, where the paper
-has it level with InfoNCE. The reason: with K negatives α is near 1/K, where r'' = −γ τ K^{γ+1} makes every departure
-from uniform weights γ K^γ times dearer than Entropy does. The paper's released code does not solve for μ; that would
-explain its figure. A temperature τ_q = τ K^{q−1} has the same r'' at uniform weights as Entropy with τ, so that only
-the shape of r differs; the entries "matched τ" use it, and with it Inverse is within a deviation of Entropy. The lead
-of the losses of Table 1 over Quadratic (Inverse apart) grows with training: 0.02 to 0.03 after 60 steps, less than a
-deviation, and 0.17 or more after 240.
+All importances and seeds are one batch of networks. The optimizer is Adam, as in the paper's recipe. Importances that
+do not divide by the row sum also differ in scale, which Adam removes. Findings: docs/labs/importances.md.
 """
 
 from __future__ import annotations
@@ -35,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -51,12 +40,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-SPREAD_EVERY = 4  # steps between two measurements of how rows spread their weight
+MEASURED_EVERY = 4  # steps between two measurements of the effective negatives
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the comparison: its importance, and the row of the paper's Table 1 that it stands for, if any."""
+    """One line of the comparison: its importance, and its row in the paper's Table 1, if any."""
 
     importance: Importance
     table1: str | None = None
@@ -90,7 +79,7 @@ def entries(tau: float, negatives: int) -> dict[str, Entry]:
 
 @dataclass(frozen=True)
 class Points:
-    """Batches of two views and the un-augmented points, with labels; every tensor has the seeds in front."""
+    """Batches of two views and the un-augmented points, with labels; the first axis of every tensor is the seed."""
 
     x1: Tensor  # (S, T, N, n)
     x2: Tensor  # (S, T, N, n)
@@ -110,10 +99,10 @@ def sphere_mixture(
     first_seed: int = 0,
     stream: int = 0,
 ) -> Points:
-    """A mixture of classes on the sphere of `signal` dimensions, beside `nuisance` dimensions that a view redraws.
+    """Draw a mixture of classes on the sphere of `signal` dimensions, with `nuisance` dimensions that a view redraws.
 
-    x = [(c_label + spread·noise normalized), loudness·nuisance]; a view adds 0.1·noise to the signal and draws half of
-    the nuisance's variance anew. The centres c are the seed's own and the same for every stream.
+    x = [(c_label + spread·noise normalized), loudness·nuisance]. A view adds 0.1·noise to the signal and redraws half
+    of the nuisance's variance. Each seed has its own centres c, the same for every stream.
     """
     centres = per_seed(lambda g: torch.randn(classes, signal, generator=g), seeds, first_seed, 0)
     centres = centres / centres.norm(dim=2, keepdim=True)  # (S, C, signal)
@@ -135,7 +124,7 @@ def sphere_mixture(
 
 
 def embed(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    """Two layers with ReLU between, outputs on the unit sphere: (R, N, n) → (R, N, d)."""
+    """Two layers with a ReLU between them, outputs on the unit sphere: (R, N, n) → (R, N, d)."""
     z = (x @ weights[0].mT + weights[1]).relu() @ weights[2].mT
     return z / z.norm(dim=2, keepdim=True).clamp_min(1e-12)
 
@@ -148,38 +137,40 @@ def pair_distances(z1: Tensor, z2: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def negatives(samples: int) -> Tensor:
-    """Which of the 2N candidates are negatives of each of the 2N anchors: (2N, 2N)."""
+    """Mask of the negatives of each of the 2N anchors: (2N, 2N)."""
     one = torch.eye(samples, dtype=torch.bool)
     return ~one.repeat(2, 2)
 
 
-def weigh(importance: Callable[..., Tensor], d2_pos: Tensor, d2_neg: Tensor, valid: Tensor) -> Tensor:
-    """α of many runs at once, by flattening runs into rows: (R, M), (R, M, K), valid (M, K) → (R, M, K)."""
+def batched_alpha(importance: Callable[..., Tensor], d2_pos: Tensor, d2_neg: Tensor, valid: Tensor) -> Tensor:
+    """Compute α of many runs, by merging runs into rows: (R, M), (R, M, K), valid (M, K) → (R, M, K)."""
     rows = importance(d2_pos.flatten(), d2_neg.flatten(0, 1).clamp_min(0), valid.repeat(len(d2_pos), 1))
     return rows.view_as(d2_neg)
 
 
-def losses(compared: Sequence[Entry], z1: Tensor, z2: Tensor, clean: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
+def energy_losses(
+    compared: Sequence[Entry], z1: Tensor, z2: Tensor, clean: Tensor, valid: Tensor
+) -> tuple[Tensor, Tensor]:
     """−E_{sg(α)}/M of every run (R,) and α (R, M, K); runs are ordered by importance, then by seed.
 
-    α is detached here and nowhere else, except for an entry that asks to propagate through it.
+    α is detached here and nowhere else, except for an entry with `backprop_alpha`.
     """
     d2_pos, d2_neg = pair_distances(z1, z2)
     d2_clean = pair_distances(clean.detach(), clean.detach())[1]
     seeds = len(z1) // len(compared)
     alphas = []
     for k, entry in enumerate(compared):
-        at = slice(k * seeds, (k + 1) * seeds)
+        runs = slice(k * seeds, (k + 1) * seeds)
         if entry.backprop_alpha:
-            alphas.append(weigh(entry.importance, d2_pos[at], d2_neg[at], valid))
+            alphas.append(batched_alpha(entry.importance, d2_pos[runs], d2_neg[runs], valid))
         else:
-            looked_at = d2_clean if entry.importance.uses_clean_view else d2_neg
-            alphas.append(weigh(entry.importance, d2_pos[at].detach(), looked_at[at].detach(), valid))
+            d2 = d2_clean if entry.importance.uses_clean_view else d2_neg
+            alphas.append(batched_alpha(entry.importance, d2_pos[runs].detach(), d2[runs].detach(), valid))
     alpha = torch.cat(alphas)
     return -(alpha * (d2_neg - d2_pos[:, :, None])).sum(2).mean(1), alpha.detach()
 
 
-def readout(z: Tensor, label: Tensor, z_test: Tensor, label_test: Tensor, classes: int) -> Tensor:
+def readout_accuracy(z: Tensor, label: Tensor, z_test: Tensor, label_test: Tensor, classes: int) -> Tensor:
     """Accuracy of a ridge regression onto the classes: (R, n, d), (R, n) and a test set → (R,)."""
     ones = torch.ones_like(z[:, :, :1])
     a, a_test = torch.cat([z, ones], 2), torch.cat([z_test, torch.ones_like(z_test[:, :, :1])], 2)
@@ -189,13 +180,23 @@ def readout(z: Tensor, label: Tensor, z_test: Tensor, label_test: Tensor, classe
     return ((a_test @ w).argmax(2) == label_test).to(z.dtype).mean(1)
 
 
-def spread_of(alpha: Tensor, valid: Tensor) -> dict[str, Tensor]:
-    """How a run's rows spread their weight: effective negatives, row entropy and share of zeros, each (R,)."""
+def row_statistics(alpha: Tensor, valid: Tensor) -> dict[str, Tensor]:
+    """Effective negatives, row entropy and share of zeros of α (R, M, K), mean over rows, each (R,)."""
     negatives_per_row = int(valid.sum(1)[0])
     share = alpha / alpha.sum(2, keepdim=True).clamp_min(1e-30)
     h = torch.special.entr(share).sum(2)  # (R, M)
     zero = ((alpha == 0) & valid).to(alpha.dtype).sum(2) / negatives_per_row
     return {"effective": h.exp().mean(1), "entropy": h.mean(1) / math.log(negatives_per_row), "zeros": zero.mean(1)}
+
+
+def initial(inputs: int, hidden: int, outputs: int, seeds: int, first_seed: int = 0) -> list[Tensor]:
+    """He-initialized layers, the first with a bias b of zero.
+
+    W_1 (seeds, hidden, inputs), b (seeds, 1, hidden), W_2 (seeds, outputs, hidden).
+    """
+    w1 = per_seed(lambda g: torch.randn(hidden, inputs, generator=g), seeds, first_seed, 10) * (2 / inputs) ** 0.5
+    w2 = per_seed(lambda g: torch.randn(outputs, hidden, generator=g), seeds, first_seed, 11) * (2 / hidden) ** 0.5
+    return [w1, torch.zeros(seeds, 1, hidden), w2]
 
 
 def run(
@@ -218,143 +219,151 @@ def run(
 ) -> Result:
     """Train one small encoder by each importance on the same points and compare them.
 
-    classes: classes of the mixture
-    samples: samples N of a batch; each of the 2N anchors has 2N−2 negatives
-    signal: dimensions that carry the class
-    nuisance: dimensions that do not, and that the augmentation redraws
-    spread: spread of a class on the sphere
-    loudness: size of a nuisance dimension
-    hidden: hidden width of the encoder
-    outputs: width of the embedding
-    tau: temperature of the importances that have one (Square has 5, as in the paper, and 0.5)
-    steps: Adam steps, each on a fresh batch
-    lr: Adam's learning rate
-    seeds: encoders per importance
-    first_seed: seed of the first
-    quick: fewer steps and seeds
-    progress: show a progress bar
+    Args:
+        classes: classes of the mixture
+        samples: samples N of a batch; each of the 2N anchors has 2N−2 negatives
+        signal: dimensions that carry the class
+        nuisance: dimensions that do not, and that the augmentation redraws
+        spread: spread of a class on the sphere
+        loudness: size of a nuisance dimension
+        hidden: hidden width of the encoder
+        outputs: width of the embedding
+        tau: temperature of the importances that have one (Square has 5, as in the paper)
+        steps: Adam steps, each on a new batch
+        lr: Adam's learning rate
+        seeds: encoders per importance
+        first_seed: seed of the first encoder
+        quick: fewer steps and seeds
+        progress: show a progress bar
     """
-    require(classes >= 2, "classes", classes, "2 or more")
-    require(samples >= 2, "samples", samples, "2 or more")
-    require(signal >= 1, "signal", signal, "1 or more")
-    require(outputs >= 2, "outputs", outputs, "2 or more")
-    require(nuisance >= 0, "nuisance", nuisance, "0 or more")
-    require(spread >= 0, "spread", spread, "0 or more")
-    require(loudness >= 0, "loudness", loudness, "0 or more")
-    require(hidden >= 1, "hidden", hidden, "1 or more")
-    require(steps >= 1, "steps", steps, "1 or more")
-    require(seeds >= 1, "seeds", seeds, "1 or more")
-    require_positive("tau", tau)
-    require_positive("lr", lr)
+    settings = {name: value for name, value in locals().items() if name != "progress"}
+    _check(settings)
     if quick:
-        steps, seeds = min(steps, 100), min(seeds, 3)
-    settings: dict[str, object] = {
-        "classes": classes, "samples": samples, "signal": signal, "nuisance": nuisance, "spread": spread,
-        "loudness": loudness, "hidden": hidden, "outputs": outputs, "tau": tau, "steps": steps, "lr": lr,
-        "seeds": seeds, "first_seed": first_seed, "quick": quick,
-    }  # fmt: skip
+        settings |= {"steps": min(steps, 100), "seeds": min(seeds, 3)}
     named = entries(tau, negatives=2 * samples - 2)
-    compared, count = list(named.values()), len(named)
+    measured, alpha, d2 = _train(list(named.values()), settings, progress)
+    table1 = {
+        name: papers.load("alpha_cl")["table1"]["cifar10"][entry.table1][0][0]
+        for name, entry in named.items()
+        if entry.table1
+    }
+    accuracies = dict(zip(named, measured["after"].mean(1).tolist(), strict=True))
+    better = [name for name in table1 if accuracies[name] > accuracies["Quadratic"] + 0.01]
+    valid = negatives(samples)
+    arrays = {
+        **{name: measured[name] for name in ("effective", "entropy", "zeros", "before", "after")},
+        "row_sums": alpha.sum(3).mean(2),
+        "effective_path": measured["effective_path"],
+        "d2": d2[:, 0, :, valid[0]][:, 0],
+        "alpha": (alpha / alpha.sum(3, keepdim=True))[:, 0, :, valid[0]][:, 0],
+    }
+    settings["importances"] = {name: repr(entry.importance) for name, entry in named.items()}
+    claims, notes = _claims(named, measured, alpha.sum(3), table1, better), _notes(settings, table1, better)
+    return Result("importances", settings, arrays, claims, notes, _draw, text=_table(named, measured, table1))
+
+
+def _check(settings: dict[str, Any]) -> None:
+    least = {"classes": 2, "samples": 2, "signal": 1, "outputs": 2, "nuisance": 0, "spread": 0, "loudness": 0}
+    for name, bound in (least | {"hidden": 1, "steps": 1, "seeds": 1}).items():
+        require(settings[name] >= bound, name, settings[name], f"{bound} or more")
+    for name in ("tau", "lr"):
+        require_positive(name, settings[name])
+
+
+def _train(
+    compared: Sequence[Entry], settings: dict[str, Any], progress: bool
+) -> tuple[dict[str, Tensor], Tensor, Tensor]:
+    """Train every importance × seed; measures (count, S), and α and d2_neg of a held-out batch (count, S, M, K)."""
+    s, count = settings, len(compared)
 
     def draw(batches: int, size: int, stream: int) -> Points:
-        return sphere_mixture(classes, batches, size, signal, nuisance, spread, loudness, seeds, first_seed, stream)
+        shape = (s["classes"], batches, size, s["signal"], s["nuisance"], s["spread"], s["loudness"])
+        return sphere_mixture(*shape, s["seeds"], s["first_seed"], stream)
 
-    training, probe, test, held_out = draw(steps, samples, 0), draw(1, 512, 1), draw(1, 512, 2), draw(1, samples, 3)
-    weights = [
-        w.repeat(count, 1, 1).requires_grad_(True)
-        for w in initial(signal + nuisance, hidden, outputs, seeds, first_seed)
-    ]
-    valid = negatives(samples)
+    training, probe, test, held_out = (
+        draw(batches, size, stream)
+        for stream, (batches, size) in enumerate([(s["steps"], s["samples"]), (1, 512), (1, 512), (1, s["samples"])])
+    )
+    inputs = s["signal"] + s["nuisance"]
+    start = initial(inputs, s["hidden"], s["outputs"], s["seeds"], s["first_seed"])
+    weights = [w.repeat(count, 1, 1).requires_grad_(True) for w in start]
+    valid = negatives(s["samples"])
+
+    def embed_all(x: Tensor) -> Tensor:
+        return embed(x.repeat(count, 1, 1), weights)
+
+    def embeddings(points: Points, t: int) -> tuple[Tensor, Tensor, Tensor]:
+        return embed_all(points.x1[:, t]), embed_all(points.x2[:, t]), embed_all(points.clean[:, t])
 
     def accuracy() -> Tensor:
         with torch.no_grad():
-            z, z_test = (embed(p.clean[:, 0].repeat(count, 1, 1), weights) for p in (probe, test))
-        labels, test_labels = (p.label[:, 0].repeat(count, 1) for p in (probe, test))
-        return readout(z, labels, z_test, test_labels, classes).view(count, seeds)
+            z, z_test = (embed_all(points.clean[:, 0]) for points in (probe, test))
+        labels, test_labels = (points.label[:, 0].repeat(count, 1) for points in (probe, test))
+        return readout_accuracy(z, labels, z_test, test_labels, s["classes"]).view(count, -1)
 
-    def loss_on(points: Points, t: int) -> tuple[Tensor, Tensor]:
-        z1, z2, clean = (embed(x[:, t].repeat(count, 1, 1), weights) for x in (points.x1, points.x2, points.clean))
-        return losses(compared, z1, z2, clean, valid)
-
-    before = accuracy()
-    spreads = []
-    adam = torch.optim.Adam(weights, lr=lr)
-    for t in track(range(steps), "importances", progress):
-        loss, alpha = loss_on(training, t)
-        if t % SPREAD_EVERY == 0:
-            spreads.append(spread_of(alpha, valid)["effective"])
+    measured = {"before": accuracy()}
+    effective = []
+    adam = torch.optim.Adam(weights, lr=s["lr"])
+    for t in track(range(s["steps"]), "importances", progress):
+        loss, alpha = energy_losses(compared, *embeddings(training, t), valid)
+        if t % MEASURED_EVERY == 0:
+            effective.append(row_statistics(alpha, valid)["effective"])
         adam.zero_grad()
         # Runs share no weight, so the gradient of the sum is each run's own gradient.
         loss.sum().backward()
         adam.step()
-    after = accuracy()
+    measured |= {"after": accuracy(), "effective_path": torch.stack(effective, 1).view(count, s["seeds"], -1)}
     with torch.no_grad():
-        _, alpha = loss_on(held_out, 0)
-        z1, z2 = (embed(x[:, 0].repeat(count, 1, 1), weights) for x in (held_out.x1, held_out.x2))
+        z1, z2, clean = embeddings(held_out, 0)
+        _, alpha = energy_losses(compared, z1, z2, clean, valid)
         d2_neg = pair_distances(z1, z2)[1]
-    final = {name: value.view(count, seeds) for name, value in spread_of(alpha, valid).items()}
-    rows = alpha.sum(2).view(count, seeds, -1)
+    measured |= {name: value.view(count, -1) for name, value in row_statistics(alpha, valid).items()}
+    shape = (count, s["seeds"], *alpha.shape[1:])
+    return measured, alpha.view(shape), d2_neg.view(shape)
 
-    published = papers.load("alpha_cl")["table1"]["cifar10"]
-    names = list(named)
-    accuracies = dict(zip(names, after.mean(1).tolist(), strict=True))
-    table1 = {name: published[entry.table1][0][0] for name, entry in named.items() if entry.table1}
-    text = _table(named, final, before, after, table1)
 
-    normalized = [entry.normalized for entry in compared]
-    drops = [isinstance(e.importance, Square) or getattr(e.importance, "q", 0) > 1 for e in compared]
+def _claims(
+    named: dict[str, Entry], measured: dict[str, Tensor], row_sums: Tensor, table1: dict[str, float], better: list[str]
+) -> list[Claim]:
+    normalized = [entry.normalized for entry in named.values()]
+    drops = [isinstance(e.importance, Square) or getattr(e.importance, "q", 0) > 1 for e in named.values()]
     keeps = [not drop for drop in drops]
-    above = sum(accuracies[name] > accuracies["Quadratic"] + 0.01 for name in table1)
-    claims = [
-        Claim.at_most("rows of normalized importances: |Σ_j α_ij − 1|", (rows[normalized] - 1).abs().amax(2), 1e-4),
-        Claim.at_least("q > 1 drops pairs: share of zero weights", final["zeros"][drops], 1e-3),
-        Claim.at_most("all others keep every pair: share of zero weights", final["zeros"][keeps], 0.0),
-        Claim.at_least("training helps: gain in accuracy", after - before, 0.0),
+    gain, expected = measured["after"] - measured["before"], len(table1) - 1
+    return [
+        Claim.at_most("rows of normalized importances: |Σ_j α_ij − 1|", (row_sums[normalized] - 1).abs().amax(2), 1e-4),
+        Claim.at_least("q > 1 drops pairs: share of zero weights", measured["zeros"][drops], 1e-3),
+        Claim.at_most("all others keep every pair: share of zero weights", measured["zeros"][keeps], 0.0),
+        Claim.at_least("training helps: gain in accuracy", gain, 0.0),
         Claim(
-            "Table 1: losses better than Quadratic", above, 0.0, len(table1) - 1, None,
-            "as many as in the paper, by 0.01 or more in mean accuracy", above == len(table1) - 1,
+            "Table 1: losses better than Quadratic", len(better), 0.0, expected, None,
+            "as many as in the paper, by 0.01 or more in mean accuracy", len(better) == expected,
         ),
     ]  # fmt: skip
-    worse = [name for name in table1 if name != "Quadratic" and accuracies[name] <= accuracies["Quadratic"] + 0.01]
+
+
+def _notes(settings: dict[str, Any], table1: dict[str, float], better: list[str]) -> list[str]:
+    classes, seeds = settings["classes"], settings["seeds"]
     notes = [
         f"accuracies are of a linear readout on {classes} classes (chance {1 / classes:.3f}), ± over {seeds} seeds; "
         "CIFAR-10 is the paper's Table 1 at 100 epochs, for orientation"
     ]
+    worse = [name for name in table1 if name != "Quadratic" and name not in better]
     if worse:
         notes.append(f"not better than Quadratic here: {'; '.join(worse)}")
-        notes.append("Inverse as the paper sets it has uniform rows; the lab's docstring gives the reason")
-    d2, a = d2_neg.view(count, seeds, *d2_neg.shape[1:])[:, 0], alpha.view(count, seeds, *alpha.shape[1:])[:, 0]
-    arrays = {
-        **final, "before": before, "after": after, "row_sums": rows.mean(2),
-        "effective_path": torch.stack(spreads, 1).view(count, seeds, -1),
-        "d2": d2[:, :, valid[0]][:, 0], "alpha": (a / a.sum(2, keepdim=True))[:, :, valid[0]][:, 0],
-    }  # fmt: skip
-    settings["importances"] = {name: repr(entry.importance) for name, entry in named.items()}
-    return Result("importances", settings, arrays, claims, notes, _draw, text=text)
+        notes.append("Inverse as the paper sets it has uniform rows; docs/labs/importances.md gives the reason")
+    return notes
 
 
-def initial(inputs: int, hidden: int, outputs: int, seeds: int, first_seed: int = 0) -> list[Tensor]:
-    """He-initialized layers, the first with a bias b of zero.
-
-    W_1 (seeds, hidden, inputs), b (seeds, 1, hidden), W_2 (seeds, outputs, hidden).
-    """
-    w1 = per_seed(lambda g: torch.randn(hidden, inputs, generator=g), seeds, first_seed, 10) * (2 / inputs) ** 0.5
-    w2 = per_seed(lambda g: torch.randn(outputs, hidden, generator=g), seeds, first_seed, 11) * (2 / hidden) ** 0.5
-    return [w1, torch.zeros(seeds, 1, hidden), w2]
-
-
-def _table(
-    named: dict[str, Entry], final: dict[str, Tensor], before: Tensor, after: Tensor, table1: dict[str, float]
-) -> str:
-    width = max(map(len, named))
+def _table(named: dict[str, Entry], measured: dict[str, Tensor], table1: dict[str, float]) -> str:
+    width, before, after = max(map(len, named)), measured["before"], measured["after"]
     head = f"{'importance'.ljust(width)}  effective  row      zero     accuracy                  CIFAR-10"
     lines = [head, f"{''.ljust(width)}  negatives  entropy  weights  before → after            (paper)"]
     lines.append("-" * len(head))
     for k, name in enumerate(named):
         std = after[k].std() if after.shape[1] > 1 else torch.zeros(())
         lines.append(
-            f"{name.ljust(width)}  {final['effective'][k].mean():9.1f}  {final['entropy'][k].mean():7.3f}  "
-            f"{final['zeros'][k].mean():7.1%}  {before[k].mean():.3f} → {after[k].mean():.3f} ± {std:.3f}"
+            f"{name.ljust(width)}  {measured['effective'][k].mean():9.1f}  {measured['entropy'][k].mean():7.3f}  "
+            f"{measured['zeros'][k].mean():7.1%}  {before[k].mean():.3f} → {after[k].mean():.3f} ± {std:.3f}"
             + (f"     {table1[name]:8.2f}" if name in table1 else "")
         )
     return "\n".join(lines)
@@ -365,7 +374,7 @@ def _draw(result: Result) -> Figure:
     a, names = result.arrays, list(result.settings["importances"])
     styles = [(PALETTE[k % 7], ("-", "--")[k // 7]) for k in range(len(names))]
     for k, name in enumerate(names):
-        if name == "Entropy, α propagated":  # the weights of Entropy at another encoder: nothing new to see
+        if name == "Entropy, α propagated":  # it has the weights of Entropy, for another encoder
             continue
         order = a["d2"][k].argsort()
         colour, line = styles[k]
@@ -375,7 +384,7 @@ def _draw(result: Result) -> Figure:
     for k, name in enumerate(names):
         colour, line = styles[k]
         used = a["effective_path"][k].mean(0)
-        path.plot(torch.arange(len(used)) * SPREAD_EVERY, used, line, color=colour, label=name)
+        path.plot(torch.arange(len(used)) * MEASURED_EVERY, used, line, color=colour, label=name)
     path.set(title="How many negatives a row really uses", xlabel="step", ylabel="effective negatives", yscale="log")
     places = list(range(len(names)))[::-1]
     mean, std = a["after"].mean(1), a["after"].std(1) if a["after"].shape[1] > 1 else torch.zeros(len(names))

@@ -29,7 +29,7 @@ def tangential(gradient, z):
 def test_batched_loss_and_gradient_equal_pair_loss_run_by_run(name):
     entry = lab.entries(TAU, NEGATIVES)[name]
     z1, z2, clean = embeddings()
-    loss, _ = lab.losses([entry], z1, z2, clean, lab.negatives(N))
+    loss, _ = lab.energy_losses([entry], z1, z2, clean, lab.negatives(N))
     gradients = torch.autograd.grad(loss.sum(), (z1, z2))
     one = PairLoss(entry.importance, backprop_alpha=entry.backprop_alpha)
     for seed in range(SEEDS):
@@ -60,12 +60,12 @@ def test_inverse_at_the_papers_temperature_is_nearly_uniform_among_many_negative
 def test_effective_negatives_count_uniform_rows_and_ignore_zeros():
     valid = lab.negatives(3)
     d2_pos, d2_neg = torch.zeros(1, 6), torch.full((1, 6, 6), 0.5)
-    uniform = lab.spread_of(lab.weigh(Uniform(), d2_pos, d2_neg, valid), valid)
+    uniform = lab.row_statistics(lab.batched_alpha(Uniform(), d2_pos, d2_neg, valid), valid)
     close(uniform["effective"], torch.tensor([4.0]), terms=4)
     close(uniform["entropy"], torch.tensor([1.0]), terms=4)
     assert uniform["zeros"].item() == 0
     d2_neg[:, :, 1::3] = 0.0  # samples 0 and 2 have one nearby sample, sample 1 has none
-    square = lab.spread_of(lab.weigh(Square(0.1), d2_pos, d2_neg, valid), valid)
+    square = lab.row_statistics(lab.batched_alpha(Square(0.1), d2_pos, d2_neg, valid), valid)
     close(square["zeros"], torch.tensor([(4 * 0.5 + 2 * 0.0) / 6]), terms=6)
     close(square["effective"], torch.tensor([(4 * 2 + 2 * 4) / 6]), terms=6)
 
@@ -74,9 +74,9 @@ def test_readout_is_perfect_on_separable_embeddings_and_at_chance_on_noise():
     g = torch.Generator().manual_seed(0)
     label = torch.randint(4, (1, 400), generator=g)
     z = torch.nn.functional.one_hot(label, 4).float()
-    assert lab.readout(z, label, z, label, 4).item() == 1
+    assert lab.readout_accuracy(z, label, z, label, 4).item() == 1
     noise, other = torch.randn(2, 1, 400, 4, generator=g)
-    assert lab.readout(noise, label, other, label, 4).item() < 0.4
+    assert lab.readout_accuracy(noise, label, other, label, 4).item() < 0.4
 
 
 def test_views_share_the_signal_and_redraw_half_of_the_nuisance():

@@ -6,8 +6,9 @@ import pytest
 import torch
 from helpers.closeness import close
 
-from lightning_ssl.labs import min_player as lab
-from lightning_ssl.labs.importances import sphere_mixture, weigh
+from lightning_ssl.labs import min_player
+from lightning_ssl.labs.importances import batched_alpha, sphere_mixture
+from lightning_ssl.labs.min_player import descent, players
 from lightning_ssl.losses.families import InfoNCE
 from lightning_ssl.losses.importance import FromFamily
 from lightning_ssl.losses.solved import Square, Tsallis
@@ -19,29 +20,29 @@ TERMS = N + 2 * (INPUTS + HIDDEN + OUTPUTS)  # of one loss and its gradient
 
 def problem():
     points = sphere_mixture(3, 1, N, 3, INPUTS - 3, 0.5, 0.5, SEEDS)
-    return lab.initial(INPUTS, HIDDEN, OUTPUTS, SEEDS), points.x1[:, 0].double(), points.x2[:, 0].double()
+    return descent.initial(INPUTS, HIDDEN, OUTPUTS, SEEDS), points.x1[:, 0].double(), points.x2[:, 0].double()
 
 
 def distances():
-    weights, x1, x2 = problem()
-    return lab.pair_distances(x1, x2, weights)
+    batched_alphats, x1, x2 = problem()
+    return players.pair_distances(x1, x2, batched_alphats)
 
 
-@pytest.mark.parametrize("name", lab.families(TAU))
+@pytest.mark.parametrize("name", players.families(TAU))
 def test_theorem_1_gradient_of_the_loss_is_minus_that_of_the_energy(name):
-    family = lab.families(TAU)[name]
-    weights, x1, x2 = problem()
-    of_loss, _ = lab.gradient(weights, x1, x2, partial(lab.loss_of, family))
-    solve = partial(weigh, FromFamily(family), valid=lab.others(N))
-    of_energy, _ = lab.gradient(weights, x1, x2, partial(lab.step_objective, solve))
-    gap = lab.relative_gap(of_energy, of_loss)
+    family = players.families(TAU)[name]
+    batched_alphats, x1, x2 = problem()
+    of_loss, _ = descent.gradient(batched_alphats, x1, x2, partial(players.family_loss, family))
+    solve = partial(batched_alpha, FromFamily(family), valid=players.negatives(N))
+    of_energy, _ = descent.gradient(batched_alphats, x1, x2, partial(descent.stopped_energy, solve))
+    gap = descent.relative_gap(of_energy, of_loss)
     close(gap, torch.zeros_like(gap), terms=TERMS, scale=1, gain=1 / TAU)
 
 
 def test_theorem_2_solved_alpha_is_feasible_and_cannot_be_improved():
     family, (d2_pos, d2_neg) = InfoNCE(TAU, 1.0), distances()
-    alpha = lab.solved_by_theorem_2(family, d2_pos, d2_neg)
-    valid = lab.others(N)
+    alpha = players.theorem2_alpha(family, d2_pos, d2_neg)
+    valid = players.negatives(N)
     xi = ((d2_pos[:, :, None] - d2_neg) / TAU).exp().masked_fill(~valid, 0).sum(2)
     close(alpha.sum(2), xi / (xi + 1), terms=N, gain=1 / TAU)
 
@@ -59,23 +60,23 @@ def test_theorem_2_solved_alpha_is_feasible_and_cannot_be_improved():
 @pytest.mark.parametrize("q", [-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
 def test_solved_rows_attain_the_maximum_and_the_envelope_theorem_holds(q):
     d2_pos, d2_neg = distances()
-    valid = lab.others(N)
-    best = lab.min_player_value(TAU, q, d2_pos, d2_neg)
+    valid = players.negatives(N)
+    best = players.min_player_value(TAU, q, d2_pos, d2_neg)
     g = torch.Generator().manual_seed(0)
     for _ in range(20):
         other = (torch.rand(SEEDS, N, N, generator=g).double() + 0.01).masked_fill(~valid, 0)
         other = other / other.sum(2, keepdim=True)
-        value = lab.regularizer(other, TAU, q, valid).mean(1) - lab.energy_of(other, d2_pos, d2_neg)
+        value = players.regularizer(other, TAU, q, valid).mean(1) - players.mean_energy(other, d2_pos, d2_neg)
         assert (value < best).all()
-    weights, x1, x2 = problem()
-    direction = [torch.randn(w.shape, generator=g).double() for w in weights]
-    assert lab.envelope_gap(weights, x1, x2, TAU, q, direction).max() < 1e-5  # a central difference
+    batched_alphats, x1, x2 = problem()
+    direction = [torch.randn(w.shape, generator=g).double() for w in batched_alphats]
+    assert descent.envelope_gap(batched_alphats, x1, x2, TAU, q, direction).max() < 1e-5  # a central difference
 
 
 @pytest.mark.parametrize("q", [0.0, 1.0])
 def test_regularizer_is_continuous_where_its_formula_is_a_limit(q):
-    alpha = weigh(Tsallis(0.5, 1.0), *distances(), lab.others(N))
-    values = [lab.regularizer(alpha, 0.5, q + h, lab.others(N)) for h in (-1e-6, 0.0, 1e-6)]
+    alpha = batched_alpha(Tsallis(0.5, 1.0), *distances(), players.negatives(N))
+    values = [players.regularizer(alpha, 0.5, q + h, players.negatives(N)) for h in (-1e-6, 0.0, 1e-6)]
     # q differs by 1e-6 from its limit.
     torch.testing.assert_close(values[1], (values[0] + values[2]) / 2, rtol=1e-5, atol=1e-6)
 
@@ -83,49 +84,51 @@ def test_regularizer_is_continuous_where_its_formula_is_a_limit(q):
 @pytest.mark.parametrize("q", [1.0, 2.0])
 def test_closed_form_losses_differ_from_the_solved_value_by_a_constant(q):
     (d2_pos, d2_neg), tau = distances(), 0.3
-    loss = lab.closed_form_loss(tau, q, d2_pos, d2_neg)
-    gap = loss - lab.min_player_value(tau, q, d2_pos, d2_neg)
+    loss = players.closed_form_loss(tau, q, d2_pos, d2_neg)
+    gap = loss - players.min_player_value(tau, q, d2_pos, d2_neg)
     other_pos, other_neg = d2_pos.flip(1) * 0.5, d2_neg * 0.7
-    other = lab.closed_form_loss(tau, q, other_pos, other_neg) - lab.min_player_value(tau, q, other_pos, other_neg)
+    other = players.closed_form_loss(tau, q, other_pos, other_neg) - players.min_player_value(
+        tau, q, other_pos, other_neg
+    )
     close(gap, other, terms=N**2, gain=1 / tau)
 
 
 def test_closed_form_of_q_one_is_infonce_without_the_positive():
     (d2_pos, d2_neg), tau = distances(), 0.3
-    expected = lab.loss_of(InfoNCE(tau, 0.0), d2_pos, d2_neg)
-    close(lab.closed_form_loss(tau, 1.0, d2_pos, d2_neg), expected, terms=N**2, gain=1 / tau)
+    expected = players.family_loss(InfoNCE(tau, 0.0), d2_pos, d2_neg)
+    close(players.closed_form_loss(tau, 1.0, d2_pos, d2_neg), expected, terms=N**2, gain=1 / tau)
 
 
 def test_gradient_of_the_closed_sparsemax_loss_is_the_projection_onto_the_simplex():
     (d2_pos, d2_neg), tau = distances(), 0.3
     d2_neg = d2_neg.detach().requires_grad_(True)
-    (g,) = torch.autograd.grad(lab.closed_form_loss(tau, 2.0, d2_pos, d2_neg).sum(), d2_neg)
-    close(-g * N, weigh(Square(tau), d2_pos, d2_neg.detach(), lab.others(N)), terms=N, gain=1 / tau)
+    (g,) = torch.autograd.grad(players.closed_form_loss(tau, 2.0, d2_pos, d2_neg).sum(), d2_neg)
+    close(-g * N, batched_alpha(Square(tau), d2_pos, d2_neg.detach(), players.negatives(N)), terms=N, gain=1 / tau)
 
 
 def test_propagating_through_alpha_is_another_gradient():
-    weights, x1, x2 = problem()
+    batched_alphats, x1, x2 = problem()
 
     def through(d2_pos, d2_neg):
-        alpha = (-d2_neg / TAU).masked_fill(~lab.others(N), -torch.inf).softmax(2)
-        return -lab.energy_of(alpha, d2_pos, d2_neg)
+        alpha = (-d2_neg / TAU).masked_fill(~players.negatives(N), -torch.inf).softmax(2)
+        return -players.mean_energy(alpha, d2_pos, d2_neg)
 
-    propagated, _ = lab.gradient(weights, x1, x2, through)
-    stopped, _ = lab.gradient(weights, x1, x2, partial(lab.closed_form_loss, TAU, 1.0))
-    assert lab.relative_gap(propagated, stopped).min() > 1e-2
+    propagated, _ = descent.gradient(batched_alphats, x1, x2, through)
+    stopped, _ = descent.gradient(batched_alphats, x1, x2, partial(players.closed_form_loss, TAU, 1.0))
+    assert descent.relative_gap(propagated, stopped).min() > 1e-2
 
 
 def test_run_r_of_a_batch_equals_that_seed_alone():
     steps = 5
     knobs = {"samples": N, "steps": steps, "q": (0.5, 2.0)}
-    batch = lab.run(seeds=3, **knobs).arrays
-    alone = lab.run(seeds=1, first_seed=2, **knobs).arrays
+    batch = min_player.run(seeds=3, **knobs).arrays
+    alone = min_player.run(seeds=1, first_seed=2, **knobs).arrays
     for name in ("energy", "entropy", "loss"):
         close(batch[name][:, 2], alone[name][:, 0], terms=steps * TERMS, scale=1, gain=1 / TAU)
 
 
 def test_the_quick_lab_agrees_with_every_claim_and_draws():
-    result = lab.run(quick=True, steps=15, seeds=2)
+    result = min_player.run(quick=True, steps=15, seeds=2)
     assert all(claim.agrees for claim in result.claims), result.table()
     assert len(result.figure().axes) == 6
 
@@ -133,4 +136,4 @@ def test_the_quick_lab_agrees_with_every_claim_and_draws():
 @pytest.mark.parametrize("knob", [{"q": ()}, {"tau": 0.0}, {"samples": 2}, {"lr": -1.0}, {"outputs": 1}])
 def test_a_wrong_knob_is_named(knob):
     with pytest.raises(ValueError, match=next(iter(knob))):
-        lab.run(**knob)
+        min_player.run(**knob)

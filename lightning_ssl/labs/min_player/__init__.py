@@ -1,0 +1,109 @@
+"""Descent on a contrastive loss equals solving for α and stepping θ, for every concave regularizer.
+
+Source: "Understanding Deep Contrastive Learning via Coordinate-wise Optimization", Theorems 1 and 2, Corollary 1, and
+our Tsallis family. A two-layer network embeds two views of a mixture of classes on the unit sphere; anchors are one
+view, as in Eqn. 1. Findings: docs/labs/min_player.md.
+
+Checks, for every seed:
+
+- Theorem 1: for every loss of the (φ, ψ) table, ∇L = −∇E_{sg(α)} with α_ij = φ'(ξ_i) ψ'(d²_i − d²_ij).
+- Theorem 2: where ψ is exponential, that α is the min player's: argmin_α E_α − R_H(α) over rows of sum τ⁻¹ ξ_i φ'(ξ_i).
+  The row is solved numerically from r' and its inverse, not by its closed form.
+- Corollary 1: T steps of "solve α, then one ascent step of E_{sg(α)} in θ" and T steps of descent on L are the same
+  path. Propagating through α gives another path.
+- Ours: the same for every concave r. By the envelope theorem the min player's value
+
+      L_r(θ) = mean_i max_α Σ_j [ r(α_ij) − α_ij (d²_ij − d²_i) ],   α ≥ 0, Σ_j α_ij = 1
+
+  has ∇L_r = −∇E_{sg(α)} at the solved α. So every regularizer of α-CL, not only Entropy, has a loss that its
+  coordinate-wise steps descend: InfoNCE (ε = 0) for q = 1, a sparsemax loss for q = 2. Checked for every q by the path
+  of descent on L_r, differentiated through the solved α, and by finite differences of L_r; for q = 1 and 2 also by the
+  path of the closed form.
+
+The q axis goes from q < 1 (every pair keeps weight) over q = 1 (Entropy) to q > 1 (far pairs are dropped) at matched
+temperatures τ_q = τ K^{q−1}, for which r'' at uniform weights is the same for every q; see `importances`.
+
+Conventions: ½ in the energy, means over anchors, float64. Everything is batched over (loss or q) × seeds.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lightning_ssl.checks import require, require_positive
+from lightning_ssl.labs.importances import matched_tau
+from lightning_ssl.labs.lab import Result
+from lightning_ssl.labs.min_player.claims import corollary_1, path_claims, q_axis, theorem_1, theorem_2
+from lightning_ssl.labs.min_player.descent import draw_problem
+from lightning_ssl.labs.min_player.figures import draw
+from lightning_ssl.labs.min_player.players import families
+from lightning_ssl.losses.families import ExponentialFamily
+
+
+def run(
+    *,
+    q: tuple[float, ...] = (-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0),
+    tau: float = 0.5,
+    matched: bool = True,
+    classes: int = 4,
+    samples: int = 32,
+    inputs: int = 12,
+    hidden: int = 24,
+    outputs: int = 16,
+    steps: int = 300,
+    lr: float = 0.05,
+    seeds: int = 10,
+    first_seed: int = 0,
+    quick: bool = False,
+    progress: bool = False,
+) -> Result:
+    """Check Theorems 1 and 2, Corollary 1 and the Tsallis axis, with every loss, q and seed batched.
+
+    Args:
+        q: Tsallis exponents of the min player's regularizer; 1 is Entropy, 2 Square, 1−γ Inverse
+        tau: temperature
+        matched: give each q the temperature τ K^(q−1), equally strong at uniform weights
+        classes: classes of the points
+        samples: samples N, each an anchor with N−1 negatives
+        inputs: input dimensions, two thirds of them nuisance
+        hidden: hidden width of the encoder
+        outputs: width of the embedding
+        steps: gradient steps
+        lr: learning rate, over the mean row sum of α at the start
+        seeds: runs per loss and per q
+        first_seed: seed of the first run
+        quick: fewer steps and seeds, in seconds
+        progress: show a progress bar
+    """
+    _check(locals())
+    taus = [matched_tau(tau, e, samples - 1) if matched else tau for e in q]
+    settings: dict[str, Any] = {
+        "q": q, "tau": tau, "matched": matched, "tau_of_q": taus, "classes": classes, "samples": samples,
+        "inputs": inputs, "hidden": hidden, "outputs": outputs, "steps": steps, "lr": lr,
+        "seeds": seeds, "first_seed": first_seed, "quick": quick,
+    }  # fmt: skip
+    if quick:
+        settings |= {"steps": min(steps, 30), "seeds": min(seeds, 3)}
+    problem = draw_problem(
+        classes, samples, inputs, hidden, outputs, settings["seeds"], first_seed, settings["steps"], lr, progress
+    )
+    table = families(tau)
+    exponential = {name: family for name, family in table.items() if isinstance(family, ExponentialFamily)}
+    claims_1, arrays_1 = theorem_1(problem, table)
+    claims_2, arrays_2 = theorem_2(problem, exponential)
+    path_gaps, path_arrays, notes, falling = corollary_1(problem, exponential, tau)
+    axis_claims, axis_arrays, along = q_axis(problem, q, taus, first_seed)
+    end_claims, end_note = path_claims(along, q, falling)
+    claims = [*claims_1, *claims_2, *path_gaps, *axis_claims, *end_claims]
+    arrays = along | arrays_1 | arrays_2 | path_arrays | axis_arrays
+    settings["losses"] = list(exponential)
+    return Result("min_player", settings, arrays, claims, [*notes, end_note], draw)
+
+
+def _check(settings: dict[str, Any]) -> None:
+    require(len(settings["q"]) >= 1, "q", settings["q"], "one or more exponents")
+    least = {"classes": 2, "samples": 3, "inputs": 3, "hidden": 1, "outputs": 2, "steps": 1, "seeds": 1}
+    for name, bound in least.items():
+        require(settings[name] >= bound, name, settings[name], f"{bound} or more")
+    for name in ("tau", "lr"):
+        require_positive(name, settings[name])
