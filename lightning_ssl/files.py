@@ -39,11 +39,11 @@ def write_atomic(path: Path, content: bytes | memoryview | Callable[[BinaryIO], 
 
 
 def os_error_of(error: BaseException) -> OSError | None:
-    """The OSError behind an exception, if any.
+    """The OSError that caused an exception; None if there is none.
 
     On a full disk `torch.save` raises a RuntimeError while it handles the OSError.
     """
-    seen: BaseException | None = error
-    while seen is not None and not isinstance(seen, OSError):
-        seen = seen.__cause__ or seen.__context__
-    return seen
+    current: BaseException | None = error
+    while current is not None and not isinstance(current, OSError):
+        current = current.__cause__ or current.__context__
+    return current

@@ -259,28 +259,30 @@ def strip_prefix(state: State, prefix: str) -> State:
     return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
 
 
-def resnet(state: State, theirs: str, ours: str) -> State:
+def resnet(state: State, old_prefix: str, new_prefix: str) -> State:
     """A ResNet of bolts, without the classifier `fc`, which bolts never trains. Its layers have torchvision's names."""
-    return {ours + key: value for key, value in strip_prefix(state, theirs).items() if not key.startswith("fc.")}
+    return {
+        new_prefix + key: value for key, value in strip_prefix(state, old_prefix).items() if not key.startswith("fc.")
+    }
 
 
-def mlp(state: State, theirs: str, ours: str) -> State:
+def mlp(state: State, old_prefix: str, new_prefix: str) -> State:
     """A head of bolts: linear, norm, ReLU, linear.
 
     In SimCLR the first map has a bias, which the norm removes. Here it is subtracted from the running mean, so the
     output does not change. The last map of SimCLR has no bias; ours is zero.
     """
-    found = strip_prefix(state, theirs)
+    found = strip_prefix(state, old_prefix)
     norm = {f"1.{key}" for key in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")}
     needed = {"0.weight", "3.weight"} | norm
     expected = needed <= set(found) <= needed | {"0.bias", "3.bias"}
     layers = "linear, batch norm, ReLU, linear, as in bolts 0.7"
-    require(expected, theirs.rstrip("."), ", ".join(found) or None, layers)
+    require(expected, old_prefix.rstrip("."), ", ".join(found) or None, layers)
     bias = found.pop("0.bias", None)
     if bias is not None:
         found["1.running_mean"] = found["1.running_mean"] - bias
     found.setdefault("3.bias", found["3.weight"].new_zeros(len(found["3.weight"])))
-    return {ours + key: value for key, value in found.items()}
+    return {new_prefix + key: value for key, value in found.items()}
 
 
 def widths(state: State, head: str) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from lightning_ssl._lazy import lazy_names
 from lightning_ssl.checks import require
 
 if TYPE_CHECKING:
@@ -44,13 +45,7 @@ DATASETS = {
 SPLITS = ("train", "test", "pretrain")
 """`pretrain` is every image for training without labels: train and unlabeled of STL-10, train of the others."""
 
-_LATE = {"DataModule": "module", "Images": "split"}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _LATE:
-        return getattr(importlib.import_module(f"lightning_ssl.data.{_LATE[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__, __dir__ = lazy_names(__name__, {"module": ("DataModule",), "split": ("Images",)})
 
 
 def open_split(name: str, root: str | Path = "data", split: str = "train", **options: Any) -> Images | ImageFolder:

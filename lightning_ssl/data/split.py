@@ -28,7 +28,7 @@ class Split(Protocol):
     """The interface of a split."""
 
     decodes: ClassVar[bool]
-    """Whether `batch` decodes files, which is worth a worker process."""
+    """Whether `batch` decodes files. If so, batches are read by worker processes."""
 
     def __len__(self) -> int: ...
 
