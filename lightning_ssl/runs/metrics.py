@@ -63,20 +63,21 @@ class Series:
 def read_rows(file: Path) -> tuple[list[str], list[list[str]], list[str]]:
     """Read the header, the complete rows and a list of problems.
 
-    A killed process can leave an incomplete last line. It is left out and listed as a problem.
+    A last line without a newline is incomplete: it is being written, or its writer was killed. It is left out.
     """
     if not file.is_file():
         return [], [], []
     try:
-        with file.open(encoding="utf-8", errors="replace", newline="") as stream:
-            rows = list(csv.reader(stream))
+        text = file.read_text(encoding="utf-8", errors="replace")
+        end = text.rfind("\n") + 1
+        rows = list(csv.reader(io.StringIO(text[:end], newline="")))
     except (OSError, csv.Error) as error:
         return [], [], [f"metrics.csv cannot be read: {' '.join(str(error).split())[:200]}"]
     header = rows[0] if rows else []
     if header[:2] != ["epoch", "step"]:
         return [], [], ["metrics.csv does not begin with a line 'epoch,step,…'"]
     complete = [row for row in rows[1:] if len(row) == len(header)]
-    incomplete = len(rows) - 1 - len(complete)
+    incomplete = len(rows) - 1 - len(complete) + (end < len(text))
     return header, complete, [unreadable(incomplete)] if incomplete else []
 
 

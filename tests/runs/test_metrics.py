@@ -1,5 +1,7 @@
 """metrics.csv: rows are appended, columns are added, and any content is read."""
 
+import pytest
+
 from lightning_ssl.runs.metrics import MetricsWriter, read_metrics, read_rows
 
 
@@ -18,10 +20,11 @@ def test_last_and_best_values_are_kept_apart(tmp_path):
     assert writer.best == {"online/top1": 0.5, "train/loss": 1.0}
 
 
-def test_a_truncated_line_is_skipped_and_reported(tmp_path):
+@pytest.mark.parametrize("line", ["0,2", "0,2,0.2", "0,2\n"])
+def test_an_incomplete_line_is_skipped_and_reported(tmp_path, line):
     writer = written(tmp_path / "metrics.csv", {"x": 0.25})
     with writer.file.open("a") as stream:
-        stream.write("0,2")
+        stream.write(line)
     series, problems = read_metrics(writer.file)
     assert series["x"].values.tolist() == [0.25]
     assert problems == ["metrics.csv: 1 incomplete or unreadable entry"]
