@@ -231,7 +231,7 @@ def streaming_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums | None:
     outer = loss.workspace.take("outer", pairs.points, side * side)
 
     def kernel(tile: Tile, start: int) -> Tensor:
-        d2 = pairs.weighed.tile(*tile, out=memory[start : start + tile.numel].view(tile.shape)).clamp_(min=0)
+        d2 = pairs.weight_distances.tile(*tile, out=memory[start : start + tile.numel].view(tile.shape)).clamp_(min=0)
         return pairs.exclude_(importance.log_kernel(d2).exp_(), tile, 0.0)
 
     total = pairs.points.new_zeros(len(pairs))
@@ -263,7 +263,7 @@ def fitted_kernel(pairs: Pairs, importance: Importance, loss: PairLoss) -> Kerne
     """The kernel of any `Importance`: fit whole rows in strips, then weigh the tiles of W = α + αᵀ from both sides."""
     params = row_sum = value = None
     for rows in pairs.strips(strip_height(pairs, loss.tile)):
-        d2 = pairs.weighed.tile(rows, slice(0, len(pairs))).clamp_(min=0)  # (m, M)
+        d2 = pairs.weight_distances.tile(rows, slice(0, len(pairs))).clamp_(min=0)  # (m, M)
         fitted = importance.fit(pairs.d2_pos[rows], d2, pairs.valid(rows))
         if params is None or row_sum is None:
             params = fitted.params.new_zeros(len(fitted.params), len(pairs))
@@ -279,7 +279,7 @@ def fitted_kernel(pairs: Pairs, importance: Importance, loss: PairLoss) -> Kerne
             pairs.sum_over_ranks(x)
     sums = TileSums(pairs)
     for tile in pairs.tiles(tile_side(pairs, loss.tile)):
-        d2 = pairs.weighed.tile(*tile).clamp_(min=0)
+        d2 = pairs.weight_distances.tile(*tile).clamp_(min=0)
         w = importance.weigh(d2, params[:, tile.rows, None])
         w += importance.weigh(d2, params[:, None, tile.columns])
         sums.add(tile, pairs.exclude_(w, tile, 0.0), tile.mirrored)
@@ -294,11 +294,11 @@ def strip_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums:
     everything = slice(0, len(pairs))
     for rows in pairs.strips(strip_height(pairs, loss.tile)):
         valid = pairs.valid(rows)
-        d2 = d2_weighed = pairs.distances.tile(rows, everything).clamp_(min=0)  # (m, M)
-        if pairs.weighed is not pairs.distances:
-            d2_weighed = pairs.weighed.tile(rows, everything).clamp_(min=0)
+        d2 = d2_weights = pairs.distances.tile(rows, everything).clamp_(min=0)  # (m, M)
+        if pairs.weight_distances is not pairs.distances:
+            d2_weights = pairs.weight_distances.tile(rows, everything).clamp_(min=0)
         # A copy, because a user's function may work in place.
-        alpha = loss.importance(pairs.d2_pos[rows], d2_weighed.clone(), valid)
+        alpha = loss.importance(pairs.d2_pos[rows], d2_weights.clone(), valid)
         require(alpha.shape == d2.shape, "alpha", tuple(alpha.shape), f"of d2_neg's shape {tuple(d2.shape)}")
         alpha = alpha.to(d2.dtype).masked_fill(~valid, 0.0)
         row_sum[rows] = alpha.sum(1)
@@ -306,7 +306,7 @@ def strip_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums:
         if loss.backprop_alpha:
             # The loss is −Σ_j α_ij e_ij with e_ij = d2_neg_ij − (1+β) d2_pos_i.
             e = (d2 - (1 + loss.beta) * pairs.d2_pos[rows, None]).masked_fill_(~valid, 0.0)
-            alpha = alpha + vjp_of(loss.importance)(d2_weighed, alpha, e)
+            alpha = alpha + vjp_of(loss.importance)(d2_weights, alpha, e)
         sums.add(Tile(rows, everything), alpha, mirror=True)
     for x in (row_sum, repulsion):
         pairs.sum_over_ranks(x)

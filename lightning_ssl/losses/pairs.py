@@ -94,17 +94,17 @@ class Pairs:
         d2_pos = self.difference.square().sum(1).mul_(0.5)
         both = anchors == "both"
         self.points, self.d2_pos = (z, torch.cat([d2_pos, d2_pos])) if both else (z[: self.samples], d2_pos)
-        self.distances = self.weighed = Distances(self.points)
+        self.distances = self.weight_distances = Distances(self.points)
         if clean is not None:
             c = views[2] - views[2].mean(0)
-            self.weighed = Distances(torch.cat([c, c]) if both else c)
+            self.weight_distances = Distances(torch.cat([c, c]) if both else c)
         # Anchor i is not a negative of itself, and with both views as anchors not a negative of its positive.
         self.excluded = (0, self.samples, -self.samples) if both else (0,)
         if check_finite:
             # These sums are not finite if an embedding is not, or if its square overflows. All ranks see the same sums.
             seen = d2_pos.sum() + self.distances.half_norms.sum()
             if clean is not None:
-                seen = seen + self.weighed.half_norms.sum()
+                seen = seen + self.weight_distances.half_norms.sum()
             if not math.isfinite(seen.item()):
                 raise ValueError(f"{self._non_finite(views)} (check_finite=False skips this check)")
 

@@ -269,7 +269,7 @@ def test_a_run_folder_is_locked_by_one_process(tmp_path):
 @pytest.mark.parametrize(
     ("argv", "line"),
     [
-        (["--model=AlphaCL", "--model.foo=3"], "model.foo=3: unknown key foo for AlphaCL; valid keys: importance, anchors"),
+        (["--model=AlphaCL", "--model.foo=3"], "unknown key foo for AlphaCL; valid keys: importance, anchors"),
         (["--model=Alpha"], "model=Alpha: expected one of"),
         (["--model=AlphaCL", "--model.importance=Foo"], "model.importance=Foo: expected one of Direct, Entropy"),
         (["--model=AlphaCL", "--model.importance=Direct", "--model.importance.p=x"], "p=x: expected float"),
