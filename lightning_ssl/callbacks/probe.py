@@ -19,7 +19,7 @@ from torchmetrics.classification import MulticlassAccuracy
 from lightning_ssl.callbacks.log import log_now
 from lightning_ssl.callbacks.schedule import batches_until_validation
 from lightning_ssl.checks import require, require_positive
-from lightning_ssl.data.download import Batch
+from lightning_ssl.data.split import Batch
 from lightning_ssl.distributed import gather_rows, sum_over_ranks
 
 

@@ -125,9 +125,9 @@ def make_trainer(parts: Parts, run: RunFolder, config: dict[str, Any]) -> pl.Tra
     if arguments["logger"] not in (None, True, False):
         loggers += as_list(arguments["logger"])
     if config["logger"] == "wandb":
-        from lightning_ssl.tracking.logger import wandb_logger  # late: wandb takes a second to import
+        from lightning_ssl.tracking.logger import RunFolderWandbLogger  # late: wandb takes a second to import
 
-        loggers.append(wandb_logger(run, config))
+        loggers.append(RunFolderWandbLogger(run, config))
     arguments["logger"] = loggers
     recorder = Recorder(run, parts.data.batch_size)
     checkpoints = parts.checkpoints.into(run, config)

@@ -24,7 +24,6 @@ import torch
 from filelock import FileLock
 
 from lightning_ssl.checks import require
-from lightning_ssl.data.split import Batch as Batch  # callbacks and tests import it from here
 from lightning_ssl.data.split import Images
 from lightning_ssl.files import write_atomic
 

@@ -229,11 +229,7 @@ class DataModule(pl.LightningDataModule):
         return (0, 1) if trainer is None else (trainer.global_rank, trainer.world_size)
 
     def open_split(self, split: str) -> Split:
-        """A split; it is opened once and kept."""
-        return self.rows(split)
-
-    def rows(self, split: str) -> Split:
-        """The old name of `open_split`, which other files still call and override."""
+        """Open a split once and keep it."""
         if split not in self._splits:
             self._splits[split] = data.open_split(self.data_set, self.root, split, **self.options)
         return self._splits[split]

@@ -66,7 +66,7 @@ class Pairs:
     difference  (N, D)   z1 − z2 of every sample
     d2_pos      (M,)     d2 of every anchor and its positive
     distances            d2 between anchors
-    weighed              d2 for the importance: between anchors, or between un-augmented samples
+    weight_distances     d2 for the importance: between anchors, or between un-augmented samples
     """
 
     def __init__(

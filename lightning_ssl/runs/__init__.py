@@ -13,22 +13,15 @@ recorder.py       the callbacks and the logger that write a run folder
 errors.py         parser errors in one line
 """
 
-from lightning_ssl.files import write_atomic as write_whole
 from lightning_ssl.runs.folder import RunFolder, find, read_checkpoint
-from lightning_ssl.runs.labels import short_label as label_of
 from lightning_ssl.runs.metrics import LOWER_IS_BETTER, TIMING_METRICS
 from lightning_ssl.runs.version import version
-
-Run = RunFolder
 
 __all__ = [
     "LOWER_IS_BETTER",
     "TIMING_METRICS",
-    "Run",
     "RunFolder",
     "find",
-    "label_of",
     "read_checkpoint",
     "version",
-    "write_whole",
 ]

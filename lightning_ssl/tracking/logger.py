@@ -146,9 +146,6 @@ class RunFolderWandbLogger(WandbLogger):
             print(line, file=sys.stderr, flush=True)
 
 
-wandb_logger = RunFolderWandbLogger  # the name in commands/fit.py
-
-
 def wandb_config(config: dict[str, Any]) -> dict[str, Any]:
     """The configuration of a run for W&B: keys for filters and groups, then the complete one below `settings`."""
     model, data, trainer = config["model"], config["data"], config["trainer"]

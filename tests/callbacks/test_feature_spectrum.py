@@ -87,7 +87,7 @@ class ByHand(pl.Callback):
     """The same from all features and views at once."""
 
     def on_validation_epoch_end(self, trainer, model):
-        images = trainer.datamodule.rows("test").images
+        images = trainer.datamodule.open_split("test").images
         with eval_mode(model), torch.no_grad():
             features = model(model.augment.unaugmented(images))
             z1, z2 = (F.normalize(model.projector(model(x)), dim=1) for x in model.views(images)[:2])
@@ -113,7 +113,7 @@ def test_views_are_of_images_from_every_batch():
     seen = []
     model, module = seeded(METHODS["SimCLR"]), data(batch_size=4)
     fit(model, [Watched(images=8)], module, limit_train_batches=1, max_steps=1)
-    images = module.rows("test").images  # 16, in 4 batches
+    images = module.open_split("test").images  # 16, in 4 batches
     assert torch.equal(seen[0], images.view(4, 4, 3, 32, 32)[:, :2].flatten(0, 1))
 
 

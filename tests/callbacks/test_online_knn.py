@@ -70,8 +70,10 @@ def test_validation_images_are_compared_with_the_labelled_training_images(max_re
     callback = OnlineKNN(k=5, max_reference=max_reference)
     runner = fit(model, [callback], module)
     with eval_mode(model), torch.no_grad():
-        features = {split: model(model.augment.unaugmented(module.rows(split).images)) for split in ("train", "test")}
-    train, test = module.rows("train").labels, module.rows("test").labels
+        features = {
+            split: model(model.augment.unaugmented(module.open_split(split).images)) for split in ("train", "test")
+        }
+    train, test = module.open_split("train").labels, module.open_split("test").labels
     known = train >= 0
     if max_reference == 20:
         references, labels = callback.references(runner, model)
@@ -104,8 +106,8 @@ def test_its_settings_are_logged_as_hyperparameters(tmp_path):
 
 def test_without_labels_nothing_is_logged():
     class Unlabelled(Relabelled):
-        def rows(self, split):
-            images = super().rows(split)
+        def open_split(self, split):
+            images = super().open_split(split)
             images.labels.fill_(-1)
             return images
 

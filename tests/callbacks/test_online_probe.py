@@ -135,7 +135,7 @@ def test_unlabelled_images_are_skipped():
 def test_validation_logs_accuracies_on_labelled_images():
     probe, model, module = OnlineProbe(share=1), seeded(METHODS["SimCLR"]), relabelled()
     metrics = fit(model, [probe], module).callback_metrics
-    images, labels, _ = module.rows("test").batch(torch.arange(16))
+    images, labels, _ = module.open_split("test").batch(torch.arange(16))
     with eval_mode(model), torch.no_grad():
         logits = probe.probe.logits(model(model.augment.unaugmented(images)))[labels >= 0]
     labels = labels[labels >= 0]

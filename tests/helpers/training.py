@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 import torch
 
 from lightning_ssl.data import DataModule
-from lightning_ssl.data.download import Images
+from lightning_ssl.data.split import Images
 from lightning_ssl.losses.importance import Direct, Exact
 from lightning_ssl.methods import BYOL, AlphaCL, Head, SimCLR, SimSiam
 
@@ -31,8 +31,8 @@ class Relabelled(DataModule):
 
     num_classes = 3
 
-    def rows(self, split):
-        images = super().rows(split)
+    def open_split(self, split):
+        images = super().open_split(split)
         labels = images.labels % 3
         labels[::4] = -1
         return Images(images.images, labels, images.classes)

@@ -63,14 +63,14 @@ def test_train_loss_goes_to_loggers_unless_a_callback_logs_it(logged_elsewhere, 
 
 def test_the_loss_of_alpha_cl_is_pair_loss_of_normalized_embeddings():
     model = METHODS["AlphaCL"]()
-    images = data().rows("train").batch(torch.arange(8))[0]
+    images = data().open_split("train").batch(torch.arange(8))[0]
     views = model.views(images)
     z1, z2 = F.normalize(model.projector(model.backbone(torch.cat(views[:2]))), dim=1).chunk(2)
     close(model.compute_loss(views), PairLoss(Direct())(z1, z2), terms=terms_of(model))
 
 
 def test_simclr_has_the_gradient_of_alpha_cl_from_infonce():
-    images = data().rows("train").batch(torch.arange(8))[0]
+    images = data().open_split("train").batch(torch.arange(8))[0]
     tau, gradients = 0.2, []
     for kind in (lambda: SimCLR(tau=tau, **SMALL), lambda: AlphaCL(FromFamily(InfoNCE(tau)), **SMALL)):
         torch.manual_seed(0)
@@ -82,14 +82,14 @@ def test_simclr_has_the_gradient_of_alpha_cl_from_infonce():
 
 
 def test_only_an_importance_of_clean_samples_gets_a_clean_view():
-    images = data().rows("train").batch(torch.arange(8))[0]
+    images = data().open_split("train").batch(torch.arange(8))[0]
     assert METHODS["AlphaCL"]().views(images).clean is None
     clean = METHODS["AlphaCL exact"]().views(images).clean
     close(clean, images / 255)
 
 
 def test_views_are_a_function_of_seed_and_step():
-    images = data().rows("train").batch(torch.arange(8))[0]
+    images = data().open_split("train").batch(torch.arange(8))[0]
     one, same, other = (AlphaCL(Entropy(), seed=seed, **SMALL).views(images).first for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert not torch.equal(one, other)
@@ -99,7 +99,7 @@ def test_views_are_a_function_of_seed_and_step():
 def test_features_are_those_of_the_backbone_in_evaluation_mode(make):
     model = make().train()
     model.projector.eval()
-    images = data().rows("train").batch(torch.arange(8))[0]
+    images = data().open_split("train").batch(torch.arange(8))[0]
     modes = [part.training for part in model.modules()]
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     found = model.features(images)
@@ -112,7 +112,7 @@ def test_features_are_those_of_the_backbone_in_evaluation_mode(make):
 
 def test_features_are_computed_in_the_precision_of_the_caller():
     model = METHODS["SimCLR"]()
-    images = data().rows("train").batch(torch.arange(8))[0]
+    images = data().open_split("train").batch(torch.arange(8))[0]
     seen = []
     convolution = next(part for part in model.backbone.modules() if isinstance(part, nn.Conv2d))
     convolution.register_forward_hook(lambda module, inputs, output: seen.append(output.dtype))
