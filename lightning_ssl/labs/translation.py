@@ -1,33 +1,24 @@
 """Telling 11 from 101 on a ring: a linear neuron cannot begin to learn it, a ReLU neuron with a local field can.
 
-Source: "Understanding Self-supervised Learning with Dual Deep Networks", Section 5.1, Eqns. 11 to 13.
+Source: "Understanding Self-supervised Learning with Dual Deep Networks", Section 5.1, Eqns. 11 to 13. Findings, and
+differences from the paper: docs/labs/translation.md.
 
-The data. Object z_0 ∈ {1, 2} lights pixels z' and z' + z_0 (mod d); augmentation moves it to any of the d positions.
-The neuron sees pixels 0 … k−1, its receptive field, and a constant 1 when it has a bias. Under the simple contrastive
-loss r₊ − r₋ its weights move by w ← w + α OP w, OP = V_{z0}[K̄(z_0)], K̄(z_0) = E_{z'}[ψ'(wᵀx) x] (Theorem 3).
-Expectations are sums over the 2d inputs, so that the statements are exact.
+Data: object z_0 ∈ {1, 2} lights pixels z' and z' + z_0 (mod d); augmentation moves it to any of the d positions. The
+neuron sees pixels 0 … k−1, its receptive field, and a constant 1 when it has a bias. Under the simple contrastive loss
+r₊ − r₋ its weights move by w ← w + α OP w, OP = V_{z0}[K̄(z_0)], K̄(z_0) = E_{z'}[ψ'(wᵀx) x] (Theorem 3). Expectations
+are sums over the 2d inputs, so the statements are exact.
 
-What it shows:
+Checks:
 - linear neuron, field of any width: OP = 0, to the last bit;
-- ReLU neuron that answers to one pattern p of a two-pixel field: OP = c_p x_p x_pᵀ with c_p = 1/(4d²), and x_pᵀw grows
+- ReLU neuron that responds to one pattern p of a two-pixel field: OP = c_p x_p x_pᵀ with c_p = 1/(4d²), and x_pᵀw grows
   by the factor 1 + α c_p ‖x_p‖² in a step;
-- random ReLU neurons: about half have OP ≠ 0, and what these amplify is the difference between their mean responses to
-  the two objects, Dᵀw with D = K̄(1) − K̄(2), for OP = ¼ D Dᵀ.
-
-Where this says more than the paper, or differs:
-- The paper has c_p > 0; counting positions gives 1/(4d²) for each of the four patterns.
-- Without a bias no neuron answers to 11 alone (it would have to answer to 01 or 10 too), nor to 00 at all (x_00 = 0).
-  The remark that the argument holds with biases is needed for these two; here neurons have one by default.
-- The exponential growth of Eqn. 13 ends: w moves along x_p, which raises the response to patterns that overlap with p,
-  and when one of them crosses the threshold the neuron is no longer selective for p alone. The factor is compared up to
-  that step, which the notes give.
-- Without a bias OP ≠ 0 for exactly half of all directions w of a two-pixel field: one weight positive, one negative.
-- Non-linearity alone is enough for OP ≠ 0: nearly all random ReLU neurons that see the whole ring have it. OP = 0 rests
-  on linearity, and the width of the field only changes how large OP is.
+- random ReLU neurons: about half have OP ≠ 0. These amplify the difference between their mean responses to the two
+  objects, Dᵀw with D = K̄(1) − K̄(2), because OP = ¼ D Dᵀ.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -37,6 +28,7 @@ from lightning_ssl.checks import require
 from lightning_ssl.labs.lab import PALETTE, Claim, Result, panels, per_seed, track
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 PATTERNS = ("00", "01", "10", "11")
@@ -52,10 +44,10 @@ def ring(d: int) -> Tensor:
     return x
 
 
-def field(x: Tensor, width: int, bias: bool) -> Tensor:
-    """What a neuron on pixels 0 … width−1 sees, with a constant 1 for the bias: (2, d, width (+ 1))."""
-    seen = x[..., :width]
-    return torch.cat([seen, torch.ones_like(seen[..., :1])], 2) if bias else seen
+def receptive_field(x: Tensor, width: int, bias: bool) -> Tensor:
+    """The input of a neuron on pixels 0 … width−1, with a constant 1 for the bias: (2, d, width (+ 1))."""
+    pixels = x[..., :width]
+    return torch.cat([pixels, torch.ones_like(pixels[..., :1])], 2) if bias else pixels
 
 
 def selectivity(w: Tensor, x: Tensor, linear: bool = False) -> Tensor:
@@ -83,7 +75,7 @@ def train(w: Tensor, x: Tensor, alpha: float, steps: int, linear: bool = False, 
 
 
 def single_pattern_neurons(x: Tensor, bias: bool) -> tuple[Tensor, list[str]]:
-    """Neurons of a two-pixel field that answer to exactly one pattern, as far as there are any: (P, 2 (+ 1))."""
+    """Neurons of a two-pixel field that respond to one pattern only, and the names of the patterns: (P, 2 (+ 1))."""
     neurons = {"01": (-4.0, 1.0, 0.0), "10": (1.0, -4.0, 0.0)}
     if bias:
         neurons = {"00": (-4.0, -4.0, 1.0), "01": (-4.0, 2.0, -1.0), "10": (2.0, -4.0, -1.0), "11": (3.0, 3.0, -5.0)}
@@ -97,8 +89,8 @@ def pattern(name: str, bias: bool) -> Tensor:
     return torch.tensor(pixels + [1.0] * bias, dtype=torch.float64)
 
 
-def steps_of_single_answer(path: Tensor, x: Tensor) -> Tensor:
-    """Steps for which the gates ψ'(wᵀx) of each neuron on a path (T + 1, R, k) stay as they were at the start: (R,)."""
+def selective_steps(path: Tensor, x: Tensor) -> Tensor:
+    """Steps of a path (T + 1, R, k) until the gates ψ'(wᵀx) of each neuron first change: (R,)."""
     gates = torch.einsum("trk,zpk->trzp", path, x) > 0
     same = (gates == gates[0]).all(3).all(2)  # (T + 1, R)
     return same[:-1].long().cumprod(0).sum(0)
@@ -116,18 +108,20 @@ def run(
     quick: bool = False,
     progress: bool = False,
 ) -> Result:
-    """Covariance operators and training of single neurons that look at moving objects.
+    """Compute covariance operators and training of single neurons that see moving objects.
 
-    d: pixels on the ring
-    widths: pixels in the receptive field of the random neurons
-    bias: neurons have a bias
-    alpha: step size
-    steps: steps of training
-    seeds: random neurons for each width
-    first_seed: seed of the first of them
-    quick: a tenth of the neurons and steps
-    progress: show a progress bar
+    Args:
+        d: pixels on the ring
+        widths: pixels in the receptive field of the random neurons
+        bias: neurons have a bias
+        alpha: step size
+        steps: steps of training
+        seeds: random neurons for each width
+        first_seed: seed of the first neuron
+        quick: a tenth of the neurons and steps
+        progress: show a progress bar
     """
+    settings = {name: value for name, value in locals().items() if name not in ("quick", "progress")}
     require(d >= 5, "d", d, "at least 5, for 11 and 101 to be different objects with room to move")
     require(len(widths) > 0 and all(2 <= k <= d for k in widths), "widths", widths, f"whole numbers from 2 to d={d}")
     require(alpha > 0, "alpha", alpha, "more than 0")
@@ -135,64 +129,115 @@ def run(
     require(seeds >= 1, "seeds", seeds, "at least 1")
     if quick:
         seeds, steps = max(seeds // 10, 1), max(steps // 10, 1)
-    settings = {"d": d, "widths": widths, "bias": bias, "alpha": alpha, "steps": steps}
-    settings |= {"seeds": seeds, "first_seed": first_seed}
+        settings |= {"seeds": seeds, "steps": steps}
     x = ring(d)
     # (S, d (+ 1))
     start = per_seed(lambda g: torch.randn(d + bias, generator=g, dtype=torch.float64), seeds, first_seed)
-
-    def neurons(width: int) -> Tensor:
-        return torch.cat([start[:, :width], start[:, d:]], 1) / width**0.5
-
-    linear_norm, relu_norm = [], []
-    for width in widths:
-        w, seen = neurons(width), field(x, width, bias)
-        linear_norm.append(torch.linalg.matrix_norm(operator(w, seen, linear=True)))
-        relu_norm.append(torch.linalg.matrix_norm(operator(w, seen)))
-    arrays = {"linear_norm": torch.stack(linear_norm), "relu_norm": torch.stack(relu_norm)}  # (widths, S)
-
-    seen = field(x, 2, bias)
-    chosen, names = single_pattern_neurons(x, bias)
-    xp = torch.stack([pattern(name, bias) for name in names])  # (P, 2 (+ 1))
-    c, square = 1 / (4 * d**2), xp.square().sum(1)
-    OP = operator(chosen, seen)
-    path = train(chosen, seen, alpha, steps)
-    linear_path = train(chosen, seen, alpha, steps, linear=True)
-    response = (path * xp).sum(2)  # 𝐱_pᵀ𝐰(t), (steps + 1, P)
-    closed = response[0] * (1 + alpha * c * square) ** torch.arange(steps + 1)[:, None]
-    random_path = train(neurons(2), seen, alpha, steps, progress=progress)
-    gap = torch.stack([(selectivity(w, seen) * w).sum(1) for w in random_path])  # (steps + 1, S)
-    arrays |= {"pattern_response": response, "closed_form": closed, "object_gap": gap}
-
-    whole = operator(start, field(x, d, bias), linear=True)
-    fields = ", ".join(map(str, widths))
+    linear_norm, relu_norm = _random_operator_norms(start, x, widths, bias)
+    selective = _train_selective(x, bias, alpha, steps)
+    seen = receptive_field(x, 2, bias)
+    path = train(_neurons(start, 2, d), seen, alpha, steps, progress=progress)
+    gap = torch.stack([(selectivity(w, seen) * w).sum(1) for w in path])  # (steps + 1, S)
+    arrays = {
+        "linear_norm": linear_norm,
+        "relu_norm": relu_norm,
+        "pattern_response": selective.response,
+        "closed_form": selective.closed_form,
+        "object_gap": gap,
+        "steps_of_single_answer": selective.steps,
+    }
     claims = [
-        Claim.at_most("‖OP‖, linear neuron that sees the whole ring", torch.linalg.matrix_norm(whole), 0.0),
-        Claim.at_most(f"‖OP‖, linear neuron, fields of {fields} pixels", arrays["linear_norm"], 0.0),
-        Claim.at_most("movement of linear neurons in training", (linear_path - chosen).abs().amax(), 0.0),
+        *_linear_claims(start, x, bias, widths, linear_norm, selective),
+        *_selective_claims(selective, alpha, d),
+        *_random_claims(start, x, gap),
     ]
-    lasts = arrays["steps_of_single_answer"] = steps_of_single_answer(path, seen)
-    for k, name in enumerate(names):
-        neuron, T = f"ReLU, answers to {name} alone", int(lasts[k])
-        claims.append(Claim.near(f"{neuron}: 4d² c_p", float(OP[k].trace() / square[k] / c), 1.0, tolerance=1e-9))
-        residue = (OP[k] - c * torch.outer(xp[k], xp[k])).abs().max() / c
+    return Result("translation", settings, arrays, claims, _notes(selective, relu_norm, widths, steps, bias), _draw)
+
+
+def _neurons(start: Tensor, width: int, d: int) -> Tensor:
+    """Random neurons on a field of `width` pixels, from start (S, d (+ 1)): (S, width (+ 1))."""
+    return torch.cat([start[:, :width], start[:, d:]], 1) / width**0.5
+
+
+def _random_operator_norms(start: Tensor, x: Tensor, widths: tuple[int, ...], bias: bool) -> tuple[Tensor, Tensor]:
+    """‖OP‖ of random linear and ReLU neurons for every width, each (widths, S)."""
+    linear, relu = [], []
+    for width in widths:
+        w, seen = _neurons(start, width, x.shape[2]), receptive_field(x, width, bias)
+        linear.append(torch.linalg.matrix_norm(operator(w, seen, linear=True)))
+        relu.append(torch.linalg.matrix_norm(operator(w, seen)))
+    return torch.stack(linear), torch.stack(relu)
+
+
+@dataclass(frozen=True)
+class Selective:
+    """Training of the P neurons that respond to one pattern only."""
+
+    names: list[str]
+    patterns: Tensor  # x_p, (P, 2 (+ 1))
+    operators: Tensor  # (P, k, k)
+    response: Tensor  # x_pᵀw(t), (steps + 1, P)
+    closed_form: Tensor  # Eqn. 13, (steps + 1, P)
+    steps: Tensor  # for which the neuron responds to its pattern only, (P,)
+    linear_movement: Tensor  # largest change of a weight when the neurons are linear
+
+
+def _train_selective(x: Tensor, bias: bool, alpha: float, steps: int) -> Selective:
+    d, seen = x.shape[2], receptive_field(x, 2, bias)
+    w, names = single_pattern_neurons(x, bias)
+    patterns = torch.stack([pattern(name, bias) for name in names])
+    path = train(w, seen, alpha, steps)
+    linear_path = train(w, seen, alpha, steps, linear=True)
+    response = (path * patterns).sum(2)
+    factor = 1 + alpha * (1 / (4 * d**2)) * patterns.square().sum(1)
+    closed_form = response[0] * factor ** torch.arange(steps + 1)[:, None]
+    movement = (linear_path - w).abs().amax()
+    operators, still_selective = operator(w, seen), selective_steps(path, seen)
+    return Selective(names, patterns, operators, response, closed_form, still_selective, movement)
+
+
+def _linear_claims(
+    start: Tensor, x: Tensor, bias: bool, widths: tuple[int, ...], linear_norm: Tensor, selective: Selective
+) -> list[Claim]:
+    whole = operator(start, receptive_field(x, x.shape[2], bias), linear=True)
+    fields = ", ".join(map(str, widths))
+    return [
+        Claim.at_most("‖OP‖, linear neuron that sees the whole ring", torch.linalg.matrix_norm(whole), 0.0),
+        Claim.at_most(f"‖OP‖, linear neuron, fields of {fields} pixels", linear_norm, 0.0),
+        Claim.at_most("movement of linear neurons in training", selective.linear_movement, 0.0),
+    ]
+
+
+def _selective_claims(selective: Selective, alpha: float, d: int) -> list[Claim]:
+    c, square, claims = 1 / (4 * d**2), selective.patterns.square().sum(1), []
+    for k, name in enumerate(selective.names):
+        neuron, T = f"ReLU, answers to {name} alone", int(selective.steps[k])
+        OP, xp, response = selective.operators[k], selective.patterns[k], selective.response[:, k]
+        claims.append(Claim.near(f"{neuron}: 4d² c_p", float(OP.trace() / square[k] / c), 1.0, tolerance=1e-9))
+        residue = (OP - c * torch.outer(xp, xp)).abs().max() / c
         claims.append(Claim.at_most(f"{neuron}: largest |OP − c_p x xᵀ|/c_p", float(residue), 1e-9))
-        rate = (response[1 : T + 1, k] / response[:T, k]).log().mean().exp() if T else torch.nan
+        rate = (response[1 : T + 1] / response[:T]).log().mean().exp() if T else torch.nan
         theory = float(1 + alpha * c * square[k])
         claims.append(Claim.near(f"{neuron}: growth of xᵀw in a step", float(rate), theory, tolerance=1e-9))
-    plain = operator(start[:, :2], field(x, 2, bias=False))
-    share = (torch.linalg.matrix_norm(plain) > 0).double()
-    claims.append(
-        Claim.near("random ReLU neurons without bias, field of 2: share with OP ≠ 0", share, 0.5, tolerance=0.1)
-    )
-    started = gap[0] != 0
-    amplified = gap[-1, started].abs() / gap[0, started].abs()
-    if len(amplified):
-        claims.append(
-            Claim.at_least("random ReLU neurons with OP ≠ 0: growth of the objects' difference", amplified, 1.0)
-        )
-    wide, narrow = arrays["relu_norm"][-1], arrays["relu_norm"][0]
-    last = ", ".join(f"{name} {int(T)}" for name, T in zip(names, lasts, strict=True))
+    return claims
+
+
+def _random_claims(start: Tensor, x: Tensor, gap: Tensor) -> list[Claim]:
+    without_bias = operator(start[:, :2], receptive_field(x, 2, bias=False))
+    share = (torch.linalg.matrix_norm(without_bias) > 0).double()
+    name = "random ReLU neurons without bias, field of 2: share with OP ≠ 0"
+    claims = [Claim.near(name, share, 0.5, tolerance=0.1)]
+    selective = gap[0] != 0
+    growth = gap[-1, selective].abs() / gap[0, selective].abs()
+    if len(growth):
+        name = "random ReLU neurons with OP ≠ 0: growth of the objects' difference"
+        claims.append(Claim.at_least(name, growth, 1.0))
+    return claims
+
+
+def _notes(selective: Selective, norm: Tensor, widths: tuple[int, ...], steps: int, bias: bool) -> list[str]:
+    wide, narrow = norm[-1], norm[0]
+    last = ", ".join(f"{name} {int(T)}" for name, T in zip(selective.names, selective.steps, strict=True))
     notes = [
         f"steps (of {steps}) until another pattern crosses the threshold and Eqn. 13 ends: {last}",
         f"random ReLU neurons with OP ≠ 0: {(narrow > 0).double().mean():.0%} with a field of {widths[0]}, "
@@ -201,40 +246,50 @@ def run(
     ]
     if not bias:
         notes.append("without a bias no neuron answers to 00 or to 11 alone; these two are left out")
-    return Result("translation", settings, arrays, claims, notes, _draw)
+    return notes
 
 
 def _draw(result: Result) -> Figure:
     settings, arrays = result.settings, result.arrays
     figure, (left, middle, right) = panels(1, 3, (13.5, 4.3))
-    norm, widths = arrays["relu_norm"], list(settings["widths"])
-    low, median, high = norm.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=norm.dtype), dim=1)
-    left.fill_between(widths, low, high, color=PALETTE[0], alpha=0.2, linewidth=0, label="10 % to 90 % of ReLU neurons")
-    left.plot(widths, median, "o-", color=PALETTE[0], label="ReLU, median")
-    left.plot(widths, arrays["linear_norm"].amax(1), "s--", color=PALETTE[1], label="linear, largest")
-    left.set(title="Operator of random neurons", xlabel="pixels in the receptive field", ylabel="‖OP‖")
-    left.legend(frameon=False, fontsize=8)
-    response, closed, lasts = arrays["pattern_response"], arrays["closed_form"], arrays["steps_of_single_answer"]
+    _draw_operators(left, arrays, list(settings["widths"]))
     names = single_pattern_neurons(ring(settings["d"]), settings["bias"])[1]
-    step = torch.arange(len(response))
-    marks = slice(0, None, max(settings["steps"] // 16, 1))
-    for k, name in enumerate(names):
-        grown, theory, T = response[:, k] / response[0, k], closed[:, k] / closed[0, k], int(lasts[k]) + 1
-        middle.plot(
-            step[marks], grown[marks], "osxD"[k], color=PALETTE[k], fillstyle="none", markersize=(5, 8, 5, 6)[k]
-        )
-        line, width = ("-", "-", "--", "-")[k], (1.4, 3.0, 1.4, 1.4)[k]
-        label = f"answers to {name} alone, {T - 1} steps"
-        middle.plot(step[:T], theory[:T], color=PALETTE[k], linestyle=line, linewidth=width, label=label)
-    middle.axhline(1, color="0.4", linestyle=":", linewidth=1, label="linear neuron")
-    middle.set(title="Marks: training. Lines: Eqn. 13", xlabel="step", ylabel="xᵀw relative to the start", yscale="log")
-    middle.set_ylim(bottom=0.6)
-    middle.legend(frameon=False, fontsize=8, loc="lower right")
-    gap = arrays["object_gap"][:, :40]
-    right.plot(step, gap[:, gap[0] > 0], color=PALETTE[2], linewidth=0.8, alpha=0.7)
-    right.plot(step, gap[:, gap[0] < 0], color=PALETTE[3], linewidth=0.8, alpha=0.7)
-    right.axhline(0, color="0.3", linewidth=1)
-    right.set_yscale("symlog", linthresh=0.1 / settings["d"])
-    right.set(title="Random ReLU neurons with a field of 2", xlabel="step", ylabel="mean response to 11 minus to 101")
+    _draw_responses(middle, arrays, names)
+    _draw_random(right, arrays["object_gap"][:, :40], settings["d"])
     figure.suptitle(f"11 or 101 on a ring of {settings['d']} pixels: initial selectivity is amplified")
     return figure
+
+
+def _draw_operators(ax: Axes, arrays: dict[str, Tensor], widths: list[int]) -> None:
+    norm = arrays["relu_norm"]
+    low, median, high = norm.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=norm.dtype), dim=1)
+    ax.fill_between(widths, low, high, color=PALETTE[0], alpha=0.2, linewidth=0, label="10 % to 90 % of ReLU neurons")
+    ax.plot(widths, median, "o-", color=PALETTE[0], label="ReLU, median")
+    ax.plot(widths, arrays["linear_norm"].amax(1), "s--", color=PALETTE[1], label="linear, largest")
+    ax.set(title="Operator of random neurons", xlabel="pixels in the receptive field", ylabel="‖OP‖")
+    ax.legend(frameon=False, fontsize=8)
+
+
+def _draw_responses(ax: Axes, arrays: dict[str, Tensor], names: list[str]) -> None:
+    response, closed, lasts = arrays["pattern_response"], arrays["closed_form"], arrays["steps_of_single_answer"]
+    step = torch.arange(len(response))
+    marks = slice(0, None, max((len(response) - 1) // 16, 1))
+    for k, name in enumerate(names):
+        grown, theory, T = response[:, k] / response[0, k], closed[:, k] / closed[0, k], int(lasts[k]) + 1
+        ax.plot(step[marks], grown[marks], "osxD"[k], color=PALETTE[k], fillstyle="none", markersize=(5, 8, 5, 6)[k])
+        line, width = ("-", "-", "--", "-")[k], (1.4, 3.0, 1.4, 1.4)[k]
+        label = f"answers to {name} alone, {T - 1} steps"
+        ax.plot(step[:T], theory[:T], color=PALETTE[k], linestyle=line, linewidth=width, label=label)
+    ax.axhline(1, color="0.4", linestyle=":", linewidth=1, label="linear neuron")
+    ax.set(title="Marks: training. Lines: Eqn. 13", xlabel="step", ylabel="xᵀw relative to the start", yscale="log")
+    ax.set_ylim(bottom=0.6)
+    ax.legend(frameon=False, fontsize=8, loc="lower right")
+
+
+def _draw_random(ax: Axes, gap: Tensor, d: int) -> None:
+    step = torch.arange(len(gap))
+    ax.plot(step, gap[:, gap[0] > 0], color=PALETTE[2], linewidth=0.8, alpha=0.7)
+    ax.plot(step, gap[:, gap[0] < 0], color=PALETTE[3], linewidth=0.8, alpha=0.7)
+    ax.axhline(0, color="0.3", linewidth=1)
+    ax.set_yscale("symlog", linthresh=0.1 / d)
+    ax.set(title="Random ReLU neurons with a field of 2", xlabel="step", ylabel="mean response to 11 minus to 101")

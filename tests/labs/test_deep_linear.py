@@ -4,7 +4,8 @@ import pytest
 import torch
 from helpers.closeness import close
 
-from lightning_ssl.labs import deep_linear as lab
+from lightning_ssl.labs import deep_linear
+from lightning_ssl.labs.deep_linear import ascent, data, flow
 
 WIDTHS = (5, 6, 4, 3)
 INPUTS, SAMPLES = WIDTHS[0], 12
@@ -14,9 +15,9 @@ EARLY = 1e-4  # distance from the maximum at which the ascent stops
 
 
 def problem(seeds=3, first_seed=0, kind="random"):
-    x1, x2 = lab.views(INPUTS, SAMPLES, 0.6, seeds, first_seed)
+    x1, x2 = data.views(INPUTS, SAMPLES, 0.6, seeds, first_seed)
     noise = torch.rand(seeds, SAMPLES, SAMPLES, generator=torch.Generator().manual_seed(0)).double()
-    return x1, x2, lab.fixed_alpha(x1, kind, 1.0, noise)
+    return x1, x2, data.fixed_alpha(x1, kind, 1.0, noise)
 
 
 def test_contrastive_covariance_equals_the_double_sum_of_the_definition():
@@ -27,7 +28,7 @@ def test_contrastive_covariance_equals_the_double_sum_of_the_definition():
             for j in range(SAMPLES):
                 d, e = x1[r, i] - x1[r, j], x1[r, i] - x2[r, i]
                 expected[r] += alpha[r, i, j] * (torch.outer(d, d) - torch.outer(e, e)) / SAMPLES
-    close(lab.mean_covariance(x1, x2, alpha), expected, terms=PAIRS)
+    close(data.mean_covariance(x1, x2, alpha), expected, terms=PAIRS)
 
 
 @pytest.mark.parametrize("kind", ["uniform", "entropy", "random"])
@@ -38,19 +39,19 @@ def test_fixed_alpha_rows_sum_to_one_without_the_diagonal(kind):
 
 
 def test_lemma_1_is_half_the_gradient_of_the_energy():
-    x_alpha = lab.mean_covariance(*problem())
-    weights = [w.requires_grad_() for w in lab.initial(WIDTHS, 3)]
+    x_alpha = data.mean_covariance(*problem())
+    weights = [w.requires_grad_() for w in ascent.initial(WIDTHS, 3)]
     w3, w2, w1 = weights[::-1]
     energy = torch.einsum("rki,rij,rkj->", w3 @ w2 @ w1, x_alpha, w3 @ w2 @ w1)
-    for ours, autograd in zip(lab.gradients(weights, x_alpha), torch.autograd.grad(energy, weights), strict=True):
+    for ours, autograd in zip(ascent.gradients(weights, x_alpha), torch.autograd.grad(energy, weights), strict=True):
         close(ours, autograd / 2, terms=2 * sum(WIDTHS))
 
 
 @pytest.mark.parametrize("kind", ["uniform", "entropy", "random"])
 def test_theorem_3_energy_is_the_top_eigenvalue_and_layers_are_rank_one(kind):
-    x_alpha = lab.mean_covariance(*problem(kind=kind))
+    x_alpha = data.mean_covariance(*problem(kind=kind))
     eigenvalues, eigenvectors = torch.linalg.eigh(x_alpha)
-    weights = lab.ascend(lab.initial(WIDTHS, 3), x_alpha, torch.zeros(3, dtype=torch.bool), range(STEPS), 0.3)
+    weights = ascent.ascend(ascent.initial(WIDTHS, 3), x_alpha, torch.zeros(3, dtype=torch.bool), range(STEPS), 0.3)
     w = weights[2] @ weights[1] @ weights[0]
     assert (torch.einsum("rki,rij,rkj->r", w, x_alpha, w) - eigenvalues[:, -1]).abs().max() < EARLY
     v0 = torch.linalg.svd(weights[0]).Vh[:, 0]
@@ -61,8 +62,8 @@ def test_theorem_3_energy_is_the_top_eigenvalue_and_layers_are_rank_one(kind):
 
 
 def test_corollary_3_hidden_vectors_have_entries_of_one_over_root_n():
-    x_alpha = lab.mean_covariance(*problem())
-    weights = lab.ascend(lab.initial(WIDTHS, 3), x_alpha, torch.ones(3, dtype=torch.bool), range(STEPS), 0.3)
+    x_alpha = data.mean_covariance(*problem())
+    weights = ascent.ascend(ascent.initial(WIDTHS, 3), x_alpha, torch.ones(3, dtype=torch.bool), range(STEPS), 0.3)
     for layer, n in zip(weights[:-1], WIDTHS[1:-1], strict=True):
         close(layer.norm(dim=2), torch.full((3, n), n**-0.5, dtype=torch.float64), terms=layer.shape[2])
         v = torch.linalg.svd(layer).U[:, :, 0]
@@ -70,16 +71,16 @@ def test_corollary_3_hidden_vectors_have_entries_of_one_over_root_n():
 
 
 def test_doubled_top_eigenvalue_gives_a_maximum_of_rank_two():
-    energy, second = lab.doubled_eigenvalue(seeds=4)
+    energy, second = ascent.doubled_eigenvalue(seeds=4)
     assert (energy - 1).abs().max() < 1e-6  # 200 steps
     assert second.min() > 1e-3
 
 
-@pytest.mark.parametrize("normalization", lab.NORMALIZATIONS)
+@pytest.mark.parametrize("normalization", flow.NORMALIZATIONS)
 def test_a_normalization_makes_the_gradient_orthogonal_to_the_weights_below_it(normalization):
     x1, x2, alpha = problem()
-    weights = lab.initial(WIDTHS, 3)
-    gradients = lab.flow_direction(weights, x1, x2, alpha, normalization)
+    weights = ascent.initial(WIDTHS, 3)
+    gradients = flow.flow_direction(weights, x1, x2, alpha, normalization)
     if normalization == "batch":
         radial = torch.cat([(w * g).sum(2).flatten() for w, g in zip(weights, gradients, strict=True)])
     else:
@@ -93,9 +94,10 @@ def test_a_normalization_makes_the_gradient_orthogonal_to_the_weights_below_it(n
 
 def test_runge_kutta_drift_vanishes_with_the_fourth_power_of_the_step():
     x1, x2, alpha = problem()
-    weights = [w * w.shape[1] ** 0.5 for w in lab.initial(WIDTHS, 3)]
+    weights = [w * w.shape[1] ** 0.5 for w in ascent.initial(WIDTHS, 3)]
     coarse, fine = (
-        lab.norm_drift(lab.flow(weights, x1, x2, alpha, "l2", steps, 0.02 / steps), "l2")[-1].max() for steps in (4, 8)
+        flow.norm_drift(flow.flow(weights, x1, x2, alpha, "l2", steps, 0.02 / steps), "l2")[-1].max()
+        for steps in (4, 8)
     )
     assert fine < coarse / 8
 
@@ -103,8 +105,8 @@ def test_runge_kutta_drift_vanishes_with_the_fourth_power_of_the_step():
 def test_run_r_of_a_batch_equals_that_seed_alone():
     steps, lr = 20, 0.1
     knobs = {"widths": WIDTHS, "samples": SAMPLES, "steps": steps, "lr": lr, "flow_steps": 2}
-    batch = lab.run(seeds=3, **knobs).arrays
-    alone = lab.run(seeds=1, first_seed=2, **knobs).arrays
+    batch = deep_linear.run(seeds=3, **knobs).arrays
+    alone = deep_linear.run(seeds=1, first_seed=2, **knobs).arrays
     # Energy over λ_max and relative drift of norms: both are parts of 1. A difference grows by 1 + lr in a step.
     terms, gain = steps * 2 * sum(WIDTHS) + PAIRS, (1 + lr) ** steps
     for name in ("reached", "norm_drift"):
@@ -112,7 +114,7 @@ def test_run_r_of_a_batch_equals_that_seed_alone():
 
 
 def test_the_quick_lab_agrees_with_every_claim_and_draws():
-    result = lab.run(quick=True, widths=(6, 8, 8, 4), seeds=3)
+    result = deep_linear.run(quick=True, widths=(6, 8, 8, 4), seeds=3)
     assert all(claim.agrees for claim in result.claims), result.table()
     assert len(result.figure().axes) == 4
 
@@ -120,4 +122,4 @@ def test_the_quick_lab_agrees_with_every_claim_and_draws():
 @pytest.mark.parametrize("knob", [{"widths": (4, 2)}, {"alpha": "best"}, {"seeds": 0}, {"tau": -1.0}, {"lr": 0.0}])
 def test_a_wrong_knob_is_named(knob):
     with pytest.raises(ValueError, match=next(iter(knob))):
-        lab.run(**knob)
+        deep_linear.run(**knob)

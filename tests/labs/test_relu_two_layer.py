@@ -4,22 +4,23 @@ import pytest
 import torch
 from helpers.closeness import close
 
-from lightning_ssl.labs import relu_two_layer as lab
-from lightning_ssl.labs.deep_linear import fixed_alpha, mean_covariance
+from lightning_ssl.labs import relu_two_layer
+from lightning_ssl.labs.deep_linear.data import fixed_alpha, mean_covariance
+from lightning_ssl.labs.relu_two_layer import network
 
 HIDDEN, MODES, SAMPLES, OUTPUTS, SEEDS = (1, 3), 4, 20, 5, 3
 STEP = 2 * (MODES + max(HIDDEN) + OUTPUTS)  # terms of one gradient, given X_α
 
 
 def problem(augmentation=1.0, init="positive"):
-    x1, x2 = lab.mixture(MODES, SAMPLES, augmentation, SEEDS)
+    x1, x2 = network.mixture(MODES, SAMPLES, augmentation, SEEDS)
     alpha = fixed_alpha(x1, "entropy", 1.0, torch.ones(SEEDS, SAMPLES, SAMPLES).double())
     x1, x2, alpha = (v.repeat(len(HIDDEN), 1, 1) for v in (x1, x2, alpha))
-    return x1, x2, alpha, *lab.initial(MODES, HIDDEN, OUTPUTS, init, SEEDS)
+    return x1, x2, alpha, *network.initial(MODES, HIDDEN, OUTPUTS, init, SEEDS)
 
 
 def test_mixture_is_nonnegative_one_hot_and_views_differ_by_a_positive_factor():
-    x1, x2 = lab.mixture(MODES, SAMPLES, 1.0, SEEDS)
+    x1, x2 = network.mixture(MODES, SAMPLES, 1.0, SEEDS)
     assert ((x1 > 0).sum(2) == 1).all()
     assert (x1.amax(1) > 0).all()
     gamma = x2.sum(2) / x1.sum(2)
@@ -39,7 +40,7 @@ def test_theorem_4_relu_gradient_is_the_linear_one_where_weights_are_positive(in
     assert init == "positive" or (w1[SEEDS:] == 0).any()
     x_alpha = mean_covariance(x1, x2, alpha)
     for ours, autograd in zip(
-        lab.sticky_gradients(w1, w2, x_alpha), lab.relu_gradients(w1, w2, x1, x2, alpha), strict=True
+        network.sticky_gradients(w1, w2, x_alpha), network.relu_gradients(w1, w2, x1, x2, alpha), strict=True
     ):
         close(ours, autograd, terms=STEP + SAMPLES**2)
 
@@ -47,7 +48,7 @@ def test_theorem_4_relu_gradient_is_the_linear_one_where_weights_are_positive(in
 def test_relu_and_sticky_linear_paths_are_the_same():
     x1, x2, alpha, w1, w2 = problem()
     steps = 100
-    gap = lab.compare_paths(w1, w2, x1, x2, alpha, 0.1, steps)
+    gap = network.compare_paths(w1, w2, x1, x2, alpha, 0.1, steps)
     close(gap, torch.zeros_like(gap), terms=steps * (STEP + SAMPLES**2), scale=1)
 
 
@@ -63,15 +64,15 @@ def test_lemma_13_and_14_signs_of_x_alpha():
 def test_padding_with_zero_nodes_changes_nothing():
     steps = 300
     knobs = {"modes": 4, "samples": 20, "steps": steps, "seeds": 2, "augmentation": (1.5,), "outputs": 3}
-    together = lab.run(hidden=(1, 1), **knobs).arrays["reached"]
+    together = relu_two_layer.run(hidden=(1, 1), **knobs).arrays["reached"]
     close(together[:, 0], together[:, 1], terms=steps * STEP)
-    x1, x2 = lab.mixture(4, 20, 1.5, 2)
+    x1, x2 = network.mixture(4, 20, 1.5, 2)
     x_alpha = mean_covariance(x1, x2, fixed_alpha(x1, "uniform", 1.0, torch.ones(2, 20, 20).double()))
-    w1, w2 = lab.initial(4, (2,), 3, "positive", 2)
+    w1, w2 = network.initial(4, (2,), 3, "positive", 2)
     p1, p2 = torch.nn.functional.pad(w1, (0, 0, 0, 3)), torch.nn.functional.pad(w2, (0, 3))
     for _ in range(steps):
-        w1, w2 = lab.step(w1, w2, *lab.sticky_gradients(w1, w2, x_alpha), 0.1)
-        p1, p2 = lab.step(p1, p2, *lab.sticky_gradients(p1, p2, x_alpha), 0.1)
+        w1, w2 = network.step(w1, w2, *network.sticky_gradients(w1, w2, x_alpha), 0.1)
+        p1, p2 = network.step(p1, p2, *network.sticky_gradients(p1, p2, x_alpha), 0.1)
     close(p1[:, :2], w1, terms=steps * STEP)
     assert (p1[:, 2:] == 0).all()
 
@@ -79,25 +80,25 @@ def test_padding_with_zero_nodes_changes_nothing():
 def test_two_modes_under_strong_augmentation_end_at_rank_two():
     # X = [[a, −c], [−c, a]] with c > a > 0 has λ_min < 0; the split W_1 = I/√2 has energy (a + c)/2 > a.
     x_alpha = torch.tensor([[[0.1, -1.0], [-1.0, 0.1]]]).double()
-    w1, w2 = lab.initial(2, (2,), 2, "positive", 1)
+    w1, w2 = network.initial(2, (2,), 2, "positive", 1)
     for _ in range(3000):
-        w1, w2 = lab.step(w1, w2, *lab.sticky_gradients(w1, w2, x_alpha), 0.05)
-    assert lab.classify(w1)[0].item() == 2
-    assert abs(lab.energy_of(w1, w2, x_alpha).item() - 0.55) < 1e-4  # 3000 steps
+        w1, w2 = network.step(w1, w2, *network.sticky_gradients(w1, w2, x_alpha), 0.05)
+    assert network.classify(w1)[0].item() == 2
+    assert abs(network.energy(w1, w2, x_alpha).item() - 0.55) < 1e-4  # 3000 steps
 
 
 def test_run_r_of_a_batch_equals_that_seed_alone():
     steps, lr = 20, 0.1
     knobs = {"modes": MODES, "samples": SAMPLES, "steps": steps, "lr": lr, "hidden": HIDDEN, "outputs": OUTPUTS}
     knobs |= {"augmentation": (0.5, 1.5), "alpha": "random"}
-    batch = lab.run(seeds=3, **knobs).arrays["energy"]
-    alone = lab.run(seeds=1, first_seed=2, **knobs).arrays["energy"]
+    batch = relu_two_layer.run(seeds=3, **knobs).arrays["energy"]
+    alone = relu_two_layer.run(seeds=1, first_seed=2, **knobs).arrays["energy"]
     # A difference grows by 1 + lr in a step.
     close(batch[:, :, 2], alone[:, :, 0], terms=steps * STEP + SAMPLES**2, gain=(1 + lr) ** steps)
 
 
 def test_the_quick_lab_agrees_with_every_claim_and_draws():
-    result = lab.run(quick=True, hidden=(1, 5), augmentation=(0.5, 1.75), steps=1000)
+    result = relu_two_layer.run(quick=True, hidden=(1, 5), augmentation=(0.5, 1.75), steps=1000)
     assert all(claim.agrees for claim in result.claims), result.table()
     assert (result.arrays["rank"][:, 0] == 1).all()
     assert len(result.figure().axes) == 8
@@ -106,4 +107,4 @@ def test_the_quick_lab_agrees_with_every_claim_and_draws():
 @pytest.mark.parametrize("knob", [{"modes": 1}, {"hidden": ()}, {"augmentation": (-1.0,)}, {"init": "zero"}])
 def test_a_wrong_knob_is_named(knob):
     with pytest.raises(ValueError, match=next(iter(knob))):
-        lab.run(**knob)
+        relu_two_layer.run(**knob)

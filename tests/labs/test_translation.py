@@ -19,7 +19,7 @@ def test_ring_holds_both_objects_at_every_position() -> None:
 def test_the_operator_of_a_linear_neuron_is_exactly_zero(d: int, bias: bool) -> None:
     w = torch.randn(7, d + bias, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     for width in (2, 3, d):
-        seen = lab.field(lab.ring(d), width, bias)
+        seen = lab.receptive_field(lab.ring(d), width, bias)
         assert torch.count_nonzero(lab.operator(w[:, : width + bias], seen, linear=True)) == 0
 
 
@@ -41,7 +41,7 @@ def test_single_pattern_neurons_respond_to_their_pattern_only(bias: bool) -> Non
 @pytest.mark.parametrize("bias", [True, False])
 def test_operator_of_a_selective_neuron_is_a_quarter_over_d_squared(d: int, bias: bool) -> None:
     w, names = lab.single_pattern_neurons(lab.ring(d), bias)
-    OP = lab.operator(w, lab.field(lab.ring(d), 2, bias))
+    OP = lab.operator(w, lab.receptive_field(lab.ring(d), 2, bias))
     for k, name in enumerate(names):
         xp = lab.pattern(name, bias)
         close(OP[k], torch.outer(xp, xp) / (4 * d**2), terms=d)
@@ -55,7 +55,7 @@ def test_no_neuron_without_bias_responds_to_11_alone() -> None:
 
 def test_operator_is_the_expected_gradient_of_the_simple_loss() -> None:
     """−OP w equals autograd's gradient of E[r₊ − r₋] over all pairs of positions and objects (Theorem 3)."""
-    x = lab.field(lab.ring(7), 3, True)
+    x = lab.receptive_field(lab.ring(7), 3, True)
     w = torch.randn(5, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64).requires_grad_()
     f = torch.einsum("rk,zpk->rzp", w, x).clamp_min(0)
     # Theorem 1 differentiates the tower of x₁ only; the other tower is fixed.
@@ -70,10 +70,10 @@ def test_operator_is_the_expected_gradient_of_the_simple_loss() -> None:
 
 def test_response_grows_by_the_closed_form_while_selective() -> None:
     d, alpha = 8, 3.0
-    x = lab.field(lab.ring(d), 2, True)
+    x = lab.receptive_field(lab.ring(d), 2, True)
     w, names = lab.single_pattern_neurons(x, True)
     path = lab.train(w, x, alpha, 60)
-    lasts = lab.steps_of_single_answer(path, x)
+    lasts = lab.selective_steps(path, x)
     assert (lasts > 3).all()
     for k, name in enumerate(names):
         xp, T = lab.pattern(name, True), int(lasts[k])

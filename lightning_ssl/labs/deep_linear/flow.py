@@ -1,0 +1,92 @@
+"""The gradient flow of the normalized network, and its conserved quantities: Lemmas 1, 2 and 10."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from lightning_ssl.labs.deep_linear.data import mean_covariance
+
+NORMALIZATIONS = ("none", "l2", "layer", "batch")
+
+
+def forward(x: Tensor, weights: Sequence[Tensor], normalization: str) -> Tensor:
+    """The network with a normalization at its end (l2, layer) or after every layer (batch).
+
+    (R, N, n_0) → (R, N, n_L).
+    """
+    f = x
+    for w in weights:
+        f = f @ w.mT
+        if normalization == "batch":
+            f = f - f.mean(1, keepdim=True)
+            f = f / f.square().mean(1, keepdim=True).sqrt()
+    if normalization == "l2":
+        f = f / f.norm(dim=2, keepdim=True)
+    if normalization == "layer":
+        f = f - f.mean(2, keepdim=True)
+        f = f / f.square().mean(2, keepdim=True).sqrt()
+    return f
+
+
+def flow_direction(
+    weights: Sequence[Tensor], x1: Tensor, x2: Tensor, alpha: Tensor, normalization: str
+) -> list[Tensor]:
+    """The gradient of E_α = ½ tr C_α[z, z] of the normalized outputs z, for every layer of every run."""
+    leaves = [w.detach().requires_grad_(True) for w in weights]
+    # Both views pass together, so that BatchNorm uses one set of statistics, as for a single batch.
+    z1, z2 = forward(torch.cat([x1, x2], 1), leaves, normalization).chunk(2, 1)
+    energy = mean_covariance(z1, z2, alpha).diagonal(dim1=1, dim2=2).sum() / 2
+    return list(torch.autograd.grad(energy, leaves))
+
+
+def flow(
+    weights: Sequence[Tensor], x1: Tensor, x2: Tensor, alpha: Tensor, normalization: str, steps: int, ds: float
+) -> list[list[Tensor]]:
+    """The gradient flow by fourth-order Runge–Kutta steps of `ds`; the weights at every step.
+
+    dW_l/ds = G_l / v. Gradients below different normalizations differ by orders of magnitude, so v is the run's first
+    speed (Σ_k ‖G_k‖²)^½. Without normalization the flow diverges in finite time, so v is the current speed there, and
+    s is the arc length.
+    """
+
+    def slope(at: Sequence[Tensor]) -> list[Tensor]:
+        g = flow_direction(at, x1, x2, alpha, normalization)
+        v = speed(g) if normalization == "none" else first_speed
+        return [g_l / v for g_l in g]
+
+    def speed(g: Sequence[Tensor]) -> Tensor:
+        return torch.stack([g_l.square().sum((1, 2)) for g_l in g]).sum(0).sqrt()[:, None, None]
+
+    def moved(by: Sequence[Tensor], h: float) -> list[Tensor]:
+        return [w + h * k for w, k in zip(path[-1], by, strict=True)]
+
+    first_speed = speed(flow_direction(weights, x1, x2, alpha, normalization))
+    path = [list(weights)]
+    for _ in range(steps):
+        k1 = slope(path[-1])
+        k2 = slope(moved(k1, ds / 2))
+        k3 = slope(moved(k2, ds / 2))
+        k4 = slope(moved(k3, ds))
+        path.append(moved([(a + 2 * b + 2 * c + d) / 6 for a, b, c, d in zip(k1, k2, k3, k4, strict=True)], ds))
+    return path
+
+
+def norm_drift(path: Sequence[Sequence[Tensor]], normalization: str) -> Tensor:
+    """Largest change since the start of a ‖W_l‖²_F, or of a ‖w_lk‖² below BatchNorm: (T, R)."""
+
+    def norms(weights: Sequence[Tensor]) -> Tensor:
+        if normalization == "batch":
+            return torch.cat([w.square().sum(2) for w in weights], 1)
+        return torch.stack([w.square().sum((1, 2)) for w in weights], 1)
+
+    start = norms(path[0])
+    return torch.stack([(norms(weights) - start).abs().amax(1) for weights in path])
+
+
+def balance(weights: Sequence[Tensor]) -> Tensor:
+    """W_l W_lᵀ − W_{l+1}ᵀ W_{l+1} for every pair of layers, flattened: (R, ·)."""
+    return torch.cat([(low @ low.mT - high.mT @ high).flatten(1) for low, high in pairwise(weights)], 1)

@@ -1,0 +1,122 @@
+"""Two ReLU layers on an orthogonal mixture: weights stick at zero, one node picks a mode, several may keep more.
+
+Source: "Understanding Deep Contrastive Learning via Coordinate-wise Optimization", Lemmas 3, 13 and 14,
+Theorems 4 to 6, Figure 3. Findings beyond the paper: docs/labs/relu_two_layer.md.
+
+Data (Assumption 1): x[i] = a_i e_{m(i)} with a_i > 0, and the augmented view is γ_i x[i]. The network is
+z = W_2 max(W_1 x, 0) under ‖W_1‖_F = ‖W_2‖_F = 1, and α is fixed. Checks, for every seed:
+
+- Lemma 3 and Theorem 4: with W_1 ≥ 0 the ReLU network's own gradient is that of the linear network on the positive
+  entries and zero on the others. Two simulations have the same path: one through samples and ReLU gates, one through
+  X_α with weights that stick at zero.
+- Lemmas 13, 14: all off-diagonal entries of X_α are negative, and its top eigenvector has entries of both signs.
+- Theorem 5: one hidden node ends at e_m. The histogram shows how m depends on the diagonal of X_α.
+- Theorem 6: several nodes end with rank(W_1) > 1 or at v e_mᵀ; a rank-one end that is not one-hot does not occur.
+- Ours: rank(W_1) > 1 with positive energy needs λ_min(X_α) < 0. The default sweeps `augmentation` across that border.
+
+Conventions. X_α = C_α[x, x] is a mean over anchors of one view, the energy is tr(W_2 W_1 X_α W_1ᵀ W_2ᵀ). A step that
+would make a weight negative sets it to zero; by Lemma 3 this changes no output. Networks of different widths share one
+batch: a node whose weights are all zero has no gradient, so narrower networks are padded with zero nodes. Steps are
+divided by the run's larger layer gradient, as in `deep_linear`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from lightning_ssl.checks import require, require_positive
+from lightning_ssl.labs.lab import Result
+from lightning_ssl.labs.relu_two_layer.claims import end_claims, make_notes, path_claims
+from lightning_ssl.labs.relu_two_layer.figures import draw
+from lightning_ssl.labs.relu_two_layer.network import compare_paths, initial
+from lightning_ssl.labs.relu_two_layer.training import End, Problem, Trained, draw_problem, measure_end, train
+
+
+def run(
+    *,
+    modes: int = 8,
+    hidden: tuple[int, ...] = (1, 2, 5, 10),
+    outputs: int = 10,
+    samples: int = 80,
+    augmentation: tuple[float, ...] = (0.5, 1.0, 1.25, 1.5, 1.75),
+    alpha: Literal["uniform", "entropy", "random"] = "uniform",
+    tau: float = 0.5,
+    init: Literal["positive", "gaussian"] = "positive",
+    steps: int = 5000,
+    lr: float = 0.1,
+    seeds: int = 120,
+    first_seed: int = 0,
+    quick: bool = False,
+    progress: bool = False,
+) -> Result:
+    """Check Theorems 4 to 6 for every augmentation, number of hidden nodes and seed in one batch.
+
+    Args:
+        modes: M, the modes of the mixture
+        hidden: numbers of hidden nodes K
+        outputs: output width
+        samples: anchors from which X_α is made, every mode at least once
+        augmentation: strengths; views differ by factors up to exp(±augmentation)
+        alpha: the fixed importance: uniform, entropy (softmax over input distances) or random
+        tau: temperature of alpha=entropy
+        init: positive (all weights start above zero) or gaussian (about half start at zero)
+        steps: projected gradient steps
+        lr: step over the run's larger layer gradient
+        seeds: runs per augmentation and number of hidden nodes
+        first_seed: seed of the first run
+        quick: fewer steps and seeds, in seconds
+        progress: show a progress bar
+    """
+    settings = {name: value for name, value in locals().items() if name != "progress"}
+    _check(settings)
+    if quick:
+        settings |= {"steps": min(steps, 1500), "seeds": min(seeds, 15)}
+    seeds, steps = settings["seeds"], settings["steps"]
+    problem = draw_problem(settings)
+    w1, w2 = (w.repeat(len(augmentation), 1, 1) for w in initial(modes, hidden, outputs, init, seeds, first_seed))
+    some = torch.arange(len(w1)).view(problem.shape)[..., : min(seeds, 3)].flatten()  # samples are slower than X_α
+    x1, x2, fixed = (problem.for_every_width(value)[some] for value in (problem.x1, problem.x2, problem.alpha))
+    path_gap = compare_paths(w1[some], w2[some], x1, x2, fixed, lr, min(steps, 100))
+    trained = train(w1, w2, problem.for_every_width(problem.x_alpha), steps, lr, progress)
+    end = measure_end(trained, problem)
+    claims = path_claims(problem, path_gap, trained.revived) + end_claims(end, hidden)
+    arrays = _arrays(trained, end, problem, hidden)
+    return Result("relu_two_layer", settings, arrays, claims, make_notes(end, hidden, augmentation), draw)
+
+
+def _check(settings: dict[str, Any]) -> None:
+    s = settings
+    require(s["modes"] >= 2, "modes", s["modes"], "2 or more")
+    require(min(s["hidden"], default=0) >= 1, "hidden", s["hidden"], "one or more widths of at least 1")
+    require(s["samples"] > s["modes"], "samples", s["samples"], f"more than modes={s['modes']}")
+    strengths = s["augmentation"]
+    require(min(strengths, default=-1) >= 0, "augmentation", strengths, "one or more strengths of at least 0")
+    require(s["alpha"] in ("uniform", "entropy", "random"), "alpha", s["alpha"], "uniform, entropy or random")
+    require(s["init"] in ("positive", "gaussian"), "init", s["init"], "positive or gaussian")
+    for name in ("tau", "lr"):
+        require_positive(name, s[name])
+    for name in ("outputs", "steps", "seeds"):
+        require(s[name] >= 1, name, s[name], "1 or more")
+
+
+def _arrays(trained: Trained, end: End, problem: Problem, hidden: tuple[int, ...]) -> dict[str, Tensor]:
+    w1, w2, shape = trained.w1, trained.w2, problem.shape
+    # The example that is drawn: of the widest networks, the one with the largest second singular value.
+    widest = (torch.tensor(hidden) == max(hidden))[:, None]
+    second = torch.linalg.svdvals(w1)[:, min(1, w1.shape[2] - 1, max(hidden) - 1)]
+    example = int((second * (end.settled & end.positive & widest).flatten()).argmax())
+    nodes = hidden[example // shape[2] % len(hidden)]
+    diagonal = problem.for_every_width(problem.x_alpha.diagonal(dim1=1, dim2=2))  # (R, M)
+    kept = w1.amax(1).argmax(1)
+    return {
+        "rank": end.rank, "modes_seen": end.modes_seen, "settled": end.settled,
+        "reached": end.reached, "best_one_hot": end.best_one_hot,
+        "lam_min": end.lam_min[:, 0], "lam_max": end.lam_max[:, 0],
+        "kept_mode": kept.view(shape), "kept_place": (diagonal > diagonal.gather(1, kept[:, None])).sum(1).view(shape),
+        "alive": trained.alive.view(*shape, -1), "recorded_at": trained.recorded_at,
+        "energy": (trained.energy / end.lam_max.flatten()[:, None]).view(*shape, -1),
+        "example_w1": w1[example, :nodes], "example_w2_gram": (w2[example].mT @ w2[example])[:nodes, :nodes],
+    }  # fmt: skip

@@ -1,0 +1,108 @@
+"""The orthogonal mixture, and the two-layer ReLU network: its gradients, its steps and its classification."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from lightning_ssl.labs.deep_linear.data import mean_covariance
+from lightning_ssl.labs.lab import per_seed
+
+# Singular values and entries below this count as zero.
+ZERO = 1e-3
+
+
+def mixture(modes: int, samples: int, augmentation: float, seeds: int, first_seed: int = 0) -> tuple[Tensor, Tensor]:
+    """Draw two views of the orthogonal mixture: x[i] = a_i e_{m(i)} and γ_i x[i], each (seeds, samples, modes).
+
+    Every mode is present, with random frequencies; a is uniform on [½, 1½], log γ on ±`augmentation`.
+    """
+
+    def draw(g: torch.Generator) -> Tensor:
+        frequency = 0.3 + torch.rand(modes, generator=g).double()
+        rest = torch.multinomial(frequency, samples - modes, replacement=True, generator=g)
+        mode = torch.cat([torch.arange(modes), rest])
+        a = 0.5 + torch.rand(samples, generator=g).double()
+        gamma = (augmentation * (2 * torch.rand(samples, generator=g).double() - 1)).exp()
+        x = torch.nn.functional.one_hot(mode, modes).double() * a[:, None]
+        return torch.stack([x, gamma[:, None] * x])
+
+    both = per_seed(draw, seeds, first_seed, 0)
+    return both[:, 0], both[:, 1]
+
+
+def initial(
+    modes: int, hidden: tuple[int, ...], outputs: int, init: str, seeds: int, first_seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Nonnegative W_1 (R, K, modes) and Gaussian W_2 (R, outputs, K) of unit norm, R = len(hidden)·seeds, K the widest.
+
+    init: positive draws W_1 uniform on (0, 1); gaussian clamps a Gaussian, so that about half of the weights start at
+    zero. A node without a positive weight would stay at zero, so its signs are flipped.
+    """
+    widest = max(hidden)
+
+    def lower(g: torch.Generator) -> Tensor:
+        if init == "positive":
+            return torch.rand(widest, modes, generator=g).double()
+        w = torch.randn(widest, modes, generator=g).double()
+        return torch.where((w > 0).any(1, keepdim=True), w, -w).clamp_min(0)
+
+    w1 = per_seed(lower, seeds, first_seed, 1).repeat(len(hidden), 1, 1)
+    w2 = per_seed(lambda g: torch.randn(outputs, widest, generator=g).double(), seeds, first_seed, 2)
+    w2 = w2.repeat(len(hidden), 1, 1)
+    alive = torch.arange(widest) < torch.tensor(hidden).repeat_interleave(seeds)[:, None]  # (R, K)
+    return unit(w1 * alive[:, :, None]), unit(w2 * alive[:, None, :])
+
+
+def unit(w: Tensor) -> Tensor:
+    """Each run's matrix over its Frobenius norm."""
+    return w / w.norm(dim=(1, 2), keepdim=True)
+
+
+def sticky_gradients(w1: Tensor, w2: Tensor, x_alpha: Tensor) -> tuple[Tensor, Tensor]:
+    """Theorem 4: the linear ascent directions, with weights at zero kept at zero.
+
+    G_1 = [W_1 > 0] ⊙ W_2ᵀ W_2 W_1 X_α,  G_2 = W_2 W_1 X_α W_1ᵀ.
+    """
+    wx = w1 @ x_alpha
+    return (w1 > 0) * (w2.mT @ (w2 @ wx)), w2 @ (wx @ w1.mT)
+
+
+def relu_gradients(w1: Tensor, w2: Tensor, x1: Tensor, x2: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+    """Half the gradient of tr C_α[z, z] for z = W_2 max(W_1 x, 0), from the samples and the ReLU gates, by autograd."""
+    w1, w2 = w1.detach().requires_grad_(True), w2.detach().requires_grad_(True)
+    z1, z2 = ((x @ w1.mT).relu() @ w2.mT for x in (x1, x2))
+    energy = mean_covariance(z1, z2, alpha).diagonal(dim1=1, dim2=2).sum() / 2
+    g1, g2 = torch.autograd.grad(energy, (w1, w2))
+    return g1, g2
+
+
+def step(w1: Tensor, w2: Tensor, g1: Tensor, g2: Tensor, lr: float) -> tuple[Tensor, Tensor]:
+    """One ascent step over the run's larger gradient norm, then projection on W_1 ≥ 0 and unit norms."""
+    largest = torch.maximum(g1.norm(dim=(1, 2)), g2.norm(dim=(1, 2))).clamp_min(1e-300)
+    rate = (lr / largest)[:, None, None]
+    return unit((w1 + rate * g1).clamp_min(0)), unit(w2 + rate * g2)
+
+
+def classify(w1: Tensor) -> tuple[Tensor, Tensor]:
+    """The numerical rank of W_1 (R,) and the number of modes (columns) with a weight above zero (R,)."""
+    rank = (torch.linalg.svdvals(w1) > ZERO).sum(1)
+    modes = (w1.norm(dim=1) > ZERO).sum(1)
+    return rank, modes
+
+
+def energy(w1: Tensor, w2: Tensor, x_alpha: Tensor) -> Tensor:
+    """tr(W_2 W_1 X_α W_1ᵀ W_2ᵀ), (R,)."""
+    w = w2 @ w1
+    return (w @ x_alpha * w).sum((1, 2))
+
+
+def compare_paths(w1: Tensor, w2: Tensor, x1: Tensor, x2: Tensor, alpha: Tensor, lr: float, steps: int) -> Tensor:
+    """Largest difference of W_1 and W_2 between the paths of the ReLU network and of the sticky linear one, (R,)."""
+    x_alpha = mean_covariance(x1, x2, alpha)
+    v1, v2, gap = w1, w2, torch.zeros(len(w1)).double()
+    for _ in range(steps):
+        w1, w2 = step(w1, w2, *relu_gradients(w1, w2, x1, x2, alpha), lr)
+        v1, v2 = step(v1, v2, *sticky_gradients(v1, v2, x_alpha), lr)
+        gap = torch.stack([gap, (w1 - v1).abs().amax((1, 2)), (w2 - v2).abs().amax((1, 2))]).amax(0)
+    return gap
