@@ -96,7 +96,7 @@ def test_runge_kutta_drift_vanishes_with_the_fourth_power_of_the_step():
     x1, x2, alpha = problem()
     weights = [w * w.shape[1] ** 0.5 for w in ascent.initial(WIDTHS, 3)]
     coarse, fine = (
-        flow.norm_drift(flow.flow(weights, x1, x2, alpha, "l2", steps, 0.02 / steps), "l2")[-1].max()
+        flow.norm_drift(flow.gradient_flow(weights, x1, x2, alpha, "l2", steps, 0.02 / steps), "l2")[-1].max()
         for steps in (4, 8)
     )
     assert fine < coarse / 8

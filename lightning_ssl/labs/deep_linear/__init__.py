@@ -30,7 +30,7 @@ from lightning_ssl.checks import require, require_positive
 from lightning_ssl.labs.deep_linear.ascent import ascend, doubled_eigenvalue, energy, initial
 from lightning_ssl.labs.deep_linear.data import fixed_alpha, mean_covariance, views
 from lightning_ssl.labs.deep_linear.figures import DRAWN_STEPS, draw
-from lightning_ssl.labs.deep_linear.flow import NORMALIZATIONS, balance, flow, norm_drift
+from lightning_ssl.labs.deep_linear.flow import NORMALIZATIONS, balance, gradient_flow, norm_drift
 from lightning_ssl.labs.lab import Claim, Result, per_seed
 
 TOLERANCE = 1e-4
@@ -162,7 +162,7 @@ def _measure_flows(
     """Drift of the norms (normalizations, T, seeds); without normalization, the change of balance, and the movement."""
     # ‖W_l‖²_F = n_l, so that outputs are of the inputs' size and the normalizations are not stiff.
     scaled = [w * w.shape[1] ** 0.5 for w in start]
-    paths = {n: flow(scaled, x1, x2, alpha, n, steps, ds) for n in NORMALIZATIONS}
+    paths = {n: gradient_flow(scaled, x1, x2, alpha, n, steps, ds) for n in NORMALIZATIONS}
     drift = torch.stack([norm_drift(path, n) for n, path in paths.items()])
     path = paths["none"]
     moved = max(float((a - b).abs().max()) for a, b in zip(path[0], path[-1], strict=True))

@@ -43,7 +43,7 @@ def flow_direction(
     return list(torch.autograd.grad(energy, leaves))
 
 
-def flow(
+def gradient_flow(
     weights: Sequence[Tensor], x1: Tensor, x2: Tensor, alpha: Tensor, normalization: str, steps: int, ds: float
 ) -> list[list[Tensor]]:
     """The gradient flow by fourth-order Runge–Kutta steps of `ds`; the weights at every step.
