@@ -73,7 +73,8 @@ def test_two_ranks_equal_one_process_with_the_whole_batch(tmp_path):
     last = [RunFolder(tmp_path / name).summary()["last"] for name in ("one", "two")]
     for name in ("online/top1", "online/loss", "knn/top1", "spectrum/rankme"):
         close(torch.tensor(last[1][name]), torch.tensor(last[0][name]))  # float64 features, logged in float32
-    one, two = (RunFolder(tmp_path / name).metrics.series("train/loss_epoch") for name in ("one", "two"))
+    one, two = (RunFolder(tmp_path / name).history("train/loss_epoch") for name in ("one", "two"))
+    assert len(one) == EPOCHS
     close(two, one, **rounding)
 
 

@@ -3,6 +3,8 @@
 `tests/bolts` compares this layout with that of bolts.
 """
 
+import copy
+
 import pytest
 import torch
 from helpers.bolts_layout import HPARAMS, network, save
@@ -49,9 +51,9 @@ def test_the_head_in_training_mode_is_that_of_bolts(imported):
     ours = build_method(checkpoint["lightning_ssl"]["config"])
     ours.load_state_dict(checkpoint["state_dict"])
     features = torch.randn(8, 512)
-    head = theirs.projection if kind == "SimCLR" else theirs.online_network.projector
+    # A copy: a forward pass in training mode moves the running statistics, and other tests use this network too.
+    head = copy.deepcopy(theirs.projection if kind == "SimCLR" else theirs.online_network.projector)
     mine, expected = ours.projector.train()(features), head.train()(features)
-    head.eval()
     close(mine, expected, terms=terms_of(ours.projector) + len(features))
 
 

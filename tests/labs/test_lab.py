@@ -1,16 +1,19 @@
-"""Code that the labs share: claims, results, and the command line derived from `run`."""
+"""Code that the labs share: claims, results, and the flags built from the signature of `run`."""
 
+import inspect
 import json
 import subprocess
 import sys
 from typing import Literal
 
+import docstring_parser
 import pytest
 import torch
 import yaml
+from helpers import ROOT
 from helpers.closeness import close
 
-from lightning_ssl import labs, papers
+from lightning_ssl import cli, labs, papers
 from lightning_ssl.checks import require
 from lightning_ssl.commands import lab as command
 from lightning_ssl.labs import lab
@@ -58,8 +61,8 @@ def test_table_shows_difference_verdict_rule_and_count():
 
 
 def test_text_of_a_lab_precedes_its_claims():
-    table = result(text="mine | all mine").table()
-    assert table.index("all mine") < table.index("claim")
+    table = result(text="a table of its own").table()
+    assert table.index("of its own") < table.index("claim")
 
 
 def test_saved_results_can_be_read_back(tmp_path):
@@ -92,7 +95,8 @@ def test_a_seed_draws_the_same_alone_and_in_a_batch():
 def toy_run(
     *,
     widths: tuple[int, ...] = (2, 10),
-    lr: float = 0.1,
+    kept: tuple[str, ...] | None = None,
+    step_size: float = 0.1,
     cut: float | None = None,
     kind: Literal["a", "b"] = "a",
     signed: bool = True,
@@ -100,85 +104,125 @@ def toy_run(
     quick: bool = False,
     progress: bool = False,
 ) -> Result:
-    """A toy.
+    """Run a toy.
 
-    lr: the 10% step
+    Args:
+        step_size: the 10% step
+        cut: a text that is longer than one line of a docstring has room for, and which is therefore wrapped into a
+            second line
     """
-    require(lr > 0, "lr", lr, "above 0")
+    require(step_size > 0, "step_size", step_size, "above 0")
     found = result()
     found.settings = {k: v for k, v in locals().items() if k != "found"}
     return found
 
 
+@pytest.fixture
+def toy(monkeypatch, tmp_path):
+    """Make the toy the only lab, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(labs, "summaries", lambda: {"toy": "a toy"})
+    monkeypatch.setattr(command, "find_run", lambda name: toy_run)
+    return tmp_path
+
+
 def parse(*words):
-    return vars(command._parser(toy_run, "toy", "a toy").parse_args(words))
+    return command.parse(command.build_parser(toy_run, "toy", "a toy"), toy_run, words)
 
 
 def test_flags_follow_the_signature():
-    assert parse()["widths"] == (2, 10)
-    assert parse("--widths", "3", "4")["widths"] == parse("--widths", "3,4")["widths"] == (3, 4)
-    assert parse("--lr", "0.5", "--no-signed", "--quick") | {"lr": 0.5, "signed": False, "quick": True} == parse(
-        "--lr", "0.5", "--no-signed", "--quick"
-    )
-    assert parse("--cut", "0.5")["cut"] == 0.5
-    assert parse("--cut", "none")["cut"] is None
-    assert parse("--kind", "b")["kind"] == "b"
-    assert parse()["progress"] is True
-
-
-def test_help_shows_docstring_and_defaults(capsys):
-    with pytest.raises(SystemExit) as stop:
-        parse("--help")
-    assert stop.value.code == 0
-    assert "the 10% step (default: 0.1)" in capsys.readouterr().out
+    assert parse() == {name: parameter.default for name, parameter in inspect.signature(toy_run).parameters.items()}
+    changed = parse("--step-size", "0.5", "--no-signed", "--quick", "--kind", "b")
+    assert changed == parse() | {"step_size": 0.5, "signed": False, "quick": True, "kind": "b"}
 
 
 @pytest.mark.parametrize(
-    "words", [("--lr", "fast"), ("--no-such-flag",), ("--kind", "c"), ("--widths", "2,x"), ("--seed", "3")]
+    "words", [("--widths", "3", "4"), ("--widths", "3,4"), ("--widths=3,4",), ("--widths", "3,", "4")]
 )
-def test_a_wrong_flag_is_one_line_and_exit_code_two(words, capsys):
+def test_items_of_a_tuple_are_separated_by_spaces_or_commas(words):
+    assert parse(*words)["widths"] == (3, 4)
+    assert parse(*words, "--kept", "x,y")["kept"] == ("x", "y")
+
+
+def test_negative_numbers_are_values():
+    assert parse("--widths", "-3", "4", "--cut", "-0.5") == parse() | {"widths": (-3, 4), "cut": -0.5}
+
+
+@pytest.mark.parametrize("words", [("--cut", "none"), ("--cut", "None"), ("--cut=none",), ("--cut", "null")])
+def test_none_is_a_value_where_it_is_allowed(words):
+    assert parse("--cut", "0.5")["cut"] == 0.5
+    assert parse(*words)["cut"] is None
+
+
+def test_help_has_the_docstring_and_the_default(capsys):
     with pytest.raises(SystemExit) as stop:
-        parse(*words)
-    assert stop.value.code == 2
+        parse("--help")
+    assert stop.value.code == 0
+    words = " ".join(capsys.readouterr().out.split())
+    assert "--step-size STEP_SIZE the 10% step (type: float, default: 0.1)" in words
+    assert "is therefore wrapped into a second line (type: float | null, default: null)" in words
+    assert "--signed, --no-signed" in words
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--step-size", "fast"), "step_size=fast: expected float"),
+        (("--widths", "2,x"), "widths=x: expected int"),
+        (("--seeds", "1.5"), "seeds=1.5: expected int"),
+        (("--cut", "x"), "cut=x: expected float"),
+        (("--kind", "c"), "kind=c: expected one of a, b"),
+        (("--signed=3",), "signed=3: expected --signed or --no-signed, without a value"),
+        (("--step-size",), "--step-size: expected one argument"),
+        (("--no-such-flag", "3"), "--no-such-flag: unknown flag; valid flags: --widths, --kept, --step-size"),
+        (("--seed", "3"), "--seed: unknown flag"),  # no abbreviations
+        (("--step-size", "-1"), "step_size=-1.0: step_size must be above 0"),
+    ],
+)
+def test_a_wrong_flag_or_value_is_one_line_and_exit_code_two(words, message, toy, capsys):
+    assert cli.main(["lab", "toy", *words]) == 2
     error = capsys.readouterr().err
+    assert error.startswith(f"lightning-ssl: {message}")
     assert error.count("\n") == 1
-    assert words[0].lstrip("-").split("-")[0] in error
+    assert not (toy / "runs").exists()
 
 
-def test_a_wrong_value_is_one_line_unless_debugging(monkeypatch, capsys, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(labs, "summaries", lambda: {"toy": "a toy"})
-    monkeypatch.setattr(command.importlib, "import_module", lambda name: sys.modules[__name__])
-    monkeypatch.setattr(sys.modules[__name__], "run", toy_run, raising=False)
-    assert command.main(["toy", "--lr", "-1"]) == 2
-    assert capsys.readouterr().err == "lightning-ssl lab toy: lr=-1.0: lr must be above 0\n"
-    assert command.main(["toy", "--lr", "-1", "--debug"]) == 2
+def test_debug_adds_the_traceback(toy, capsys):
+    assert cli.main(["lab", "toy", "--step-size", "-1", "--debug"]) == 2
     assert "Traceback" in capsys.readouterr().err
-    assert command.main(["toy", "--no-progress"]) == 0
+
+
+def test_a_run_prints_its_table_and_writes_its_folder(toy, capsys):
+    assert cli.main(["lab", "toy", "--no-progress"]) == 0
     assert "2 of 3 agree" in capsys.readouterr().out
-    (folder,) = (tmp_path / "runs" / "labs" / "toy").iterdir()
-    assert (folder / "results.json").exists()
-    assert command.main(["all", "--quick"]) == 0
+    (folder,) = (toy / "runs" / "labs" / "toy").iterdir()
+    settings = yaml.safe_load((folder / "settings.yaml").read_text())
+    assert settings["widths"] == [2, 10]
+    assert settings["progress"] is False
+    assert cli.main(["lab", "toy", "--folder", "mine"]) == 0
+    assert yaml.safe_load((toy / "mine" / "settings.yaml").read_text())["progress"] is True
+
+
+def test_all_runs_every_lab(toy, capsys):
+    assert cli.main(["lab", "all", "--quick", "--seeds", "2", "--folder", "every"]) == 0
     assert "2 of 3 agree" in capsys.readouterr().out.splitlines()[-2]
-    assert command.main(["nonsense"]) == 2
+    settings = yaml.safe_load((toy / "every" / "toy" / "settings.yaml").read_text())
+    assert (settings["quick"], settings["seeds"]) == (True, 2)
+
+
+def test_an_unknown_lab_is_an_error_that_lists_the_labs(toy, capsys):
+    assert cli.main(["lab", "nonsense"]) == 2
     assert "expected one of toy, all, list" in capsys.readouterr().err
 
 
-def test_one_failing_lab_does_not_hide_the_others(monkeypatch, capsys, tmp_path):
-    def broken(**knobs):
+def test_one_failing_lab_does_not_stop_the_others(monkeypatch, capsys, tmp_path):
+    def broken(**arguments):
         raise RuntimeError("out of order")
 
-    class Module:
-        pass
-
-    modules = {"lightning_ssl.labs.bad": Module(), "lightning_ssl.labs.good": Module()}
-    modules["lightning_ssl.labs.bad"].run = broken
-    modules["lightning_ssl.labs.good"].run = toy_run
     monkeypatch.setattr(labs, "summaries", lambda: {"bad": "fails", "good": "works"})
-    monkeypatch.setattr(command.importlib, "import_module", modules.__getitem__)
+    monkeypatch.setattr(command, "find_run", {"bad": broken, "good": toy_run}.__getitem__)
     assert command.main(["all", "--folder", str(tmp_path)]) == 1
-    out = capsys.readouterr().out
-    assert "failed: RuntimeError: out of order" in out
+    assert "failed: RuntimeError: out of order" in capsys.readouterr().out
     assert (tmp_path / "good" / "results.json").exists()
 
 
@@ -194,19 +238,17 @@ def test_listing_names_every_lab_and_imports_no_torch():
 
 
 @pytest.mark.parametrize("name", labs.summaries())
-def test_every_lab_has_a_one_line_claim_and_a_readable_signature(name):
-    import importlib
-    import inspect
-
+def test_every_lab_has_a_summary_a_page_and_flags_with_help(name):
     assert labs.summaries()[name]
-    run = importlib.import_module(f"lightning_ssl.labs.{name}").run
+    assert (ROOT / "docs" / "labs" / f"{name}.md").read_text(encoding="utf-8").startswith(f"# {name}\n")
+    run = command.find_run(name)
     parameters = inspect.signature(run).parameters
     assert {"seeds", "quick", "progress"} <= set(parameters)
     assert all(p.kind is p.KEYWORD_ONLY for p in parameters.values())
-    knobs = vars(command._parser(run, name, "").parse_args([]))
-    assert {k: v for k, v in knobs.items() if k not in ("progress", "folder")} == {
-        k: p.default for k, p in parameters.items() if k != "progress"
-    }
+    parser = command.build_parser(run, name, "")
+    assert command.parse(parser, run, []) == {name: p.default for name, p in parameters.items()}
+    documented = [p.arg_name for p in docstring_parser.parse(run.__doc__).params]
+    assert documented == list(parameters)
 
 
 def test_published_figures_are_shipped_and_load():

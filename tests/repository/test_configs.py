@@ -7,7 +7,8 @@ import yaml
 from helpers import ROOT
 from PIL import Image
 
-from lightning_ssl.data.split import Images, write_cache
+from lightning_ssl.data.download import write_cache
+from lightning_ssl.data.split import Images
 from lightning_ssl.runs.configuration import Configuration
 
 DATA = sorted(path.stem for path in (ROOT / "configs/data").glob("*.yaml"))
