@@ -1,4 +1,10 @@
-"""`lightning-ssl lab NAME`: run a laboratory; its flags are the arguments of its `run`."""
+"""`lightning-ssl lab NAME`: run a laboratory. Its flags are the arguments of its `run` function.
+
+lightning-ssl lab list                      list the labs
+lightning-ssl lab hltm --help               describe the flags of one lab
+lightning-ssl lab hltm --widths 2 10        run one lab
+lightning-ssl lab all --quick               run every lab, seconds each
+"""
 
 from __future__ import annotations
 
@@ -19,97 +25,102 @@ from typing import TYPE_CHECKING, Any
 from lightning_ssl import labs
 
 if TYPE_CHECKING:
+    from jsonargparse import ArgumentParser
+
     from lightning_ssl.labs.lab import Result
 
+PROG = "lightning-ssl lab"
 
-def main(argv: Sequence[str], prog: str = "lightning-ssl lab") -> int:
-    """Run the laboratories from command-line words; returns the exit code (2 for a wrong name or flag)."""
-    argv = list(argv)
-    debug = "--debug" in argv
-    if debug:
-        argv.remove("--debug")
-    # A table with ± or λ must not fail on a terminal of another encoding.
+
+def main(argv: Sequence[str]) -> int:
+    """Run one lab or all of them; returns the exit code. A wrong name, flag or value is a ValueError of one line."""
+    # A table with ± or λ must not fail on a terminal with another encoding.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             with contextlib.suppress(ValueError, OSError):
                 stream.reconfigure(errors="replace")
-    try:
-        return _dispatch(argv, prog)
-    except ValueError as error:
-        if debug:
-            traceback.print_exc()
-        name = argv[0] if argv else ""
-        print(f"{prog} {name}: {error}", file=sys.stderr)
-        return 2
-
-
-def _dispatch(argv: list[str], prog: str) -> int:
-    known = labs.summaries()
-    if not argv or argv[0] in ("-h", "--help", "list"):
-        if not argv or argv[0] != "list":
-            print(f"usage: {prog} NAME [--flags]     {prog} NAME --help     {prog} all --quick\n\nThe laboratories:")
-        width = max(map(len, known), default=0)
-        print("\n".join(f"  {name.ljust(width)}  {line}" for name, line in known.items()))
-        if not argv or argv[0] != "list":
-            print(f"  {'all'.ljust(width)}  every one of them, with a summary at the end")
+    name, *flags = argv or ["--help"]
+    summaries = labs.summaries()
+    if name in ("-h", "--help"):
+        print(f"usage: {PROG} NAME [--flags]     {PROG} NAME --help     {PROG} all --quick\n\nThe laboratories:")
+        print(listing(summaries | {"all": "every one of them, with a summary at the end"}))
         return 0
-    name, *flags = argv
+    if name == "list":
+        print(listing(summaries))
+        return 0
     if name == "all":
-        return _run_all(known, flags, prog)
-    if name not in known:
-        raise ValueError(f"no such laboratory; expected one of {', '.join(known)}, all, list")
-    run = importlib.import_module(f"lightning_ssl.labs.{name}").run
-    parsed = _parser(run, f"{prog} {name}", known[name]).parse_args(flags)
-    knobs = vars(parsed)
-    folder = knobs.pop("folder") or _fresh(Path("runs") / "labs" / name)
-    result = _timed(run, knobs)
+        parser = build_parser(run_all, f"{PROG} all", "Run every laboratory with its defaults.")
+        return run_all(**parse(parser, run_all, flags))
+    if name not in summaries:
+        raise ValueError(f"lab={name!r}: no such laboratory; expected one of {', '.join(summaries)}, all, list")
+    run = find_run(name)
+    parser = build_parser(run, f"{PROG} {name}", summaries[name])
+    parser.set_defaults(progress=True)
+    parser.add_argument("--folder", type=str, help=f"folder to write into (by default runs/labs/{name}/TIMESTAMP)")
+    arguments = parse(parser, run, flags)
+    folder = arguments.pop("folder") or timestamped_folder(Path("runs") / "labs" / name)
+    result = run_timed(run, arguments)
     print(result.table())
     print(f"{result.seconds:.1f} s, written to {result.save(folder)}")
     return 0
 
 
-def _run_all(known: dict[str, str], flags: list[str], prog: str) -> int:
-    parser = _OneLineParser(prog=f"{prog} all", description="Every laboratory with its defaults.", allow_abbrev=False)
-    parser.add_argument("--quick", action="store_true", help="seconds per lab instead of minutes")
-    parser.add_argument("--seeds", type=int, help="number of seeds (default: each lab's own)")
-    parser.add_argument("--progress", action=argparse.BooleanOptionalAction, default=True)
-    parser.add_argument("--folder", type=Path, help="where to write (default: runs/labs/all/<timestamp>)")
-    parsed = parser.parse_args(flags)
-    folder = parsed.folder or _fresh(Path("runs") / "labs" / "all")
-    knobs: dict[str, Any] = {"quick": parsed.quick, "progress": parsed.progress}
-    if parsed.seeds is not None:
-        knobs["seeds"] = parsed.seeds
-    lines, code = [], 0
-    for name in known:
-        print(f"== {name}: {known[name]}")
+def listing(summaries: dict[str, str]) -> str:
+    """Names and summaries in two columns."""
+    width = max(map(len, summaries), default=0)
+    return "\n".join(f"  {name.ljust(width)}  {line}" for name, line in summaries.items())
+
+
+def find_run(name: str) -> Callable[..., Result]:
+    """Import the `run` function of a lab."""
+    run: Callable[..., Result] = importlib.import_module(f"lightning_ssl.labs.{name}").run
+    return run
+
+
+def run_all(*, quick: bool = False, seeds: int | None = None, progress: bool = True, folder: str | None = None) -> int:
+    """Run every lab and print a summary; the exit code is 1 if one of them failed.
+
+    Args:
+        quick: seconds per lab instead of minutes
+        seeds: number of seeds (by default each lab's own)
+        progress: show a progress bar
+        folder: folder to write into (by default runs/labs/all/TIMESTAMP)
+    """
+    target = Path(folder) if folder else timestamped_folder(Path("runs") / "labs" / "all")
+    arguments: dict[str, Any] = {"quick": quick, "progress": progress} | ({} if seeds is None else {"seeds": seeds})
+    rows, code = [], 0
+    for name, summary in labs.summaries().items():
+        print(f"== {name}: {summary}")
         try:
-            result = _timed(importlib.import_module(f"lightning_ssl.labs.{name}").run, knobs)
+            result = run_timed(find_run(name), arguments)
             print(result.table(), end="\n\n")
-            result.save(folder / name)
-        # One broken lab must not hide the others; the exit code and the summary tell of it.
+            result.save(target / name)
+        # One lab that fails must not stop the others. The summary and the exit code report it.
         except Exception as error:
             if not isinstance(error, ValueError):
                 traceback.print_exc()
-            lines.append((name, f"failed: {type(error).__name__}: {error}", ""))
+            rows.append((name, f"failed: {type(error).__name__}: {error}", ""))
             code = 1
             continue
         agreeing = sum(claim.agrees for claim in result.claims)
-        lines.append((name, f"{agreeing} of {len(result.claims)} agree", f"{result.seconds:.1f} s"))
-    width, verdict_width = max(len(line[0]) for line in lines), max(len(line[1]) for line in lines)
-    for lab, verdict, seconds in lines:
-        print(f"{lab.ljust(width)}  {verdict.ljust(verdict_width)}  {seconds.rjust(8)}")
-    print(f"written to {folder}")
+        rows.append((name, f"{agreeing} of {len(result.claims)} agree", f"{result.seconds:.1f} s"))
+    name_width, verdict_width = (max(len(row[column]) for row in rows) for column in (0, 1))
+    for name, verdict, seconds in rows:
+        print(f"{name.ljust(name_width)}  {verdict.ljust(verdict_width)}  {seconds.rjust(8)}")
+    print(f"written to {target}")
     return code
 
 
-def _timed(run: Callable[..., Result], knobs: dict[str, Any]) -> Result:
+def run_timed(run: Callable[..., Result], arguments: dict[str, Any]) -> Result:
+    """Run a lab and record its duration."""
     start = time.perf_counter()
-    result = run(**knobs)
+    result = run(**arguments)
     result.seconds = time.perf_counter() - start
     return result
 
 
-def _fresh(parent: Path) -> Path:
+def timestamped_folder(parent: Path) -> Path:
+    """A path below `parent` that does not exist yet."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
     folder, n = parent / stamp, 1
     while folder.exists():
@@ -117,81 +128,83 @@ def _fresh(parent: Path) -> Path:
     return folder
 
 
-class _OneLineParser(argparse.ArgumentParser):
-    def error(self, message: str) -> typing.NoReturn:
-        print(f"{self.prog}: {message} (see --help)", file=sys.stderr)
-        sys.exit(2)
+def build_parser(function: Callable[..., Any], prog: str, description: str) -> ArgumentParser:
+    """Build the flags of a function from its signature, and their help from the Args of its docstring."""
+    import docstring_parser
+    from jsonargparse import ActionYesNo, ArgumentParser
 
-
-def _parser(run: Callable[..., Result], prog: str, description: str) -> argparse.ArgumentParser:
-    parser = _OneLineParser(
-        prog=prog, description=description, allow_abbrev=False, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
-    hints, words = typing.get_type_hints(run), _knob_words(run)
-    for name, parameter in inspect.signature(run).parameters.items():
-        flag, words_of = "--" + name.replace("_", "-"), words.get(name, " ")
-        default = True if name == "progress" else parameter.default
-        if hints[name] is bool:
-            parser.add_argument(flag, dest=name, action=argparse.BooleanOptionalAction, default=default, help=words_of)
+    parser = ArgumentParser(prog=prog, description=description, exit_on_error=False, allow_abbrev=False)
+    documented = docstring_parser.parse(function.__doc__ or "").params
+    helps = {parameter.arg_name: (parameter.description or "").replace("\n", " ") for parameter in documented}
+    hints = typing.get_type_hints(function)
+    for name, parameter in inspect.signature(function).parameters.items():
+        flag, hint, default = flag_name(name), hints[name], parameter.default
+        options: dict[str, Any] = {"help": helps.get(name), "default": default}
+        if hint is bool:
+            parser.add_argument(flag, action=ActionYesNo(no_prefix="no-"), **options)
+        elif (item := item_type(hint)) is not None:
+            # A list: jsonargparse converts the items of the default in place.
+            options["default"] = default if default is None else list(default)
+            parser.add_argument(flag, type=item, nargs="+", **options)
         else:
-            kind, many, choices = _kind(hints[name])
-            parser.add_argument(
-                flag,
-                dest=name,
-                type=_list_of(kind) if many else kind,
-                action=_Tuple if many else "store",
-                nargs="+" if many else None,
-                choices=choices,
-                default=default,
-                metavar=None if choices else name.upper(),
-                help=words_of,
-            )
-    parser.add_argument("--folder", type=Path, default=None, help="where to write; None: runs/labs/<name>/<timestamp>")
-    parser.add_argument(
-        "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
-    )
+            parser.add_argument(flag, type=hint, **options)
     return parser
 
 
-class _Tuple(argparse.Action):
-    """`--widths 2 10` and `--widths 2,10` both give (2, 10)."""
-
-    def __call__(self, parser, namespace, values, option_string=None):  # type: ignore[no-untyped-def]
-        setattr(namespace, self.dest, tuple(item for part in values for item in part))
-
-
-def _kind(hint: Any) -> tuple[Callable[[str], Any], bool, list[Any] | None]:
-    """How the words of one flag are read: (convert, takes several, choices)."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is tuple:
-        return _kind(arguments[0])[0], True, None
-    if origin is typing.Literal:
-        return str, False, list(arguments)
-    if origin in (typing.Union, types.UnionType):
-        (inner,) = (argument for argument in arguments if argument is not type(None))
-        return _or_none(_kind(inner)[0]), typing.get_origin(inner) is tuple, None
-    if hint in (int, float, str):
-        return hint, False, None
-    raise TypeError(f"a knob of type {hint} cannot be read from the command line")
+def parse(parser: ArgumentParser, function: Callable[..., Any], argv: Sequence[str]) -> dict[str, Any]:
+    """Parse flags into the arguments of a function; a wrong flag or value is a ValueError of one line."""
+    hints = typing.get_type_hints(function)
+    try:
+        arguments = parser.parse_args(split_items(argv, hints)).as_dict()
+    except argparse.ArgumentError as error:
+        raise ValueError(f"{explain(error, hints)} (see {parser.prog} --help)") from error
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
 
 
-def _or_none(kind: Callable[[str], Any]) -> Callable[[str], Any]:
-    def convert(word: str) -> Any:
-        return None if word.lower() == "none" else kind(word)
-
-    convert.__name__ = getattr(kind, "__name__", "value")
-    return convert
+def flag_name(parameter: str) -> str:
+    """The flag of a parameter: --delta-lower for delta_lower."""
+    return "--" + parameter.replace("_", "-")
 
 
-def _list_of(kind: Callable[[str], Any]) -> Callable[[str], list[Any]]:
-    def convert(words: str) -> list[Any]:
-        return [kind(word) for word in words.split(",") if word]
+def item_type(hint: Any) -> Any:
+    """The type of the items of a tuple, optional or not; None for other types."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return next((item for each in typing.get_args(hint) if (item := item_type(each)) is not None), None)
+    return typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else None
 
-    convert.__name__ = f"list of {getattr(kind, '__name__', 'value')}"
-    return convert
+
+def split_items(argv: Sequence[str], hints: dict[str, Any]) -> list[str]:
+    """Rewrite `--widths 2,10` as `--widths 2 10`, and the value none as null, which is None in jsonargparse."""
+    tuples = {flag_name(name) for name, hint in hints.items() if item_type(hint) is not None}
+    optional = {flag_name(name) for name, hint in hints.items() if types.NoneType in typing.get_args(hint)}
+    words: list[str] = []
+    flag = ""
+    for word in argv:
+        name, equals, value = word.partition("=")
+        if name.startswith("--"):
+            flag = name
+            if not (equals and flag in tuples | optional):
+                words.append(word)
+                continue
+            words.append(name)
+            word = value
+        if flag in tuples:
+            words += [item for item in word.split(",") if item]
+        else:
+            words.append("null" if flag in optional and word.lower() == "none" else word)
+    return words
 
 
-def _knob_words(run: Callable[..., Result]) -> dict[str, str]:
-    """Help texts from the lines `knob: words` of run's docstring."""
-    lines = re.findall(r"^\s*(\w+): (.+)$", run.__doc__ or "", re.MULTILINE)
-    return {knob: words.replace("%", "%%") for knob, words in lines}
+def explain(error: argparse.ArgumentError, hints: dict[str, Any]) -> str:
+    """Turn an error of the parser into one line."""
+    # Imported here, because it imports Lightning, which takes seconds.
+    from lightning_ssl.runs.errors import one_line
+
+    text = str(error)
+    if unknown := re.match(r"unrecognized arguments: (\S+)", text):
+        flags = dict.fromkeys([*(flag_name(name) for name in hints if name != "return"), "--folder"])
+        return f"{unknown[1]}: unknown flag; valid flags: {', '.join(flags)}"
+    if boolean := re.match(r"argument --(\S+)/(\S+): ignored explicit argument '(.*)'", text):
+        return f"{boolean[1]}={boolean[3]}: expected --{boolean[1]} or {boolean[2]}, without a value"
+    # `argument --lr: expected one argument`
+    return one_line(error).removeprefix("argument ")
