@@ -1,5 +1,7 @@
-"""The colours of every figure."""
+"""The colours of every figure: Okabe and Ito's, which remain distinguishable with common colour-vision deficiencies."""
 
-# Okabe and Ito's colours, which common colour-vision deficiencies leave distinguishable. Black is invisible on a dark
-# page and yellow on white paper, so these two come last.
-OKABE_ITO = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
+BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"
+BLACK, YELLOW = "#000000", "#F0E442"
+
+# Black is not visible on a dark page, yellow not on white paper.
+COLOURS = (BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE)

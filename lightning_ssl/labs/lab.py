@@ -13,19 +13,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lightning_ssl.palette import OKABE_ITO as PALETTE
+from lightning_ssl.palette import BLACK, COLOURS, YELLOW
 
 if TYPE_CHECKING:
     import torch
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "PALETTE", "Claim", "Result", "mean_std", "panels", "per_seed", "seeded_generator", "track", "use_threads",
-]  # fmt: skip
-
 T = TypeVar("T")
 
+PALETTE = (*COLOURS, BLACK, YELLOW)
 _LARGEST_ARRAY_IN_JSON = 20_000
 
 

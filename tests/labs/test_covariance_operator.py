@@ -61,7 +61,7 @@ def test_theorem2_derivatives_have_fixed_signs_and_sum_to_zero(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_pull_is_minus_the_derivative_for_the_negative(name: str) -> None:
+def test_weight_is_minus_the_derivative_for_the_negative(name: str) -> None:
     r = 2 * torch.rand(50, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     _, neg, _ = gradients.theorem2(LOSSES[name], r[:, 0], r[:, 1:])
     close(LOSSES[name].weight(r[:, 0], r[:, 1]), -neg[:, 0], gain=1 / TAU)
@@ -175,7 +175,7 @@ def test_training_descends_the_loss() -> None:
     assert (value(after, after) < start).all()
 
 
-def test_a_batch_of_seeds_equals_each_seed_alone() -> None:
+def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
     loss = LOSSES["soft triplet"]
     steps = 3
     together = train(Population(SIZES, X, A, 0.1, 3, 4), loss, 0.01, steps)
@@ -193,8 +193,8 @@ def test_quick_run_agrees_with_every_theorem_and_draws() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knob", "value"), [("sizes", (3,)), ("views", 3), ("tau", 0.0), ("sigmas", ()), ("samples", 1)]
+    ("argument", "value"), [("sizes", (3,)), ("views", 3), ("tau", 0.0), ("sigmas", ()), ("samples", 1)]
 )
-def test_a_wrong_knob_is_named(knob: str, value: object) -> None:
-    with pytest.raises(ValueError, match=knob):
-        covariance_operator.run(quick=True, **{knob: value})  # type: ignore[arg-type]
+def test_an_invalid_argument_is_named(argument: str, value: object) -> None:
+    with pytest.raises(ValueError, match=argument):
+        covariance_operator.run(quick=True, **{argument: value})  # type: ignore[arg-type]

@@ -102,24 +102,24 @@ def test_runge_kutta_drift_vanishes_with_the_fourth_power_of_the_step():
     assert fine < coarse / 8
 
 
-def test_run_r_of_a_batch_equals_that_seed_alone():
+def test_a_seed_in_a_batch_equals_that_seed_alone():
     steps, lr = 20, 0.1
-    knobs = {"widths": WIDTHS, "samples": SAMPLES, "steps": steps, "lr": lr, "flow_steps": 2}
-    batch = deep_linear.run(seeds=3, **knobs).arrays
-    alone = deep_linear.run(seeds=1, first_seed=2, **knobs).arrays
+    settings = {"widths": WIDTHS, "samples": SAMPLES, "steps": steps, "lr": lr, "flow_steps": 2}
+    batch = deep_linear.run(seeds=3, **settings).arrays
+    alone = deep_linear.run(seeds=1, first_seed=2, **settings).arrays
     # Energy over λ_max and relative drift of norms: both are parts of 1. A difference grows by 1 + lr in a step.
     terms, gain = steps * 2 * sum(WIDTHS) + PAIRS, (1 + lr) ** steps
     for name in ("reached", "norm_drift"):
         close(batch[name][..., 2], alone[name][..., 0], terms=terms, scale=1, gain=gain)
 
 
-def test_the_quick_lab_agrees_with_every_claim_and_draws():
+def test_quick_run_agrees_with_every_claim_and_draws():
     result = deep_linear.run(quick=True, widths=(6, 8, 8, 4), seeds=3)
     assert all(claim.agrees for claim in result.claims), result.table()
     assert len(result.figure().axes) == 4
 
 
-@pytest.mark.parametrize("knob", [{"widths": (4, 2)}, {"alpha": "best"}, {"seeds": 0}, {"tau": -1.0}, {"lr": 0.0}])
-def test_a_wrong_knob_is_named(knob):
-    with pytest.raises(ValueError, match=next(iter(knob))):
-        deep_linear.run(**knob)
+@pytest.mark.parametrize("arguments", [{"widths": (4, 2)}, {"alpha": "best"}, {"seeds": 0}, {"tau": -1.0}, {"lr": 0.0}])
+def test_an_invalid_argument_is_named(arguments):
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        deep_linear.run(**arguments)

@@ -15,7 +15,7 @@ SEEDS = range(3)
 
 
 def slow_forward(W: list[Tensor], b: list[Tensor], leaves: Tensor) -> Tensor:
-    """One run, one latent at a time, as the paper draws it: leaves (n_0, N) → output (N, h)."""
+    """One run, one latent at a time: leaves (n_0, N) → output (N, h)."""
     values = [leaf[:, None] for leaf in leaves.float()]
     for layer, (blocks, biases) in enumerate(zip(W, b, strict=True)):
         parents = []
@@ -69,7 +69,7 @@ def test_tables_of_patterns_change_no_node() -> None:
         close(fast[key], slow[key], terms=depth * (2 * width + 1))
 
 
-def test_a_batch_of_seeds_equals_each_seed_alone() -> None:
+def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
     depth, widths, epochs, samples, batch, lr, tau = 3, (2, 4), 2, 256, 64, 0.1, 0.1
     settings = {"epochs": epochs, "samples": samples, "batch": batch, "lr": lr, "tau": tau}
     settings |= {"latents": ("root", "s0"), "operators": ("s0",)}
@@ -129,7 +129,7 @@ def test_theorem6_activation_covariance_is_rank_one_with_rho_products(layer: int
     rho = tree.polarities(depth, (0.7, 0.9), SEEDS)
     enumerated, closed = theorems.theorem6(rho, Networks(depth, width, SEEDS, repeat=2), layer)
     close(enumerated.float(), closed.float(), terms=depth)  # 1 ± ρ rounds to float32 on every edge
-    # The main text's o_μ = ρ²(1 − ρ²) is not what enumeration gives.
+    # Enumeration does not agree with the main text's o_μ = ρ²(1 − ρ²).
     above = torch.ones(6, 1)
     for down in range(4, layer - 1, -1):
         above = above.repeat_interleave(2, 1) * rho[down]
@@ -206,7 +206,7 @@ def test_latents_are_named_as_in_the_paper(name: str, where: tuple[int, int]) ->
 
 
 @pytest.mark.parametrize(
-    ("knob", "value"),
+    ("argument", "value"),
     [
         ("latents", ("s2",)),
         ("latents", ("s01010",)),
@@ -216,9 +216,9 @@ def test_latents_are_named_as_in_the_paper(name: str, where: tuple[int, int]) ->
         ("seeds", 0),
     ],
 )
-def test_a_wrong_knob_is_named(knob: str, value: object) -> None:
-    with pytest.raises(ValueError, match=knob):
-        hltm.run(quick=True, **{knob: value})  # type: ignore[arg-type]
+def test_an_invalid_argument_is_named(argument: str, value: object) -> None:
+    with pytest.raises(ValueError, match=argument):
+        hltm.run(quick=True, **{argument: value})  # type: ignore[arg-type]
 
 
 def test_quick_run_shows_growth_and_draws() -> None:

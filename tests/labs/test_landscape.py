@@ -225,10 +225,10 @@ def test_theorem_1_only_permutations_attain_the_bound_of_the_contrastive_loss() 
 def test_theorem_2_linear_encoders_stay_in_the_span_of_their_start() -> None:
     A, B = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     M = torch.linalg.qr(torch.randn(8, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64))[0]
-    words = {"rate": 0.1, "decay": 0.97, "keep": 0.5, "p_z": 0.15, "sigma0": 0.3, "steps": 60}
-    found, other = theorems.linear_dynamics(A, B, M, **words)
-    C1, C2 = theorems.linear_coefficients(**words)
-    terms = words["steps"] * M.shape[0]
+    constants = {"rate": 0.1, "decay": 0.97, "keep": 0.5, "p_z": 0.15, "sigma0": 0.3, "steps": 60}
+    found, other = theorems.linear_dynamics(A, B, M, **constants)
+    C1, C2 = theorems.linear_coefficients(**constants)
+    terms = constants["steps"] * M.shape[0]
     close(found @ M, C1 * A @ M + C2 * (A + B) @ M, terms=terms)
     close(other @ M, C1 * B @ M + C2 * (A + B) @ M, terms=terms)
 
@@ -273,14 +273,14 @@ def run_terms(epochs: int, samples: int, batch: int, **_: object) -> int:
 
 
 def test_sparsities_with_the_same_codes_share_their_runs() -> None:
-    knobs = {"tables": ("4",), "sigmas": (0.02,), "epochs": 3, "samples": 16, "batch": 8, "seeds": 2}
-    result = landscape.run(**knobs)
+    settings = {"tables": ("4",), "sigmas": (0.02,), "epochs": 3, "samples": 16, "batch": 8, "seeds": 2}
+    result = landscape.run(**settings)
     path = result.arrays["table 4: ncl_basic σ=0.02"]
     assert path.shape == (4, 3, 2, 3)  # (T, sparsities, seeds, metrics)
     assert torch.equal(path[:, 0], path[:, 1])
     assert not torch.equal(path[-1, 0], path[-1, 2])
-    alone = landscape.run(**knobs, sparsities=(0.3,))
-    close(path[:, 2:], alone.arrays["table 4: ncl_basic σ=0.02"], terms=run_terms(**knobs))
+    alone = landscape.run(**settings, sparsities=(0.3,))
+    close(path[:, 2:], alone.arrays["table 4: ncl_basic σ=0.02"], terms=run_terms(**settings))
 
 
 def test_the_figure_shows_the_papers_cells_beside_ours() -> None:
@@ -290,13 +290,13 @@ def test_the_figure_shows_the_papers_cells_beside_ours() -> None:
 
 
 def test_two_workers_give_the_results_of_one() -> None:
-    knobs = {"tables": ("2", "importance"), "sparsities": (0.3,), "epochs": 2, "samples": 16, "batch": 8, "seeds": 2}
-    knobs |= {"importances": ("infonce", "direct"), "importance_epochs": 2, "importance_batch": 8}
-    alone, shared = landscape.run(**knobs), landscape.run(**knobs, workers=2)
+    settings = {"tables": ("2", "importance"), "sparsities": (0.3,), "epochs": 2, "samples": 16, "batch": 8, "seeds": 2}
+    settings |= {"importances": ("infonce", "direct"), "importance_epochs": 2, "importance_batch": 8}
+    alone, shared = landscape.run(**settings), landscape.run(**settings, workers=2)
     assert alone.arrays.keys() == shared.arrays.keys()
     for name, array in alone.arrays.items():
         if array.is_floating_point():
-            close(shared.arrays[name], array, terms=run_terms(**knobs))
+            close(shared.arrays[name], array, terms=run_terms(**settings))
         else:
             assert torch.equal(shared.arrays[name], array)
 
@@ -317,7 +317,7 @@ def test_published_cells_are_found_for_every_row_of_the_tables() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knob", "value"),
+    ("argument", "value"),
     [
         ("tables", ("3",)),
         ("mask", 1.0),
@@ -328,6 +328,6 @@ def test_published_cells_are_found_for_every_row_of_the_tables() -> None:
         ("workers", 0),
     ],
 )
-def test_a_wrong_knob_is_named(knob: str, value: object) -> None:
-    with pytest.raises(ValueError, match=knob):
-        landscape.run(**{knob: value})
+def test_an_invalid_argument_is_named(argument: str, value: object) -> None:
+    with pytest.raises(ValueError, match=argument):
+        landscape.run(**{argument: value})

@@ -24,17 +24,17 @@ def problem():
 
 
 def distances():
-    batched_alphats, x1, x2 = problem()
-    return players.pair_distances(x1, x2, batched_alphats)
+    weights, x1, x2 = problem()
+    return players.pair_distances(x1, x2, weights)
 
 
 @pytest.mark.parametrize("name", players.families(TAU))
 def test_theorem_1_gradient_of_the_loss_is_minus_that_of_the_energy(name):
     family = players.families(TAU)[name]
-    batched_alphats, x1, x2 = problem()
-    of_loss, _ = descent.gradient(batched_alphats, x1, x2, partial(players.family_loss, family))
+    weights, x1, x2 = problem()
+    of_loss, _ = descent.gradient(weights, x1, x2, partial(players.family_loss, family))
     solve = partial(batched_alpha, FromFamily(family), valid=players.negatives(N))
-    of_energy, _ = descent.gradient(batched_alphats, x1, x2, partial(descent.stopped_energy, solve))
+    of_energy, _ = descent.gradient(weights, x1, x2, partial(descent.stopped_energy, solve))
     gap = descent.relative_gap(of_energy, of_loss)
     close(gap, torch.zeros_like(gap), terms=TERMS, scale=1, gain=1 / TAU)
 
@@ -68,9 +68,9 @@ def test_solved_rows_attain_the_maximum_and_the_envelope_theorem_holds(q):
         other = other / other.sum(2, keepdim=True)
         value = players.regularizer(other, TAU, q, valid).mean(1) - players.mean_energy(other, d2_pos, d2_neg)
         assert (value < best).all()
-    batched_alphats, x1, x2 = problem()
-    direction = [torch.randn(w.shape, generator=g).double() for w in batched_alphats]
-    assert descent.envelope_gap(batched_alphats, x1, x2, TAU, q, direction).max() < 1e-5  # a central difference
+    weights, x1, x2 = problem()
+    direction = [torch.randn(w.shape, generator=g).double() for w in weights]
+    assert descent.envelope_gap(weights, x1, x2, TAU, q, direction).max() < 1e-5  # a central difference
 
 
 @pytest.mark.parametrize("q", [0.0, 1.0])
@@ -106,34 +106,34 @@ def test_gradient_of_the_closed_sparsemax_loss_is_the_projection_onto_the_simple
     close(-g * N, batched_alpha(Square(tau), d2_pos, d2_neg.detach(), players.negatives(N)), terms=N, gain=1 / tau)
 
 
-def test_propagating_through_alpha_is_another_gradient():
-    batched_alphats, x1, x2 = problem()
+def test_propagating_through_alpha_changes_the_gradient():
+    weights, x1, x2 = problem()
 
     def through(d2_pos, d2_neg):
         alpha = (-d2_neg / TAU).masked_fill(~players.negatives(N), -torch.inf).softmax(2)
         return -players.mean_energy(alpha, d2_pos, d2_neg)
 
-    propagated, _ = descent.gradient(batched_alphats, x1, x2, through)
-    stopped, _ = descent.gradient(batched_alphats, x1, x2, partial(players.closed_form_loss, TAU, 1.0))
+    propagated, _ = descent.gradient(weights, x1, x2, through)
+    stopped, _ = descent.gradient(weights, x1, x2, partial(players.closed_form_loss, TAU, 1.0))
     assert descent.relative_gap(propagated, stopped).min() > 1e-2
 
 
-def test_run_r_of_a_batch_equals_that_seed_alone():
+def test_a_seed_in_a_batch_equals_that_seed_alone():
     steps = 5
-    knobs = {"samples": N, "steps": steps, "q": (0.5, 2.0)}
-    batch = min_player.run(seeds=3, **knobs).arrays
-    alone = min_player.run(seeds=1, first_seed=2, **knobs).arrays
+    settings = {"samples": N, "steps": steps, "q": (0.5, 2.0)}
+    batch = min_player.run(seeds=3, **settings).arrays
+    alone = min_player.run(seeds=1, first_seed=2, **settings).arrays
     for name in ("energy", "entropy", "loss"):
         close(batch[name][:, 2], alone[name][:, 0], terms=steps * TERMS, scale=1, gain=1 / TAU)
 
 
-def test_the_quick_lab_agrees_with_every_claim_and_draws():
+def test_quick_run_agrees_with_every_claim_and_draws():
     result = min_player.run(quick=True, steps=15, seeds=2)
     assert all(claim.agrees for claim in result.claims), result.table()
     assert len(result.figure().axes) == 6
 
 
-@pytest.mark.parametrize("knob", [{"q": ()}, {"tau": 0.0}, {"samples": 2}, {"lr": -1.0}, {"outputs": 1}])
-def test_a_wrong_knob_is_named(knob):
-    with pytest.raises(ValueError, match=next(iter(knob))):
-        min_player.run(**knob)
+@pytest.mark.parametrize("arguments", [{"q": ()}, {"tau": 0.0}, {"samples": 2}, {"lr": -1.0}, {"outputs": 1}])
+def test_an_invalid_argument_is_named(arguments):
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        min_player.run(**arguments)

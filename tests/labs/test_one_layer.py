@@ -12,7 +12,7 @@ from lightning_ssl.labs.one_layer import data, dynamics, kernels
 
 
 def pair_sum(g: Tensor, prob: Tensor, alpha: Tensor) -> Tensor:
-    """C_α[g] as the definition has it, a double loop; g (n, d)."""
+    """C_α[g] by the double loop of the definition; g (n, d)."""
     total = torch.zeros(g.shape[1], g.shape[1], dtype=g.dtype)
     for i in range(len(g)):
         for j in range(len(g)):
@@ -118,7 +118,7 @@ def test_gaussian_alpha_lowers_the_threshold_when_held_and_raises_it_when_update
 def test_lemma_1_features_are_nonnegative_and_sum_to_alpha() -> None:
     h = torch.rand(20, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2
     tau = 0.5
-    phi = kernels.gaussian_features(h, tau, 80)  # what is left of the series is below eps
+    phi = kernels.gaussian_features(h, tau, 80)  # the rest of the series is below eps
     assert (phi >= 0).all()
     close(phi.T @ phi, dynamics.gaussian_alpha(h, tau), terms=len(phi), gain=1 / tau)
 
@@ -193,7 +193,9 @@ def test_quick_run_agrees_with_every_claim(tmp_path) -> None:
     assert (result.save(tmp_path) / "figure.png").exists()
 
 
-@pytest.mark.parametrize(("knob", "value"), [("q", 0.7), ("patterns_count", 40), ("taus", (0.0,)), ("dimension", 2)])
-def test_a_wrong_knob_is_named(knob: str, value: object) -> None:
-    with pytest.raises(ValueError, match=knob):
-        one_layer.run(**{knob: value})
+@pytest.mark.parametrize(
+    ("argument", "value"), [("q", 0.7), ("patterns_count", 40), ("taus", (0.0,)), ("dimension", 2)]
+)
+def test_an_invalid_argument_is_named(argument: str, value: object) -> None:
+    with pytest.raises(ValueError, match=argument):
+        one_layer.run(**{argument: value})

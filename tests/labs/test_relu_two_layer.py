@@ -63,8 +63,8 @@ def test_lemma_13_and_14_signs_of_x_alpha():
 
 def test_padding_with_zero_nodes_changes_nothing():
     steps = 300
-    knobs = {"modes": 4, "samples": 20, "steps": steps, "seeds": 2, "augmentation": (1.5,), "outputs": 3}
-    together = relu_two_layer.run(hidden=(1, 1), **knobs).arrays["reached"]
+    settings = {"modes": 4, "samples": 20, "steps": steps, "seeds": 2, "augmentation": (1.5,), "outputs": 3}
+    together = relu_two_layer.run(hidden=(1, 1), **settings).arrays["reached"]
     close(together[:, 0], together[:, 1], terms=steps * STEP)
     x1, x2 = network.mixture(4, 20, 1.5, 2)
     x_alpha = mean_covariance(x1, x2, fixed_alpha(x1, "uniform", 1.0, torch.ones(2, 20, 20).double()))
@@ -87,24 +87,24 @@ def test_two_modes_under_strong_augmentation_end_at_rank_two():
     assert abs(network.energy(w1, w2, x_alpha).item() - 0.55) < 1e-4  # 3000 steps
 
 
-def test_run_r_of_a_batch_equals_that_seed_alone():
+def test_a_seed_in_a_batch_equals_that_seed_alone():
     steps, lr = 20, 0.1
-    knobs = {"modes": MODES, "samples": SAMPLES, "steps": steps, "lr": lr, "hidden": HIDDEN, "outputs": OUTPUTS}
-    knobs |= {"augmentation": (0.5, 1.5), "alpha": "random"}
-    batch = relu_two_layer.run(seeds=3, **knobs).arrays["energy"]
-    alone = relu_two_layer.run(seeds=1, first_seed=2, **knobs).arrays["energy"]
+    settings = {"modes": MODES, "samples": SAMPLES, "steps": steps, "lr": lr, "hidden": HIDDEN, "outputs": OUTPUTS}
+    settings |= {"augmentation": (0.5, 1.5), "alpha": "random"}
+    batch = relu_two_layer.run(seeds=3, **settings).arrays["energy"]
+    alone = relu_two_layer.run(seeds=1, first_seed=2, **settings).arrays["energy"]
     # A difference grows by 1 + lr in a step.
     close(batch[:, :, 2], alone[:, :, 0], terms=steps * STEP + SAMPLES**2, gain=(1 + lr) ** steps)
 
 
-def test_the_quick_lab_agrees_with_every_claim_and_draws():
+def test_quick_run_agrees_with_every_claim_and_draws():
     result = relu_two_layer.run(quick=True, hidden=(1, 5), augmentation=(0.5, 1.75), steps=1000)
     assert all(claim.agrees for claim in result.claims), result.table()
     assert (result.arrays["rank"][:, 0] == 1).all()
     assert len(result.figure().axes) == 8
 
 
-@pytest.mark.parametrize("knob", [{"modes": 1}, {"hidden": ()}, {"augmentation": (-1.0,)}, {"init": "zero"}])
-def test_a_wrong_knob_is_named(knob):
-    with pytest.raises(ValueError, match=next(iter(knob))):
-        relu_two_layer.run(**knob)
+@pytest.mark.parametrize("arguments", [{"modes": 1}, {"hidden": ()}, {"augmentation": (-1.0,)}, {"init": "zero"}])
+def test_an_invalid_argument_is_named(arguments):
+    with pytest.raises(ValueError, match=next(iter(arguments))):
+        relu_two_layer.run(**arguments)

@@ -81,7 +81,7 @@ def test_response_grows_by_the_closed_form_while_selective() -> None:
         close(path[T, k] @ xp, (path[0, k] @ xp) * factor**T, terms=T * d, scale=float(path[: T + 1, k].abs().max()))
 
 
-def test_a_batch_of_seeds_equals_each_seed_alone() -> None:
+def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
     settings = {"d": 7, "widths": (2, 7), "steps": 5}
     together = lab.run(seeds=4, first_seed=2, **settings).arrays
     for k in range(4):
@@ -98,8 +98,8 @@ def test_quick_run_agrees_with_every_claim_and_draws() -> None:
 
 
 @pytest.mark.parametrize(
-    ("knob", "value"), [("d", 3), ("widths", (1,)), ("widths", (17,)), ("alpha", 0.0), ("steps", 0)]
+    ("argument", "value"), [("d", 3), ("widths", (1,)), ("widths", (17,)), ("alpha", 0.0), ("steps", 0)]
 )
-def test_a_wrong_knob_is_named(knob: str, value: object) -> None:
-    with pytest.raises(ValueError, match=knob):
-        lab.run(**{knob: value})  # type: ignore[arg-type]
+def test_an_invalid_argument_is_named(argument: str, value: object) -> None:
+    with pytest.raises(ValueError, match=argument):
+        lab.run(**{argument: value})  # type: ignore[arg-type]

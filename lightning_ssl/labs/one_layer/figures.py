@@ -49,7 +49,7 @@ def _draw_power_iteration(ax: Axes, arrays: Arrays) -> None:
 
 def _draw_lemma_2(ax: Axes, arrays: Arrays) -> None:
     sizes, error = arrays["batch_sizes"], arrays["lemma2_error"]
-    ax.loglog(sizes, error, "o", color=PALETTE[5], alpha=0.6)
+    ax.loglog(sizes, error, "o", color=PALETTE[4], alpha=0.6)
     ax.loglog(sizes, error.mean(1), color=PALETTE[0], label="mean over seeds")
     ax.loglog(sizes, error.mean(1)[0] * (sizes[0] / sizes).sqrt(), color="0.4", linestyle=":", label="N^(−1/2)")
     ax.set(title="Lemma 2: C_α of a batch against its limit", xlabel="batch size N", ylabel="relative error")
