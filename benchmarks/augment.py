@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from bars import Bar, median_seconds, seconds, write_json
+from bars import Bar, conclude, median_seconds, seconds
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -174,11 +174,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     images = make_images((4 if options.quick else 8) * options.batch)
     bars = measure(images, options.batch, options.threads, 3 if options.quick else options.repeats)
     print(*bars, sep="\n")
-    if options.json:
-        write_json(bars, options.json)
-    missed = sum(not bar.reached for bar in bars)
-    print(f"{len(bars) - missed} of {len(bars)} bars reached, {options.threads} threads, torch {torch.__version__}")
-    return 1 if missed else 0
+    return conclude(bars, options.json)
 
 
 if __name__ == "__main__":

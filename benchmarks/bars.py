@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import torch
+
 
 @dataclass(frozen=True)
 class Bar:
@@ -40,9 +42,14 @@ class Bar:
         return f"{self.name:<62} {self.measured:7.2f}  {verdict:<16} {self.detail}"
 
 
-def write_json(bars: Sequence[Bar], file: Path) -> None:
-    """Write the bars as a list of objects, each with its verdict `reached`."""
-    file.write_text(json.dumps([asdict(bar) | {"reached": bar.reached} for bar in bars], indent=1) + "\n")
+def conclude(bars: Sequence[Bar], file: Path | None) -> int:
+    """Print how many bars are reached, write the figures to a JSON file if asked, and return the exit code."""
+    if file is not None:
+        file.write_text(json.dumps([asdict(bar) | {"reached": bar.reached} for bar in bars], indent=1) + "\n")
+    missed = sum(not bar.reached for bar in bars)
+    threads, version = torch.get_num_threads(), torch.__version__
+    print(f"{len(bars) - missed} of {len(bars)} bars reached, {threads} threads, torch {version}")
+    return 1 if missed else 0
 
 
 def seconds(run: Callable[[], object]) -> float:

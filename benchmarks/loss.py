@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-from bars import Bar, median_seconds, write_json
+from bars import Bar, conclude, median_seconds
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -192,11 +192,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for bar in GROUPS[name](3 if options.quick else options.repeats, options.threads):
             print(bar, flush=True)
             bars.append(bar)
-    if options.json:
-        write_json(bars, options.json)
-    missed = sum(not bar.reached for bar in bars)
-    print(f"{len(bars) - missed} of {len(bars)} bars reached, {options.threads} threads, torch {torch.__version__}")
-    return 1 if missed else 0
+    return conclude(bars, options.json)
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from bars import Bar, write_json
+from bars import Bar, conclude
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
@@ -190,11 +190,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     torch.set_num_threads(options.threads)
     steps, turns = (WARMUP_STEPS + 2, 1) if options.quick else (options.steps, options.turns)
     bars = measure(options.batch, steps, turns)
-    for bar in bars:
-        print(bar)
-    if options.json:
-        write_json(bars, options.json)
-    return 0 if options.quick or all(bar.reached for bar in bars) else 1
+    print(*bars, sep="\n")
+    code = conclude(bars, options.json)
+    return 0 if options.quick else code
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lightning_ssl.palette import COLOURS, GREEN, ORANGE
 from lightning_ssl.report.curves import PANELS, Panel, band
 from lightning_ssl.report.groups import Group, Grouping, natural, setting_name
 from lightning_ssl.report.groups import accuracy as final_accuracy
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours without yellow, which is weak on white, and black, which is invisible on a dark page.
-BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"
-COLOURS = (BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE)
 LINE_STYLES = ("-", "--", "-.", ":")  # the seventh group repeats the first colour with the second line style
 BASELINE = "#7f7f7f"
 COLORMAP = "cividis"  # accuracy in the parallel coordinates
