@@ -51,7 +51,7 @@ def theorem6_error(rho: list[Tensor], networks: Networks) -> Tensor:
 
 
 def lucky_width(c: float, gamma: float, eta: float) -> int:
-    """Nodes |N_μ| that Theorem 5 asks for (Eqn. 128), with R̂ by the exact Mills ratio (Eqns. 116 to 121)."""
+    """Nodes |N_μ| that Theorem 5 requires (Eqn. 128), with R̂ by the exact Mills ratio (Eqns. 116 to 121)."""
 
     def mills(y: float) -> float:
         return (math.pi / 2) ** 0.5 * float(torch.special.erfcx(torch.tensor(y / 2**0.5, dtype=torch.float64)))
@@ -64,7 +64,7 @@ def lucky_width(c: float, gamma: float, eta: float) -> int:
 
 
 def theorem5(rho: float, c: float, eta: float, children: int, seeds: range) -> Tensor:
-    """Find the lucky nodes of random layers of the width that Theorem 5 asks for: bool (S, |N_μ|).
+    """Find the lucky nodes of random layers of the width that Theorem 5 requires: bool (S, |N_μ|).
 
     The children are perfectly selective: node k has value 2v̄_k for one value of its latent and 0 for the other
     (σ_l = 0, s_k = ±v̄_k). Half of them belong to each of the two child latents, half of each sign. Lucky: the

@@ -281,7 +281,7 @@ def _loss_and_gradients(
 
 
 def _update(start: InitialValues, k: int, grads: Params, lr: Tensor, model: Model) -> None:
-    """Take one step of SGD with network k, in place, and normalize the encoders if the model asks for it."""
+    """Take one step of SGD with network k, in place, and normalize the encoders if the model requires it."""
     P = start.networks[k]
     for name, grad in grads.items():
         if name not in start.frozen and name in P:

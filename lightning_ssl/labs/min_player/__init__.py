@@ -20,8 +20,8 @@ Checks, for every seed:
   of descent on L_r, differentiated through the solved α, and by finite differences of L_r; for q = 1 and 2 also by the
   path of the closed form.
 
-The q axis goes from q < 1 (every pair keeps weight) over q = 1 (Entropy) to q > 1 (far pairs are dropped) at matched
-temperatures τ_q = τ K^{q−1}, for which r'' at uniform weights is the same for every q; see `importances`.
+On the q axis every pair keeps weight for q < 1, q = 1 is Entropy, and far pairs are dropped for q > 1. Temperatures are
+matched, τ_q = τ K^{q−1}: r'' at uniform weights is then the same for every q; see `importances`.
 
 Conventions: ½ in the energy, means over anchors, float64. Everything is batched over (loss or q) × seeds.
 """
