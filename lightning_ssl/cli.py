@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Sequence
 
 import lightning_ssl
+from lightning_ssl.commands import packaged
 
 # Each command is a module of that name in `commands/` with `main(argv) -> exit code`.
 COMMANDS = {
@@ -58,8 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def dispatch(words: list[str]) -> int:
     if words and words[0] in COMMANDS:
-        module = importlib.import_module(f"lightning_ssl.commands.{words[0].replace('-', '_')}")
-        code: int = module.main(words[1:])
+        name, arguments = words[0].replace("-", "_"), packaged.expand(words[0], words[1:])
+        module = importlib.import_module(f"lightning_ssl.commands.{name}")
+        code: int = module.main(arguments)
         return code
     if words and words[0] == "--version":
         print(lightning_ssl.__version__)

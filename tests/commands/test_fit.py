@@ -278,7 +278,7 @@ def test_a_run_folder_is_locked_by_one_process(tmp_path):
         (["--model=SimCLR", "--trainer.precision=foo"], "trainer.precision=foo: expected one of"),
         (["--modell=SimCLR"], "unrecognized arguments: --modell"),
         ([], "required: model"),
-        (["--config=nope.yaml"], "File does not exist"),
+        (["--config=nope.yaml"], "config=nope.yaml: no such file; packaged files: data/cifar10"),
         (["--model=SimCLR", "--model.tau=0"], "tau=0.0: tau must be"),
         (["--model=SimCLR", "--model.backbone=resnet19"], "backbone must be one of"),
         (["--model=SimCLR", "--data.name=cifar11"], "name must be one of shapes"),

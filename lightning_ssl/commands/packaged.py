@@ -1,0 +1,92 @@
+"""The files of configs/ and sweeps/ that are installed with the package, found by a short name.
+
+    lightning-ssl fit --config quickstart --config method/direct     configs/quickstart.yaml, configs/method/direct.yaml
+    lightning-ssl sweep table1                                       sweeps/table1.yaml
+
+The suffix .yaml and the folder configs/ or sweeps/ can be left out. A file of the working directory is used first. In a
+source checkout `lightning_ssl/configs` and `lightning_ssl/sweeps` are symbolic links; a wheel contains the files.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal
+
+import lightning_ssl
+
+PACKAGE = Path(lightning_ssl.__file__).parent
+Folder = Literal["configs", "sweeps"]
+
+
+def find(folder: Folder, name: str) -> str:
+    """The path of a file, from its path or its short name. An unknown name is a ValueError."""
+    given = Path(name)
+    inner = Path(*given.parts[1:]) if given.parts[:1] == (folder,) else given
+    parents = (Path(), Path(folder), PACKAGE / folder)
+    for path in (given, *(parent / inner for parent in parents)):
+        for file in (path, path.with_name(f"{path.name}.yaml")) if path.name else ():
+            if file.is_file():
+                return str(file)
+    known = names(folder)
+    close = difflib.get_close_matches(inner.with_suffix("").as_posix(), known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(close)}?" if close else f"packaged files: {', '.join(known)}"
+    raise ValueError(f"{folder.removesuffix('s')}={name}: no such file; {hint}")
+
+
+def names(folder: Folder) -> list[str]:
+    """The short names of the packaged files, such as `method/direct`."""
+    root = PACKAGE / folder
+    return sorted(file.relative_to(root).with_suffix("").as_posix() for file in files(root))
+
+
+def files(root: Path) -> Iterator[Path]:
+    """The YAML files below a folder. `Path.rglob` does not follow a symbolic link to a folder in every Python."""
+    for path in sorted(root.iterdir()):
+        if path.is_dir():
+            yield from files(path)
+        elif path.suffix == ".yaml":
+            yield path
+
+
+def expand(command: str, words: list[str]) -> list[str]:
+    """The words of a command, with short names of packaged files replaced by their paths."""
+    if command == "fit":
+        return expand_configs(words)
+    return expand_sweep(words) if command == "sweep" else words
+
+
+def expand_configs(words: list[str]) -> list[str]:
+    """Replace the values of `--config`. A value that is YAML text, such as `{data: {name: shapes}}`, is kept."""
+    expanded, before = [], ""
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if equals and flag in ("--config", "-c"):
+            expanded.append(f"{flag}={config(value)}")
+        else:
+            expanded.append(config(word) if before in ("--config", "-c") else word)
+        before = word
+    return expanded
+
+
+def config(value: str) -> str:
+    return find("configs", value) if re.fullmatch(r"[\w./~@+ -]+", value) else value
+
+
+def expand_sweep(words: list[str]) -> list[str]:
+    """Replace the argument FILE, which can stand before or after the flags."""
+    from lightning_ssl.commands.sweep import parser  # here: the other commands do not need it
+
+    end = words.index("--") if "--" in words else len(words)
+    if {"-h", "--help"} & set(words[:end]):
+        return words
+    for place, word in enumerate(words[:end]):
+        marked, is_file = [*words[:place], "\0", *words[place + 1 : end]], False
+        with suppress(ValueError):  # the command reports a wrong flag
+            is_file = parser().parse_args(marked).file == "\0"
+        if is_file:
+            return [*words[:place], find("sweeps", word), *words[place + 1 :]]
+    return words
