@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from lightning_ssl.checks import require, require_finite
 from lightning_ssl.losses.families import Family
 from lightning_ssl.losses.importance import FromFamily, Importance, Streaming, refuse_second_derivative
+from lightning_ssl.losses.interface import call_checked, has_two_steps, require_importance
 from lightning_ssl.losses.pairs import Anchors, Pairs, Tile
 
 PairWeights = Importance | Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -72,11 +73,15 @@ class PairLoss(nn.Module):
     tile            largest side of a tile; the extra memory is O(M·(D + tile)). None chooses
     check_finite    refuse NaN and infinite embeddings, by one more pass over them
 
+    Errors of a user's own importance name it by the attribute `key`; the command line sets it to "model.importance".
+
     >>> from lightning_ssl.losses.importance import Direct
     >>> z1, z2 = torch.nn.functional.normalize(torch.randn(2, 8, 4), dim=2)
     >>> PairLoss(Direct(p=4))(z1, z2).shape
     torch.Size([])
     """
+
+    key = "importance"
 
     def __init__(
         self,
@@ -88,8 +93,7 @@ class PairLoss(nn.Module):
         check_finite: bool = True,
     ) -> None:
         super().__init__()
-        usable = callable(importance) and not isinstance(importance, type)
-        require(usable, "importance", importance, "an Importance, such as Entropy(), or a function")
+        require_importance(importance)
         require(anchors in ("both", "one"), "anchors", anchors, "'both' or 'one'")
         require_finite("beta", beta)
         whole = isinstance(tile, int) and not isinstance(tile, bool)
@@ -208,8 +212,9 @@ def gradients(pairs: Pairs, sums: KernelSums, beta: float) -> tuple[Tensor, Tens
 def compute_sums(pairs: Pairs, loss: PairLoss) -> KernelSums:
     """Run the fastest kernel that the importance allows."""
     importance = loss.importance
-    if loss.backprop_alpha or not isinstance(importance, Importance):
+    if loss.backprop_alpha or not has_two_steps(importance):
         return strip_kernel(pairs, loss)
+    assert isinstance(importance, Importance)
     if importance.streams:
         sums = streaming_kernel(pairs, loss)
         if sums is not None:
@@ -298,8 +303,7 @@ def strip_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums:
         if pairs.weight_distances is not pairs.distances:
             d2_weights = pairs.weight_distances.tile(rows, everything).clamp_(min=0)
         # A copy, because a user's function may work in place.
-        alpha = loss.importance(pairs.d2_pos[rows], d2_weights.clone(), valid)
-        require(alpha.shape == d2.shape, "alpha", tuple(alpha.shape), f"of d2_neg's shape {tuple(d2.shape)}")
+        alpha = call_checked(loss.importance, loss.key, pairs.d2_pos[rows], d2_weights.clone(), valid)
         alpha = alpha.to(d2.dtype).masked_fill(~valid, 0.0)
         row_sum[rows] = alpha.sum(1)
         repulsion += (alpha * d2).sum()

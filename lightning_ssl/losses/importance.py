@@ -14,13 +14,14 @@ There are three kinds:
   `Solved`     α_i = argmin over the simplex of Σ_j α_ij c_ij − Σ_j r(α_ij), r concave: one unknown per row
   `FromFamily` α_ij = φ'(ξ_i) ψ'(d2_pos_i − d2_neg_ij), Theorem 1
 
-To add your own, subclass one of these, or pass any callable with the signature above, which is slower but exact.
+To add your own, subclass one of these, or pass any callable with the signature above, which is slower but exact. Such a
+callable counts as an `Importance` (interface.py).
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -30,6 +31,7 @@ from torch.nn import functional as F
 
 from lightning_ssl.checks import require, require_finite, require_positive
 from lightning_ssl.losses.families import ExponentialFamily, Family
+from lightning_ssl.losses.interface import ImportanceType
 
 
 class Rows(NamedTuple):
@@ -40,7 +42,7 @@ class Rows(NamedTuple):
     value: Tensor | None = None  # (M,): φ(ξ_i), if the importance comes from a loss
 
 
-class Importance(ABC):
+class Importance(metaclass=ImportanceType):
     """A rule for the weight of every negative pair: importance(d2_pos, d2_neg, valid=None) → α (M, K)."""
 
     uses_clean_view: ClassVar[bool] = False

@@ -1,0 +1,105 @@
+"""A user's own importance: what counts as one, and what is refused with which words."""
+
+import functools
+
+import pytest
+import torch
+
+from lightning_ssl.losses import Entropy, Importance, PairLoss, Streaming
+from lightning_ssl.losses.interface import has_two_steps
+
+
+def function(d2_pos, d2_neg, valid):
+    return torch.exp(-d2_neg)
+
+
+def of_two(d2_pos, d2_neg):
+    return d2_neg
+
+
+class CallableClass:
+    def __init__(self, scale=1.0):
+        self.scale = scale
+
+    def __call__(self, d2_pos, d2_neg, valid=None):
+        return torch.exp(-self.scale * d2_neg)
+
+
+class CallableOfTwo:
+    def __call__(self, d2_pos, d2_neg):
+        return d2_neg
+
+
+class Subclass(Streaming):
+    def log_kernel(self, d2_neg):
+        return -d2_neg
+
+
+@pytest.mark.parametrize(
+    "rule", [function, CallableClass(), Subclass(), functools.partial(function), torch.nn.Identity()], ids=repr
+)
+def test_functions_and_callable_objects_count_as_importances(rule):
+    assert isinstance(rule, Importance)
+    assert not isinstance(rule, Entropy)
+
+
+@pytest.mark.parametrize("thing", [of_two, CallableOfTwo(), CallableClass, function.__name__, 3, None, {}], ids=repr)
+def test_other_objects_do_not(thing):
+    assert not isinstance(thing, Importance)
+
+
+def test_classes_count_by_their_call():
+    assert issubclass(CallableClass, Importance)
+    assert not issubclass(CallableClass, Streaming)
+    assert not issubclass(CallableOfTwo, Importance)
+    assert not issubclass(str, Importance)
+    assert not issubclass(type, Importance)
+
+
+def test_only_a_real_subclass_has_two_steps():
+    assert has_two_steps(Subclass())
+    assert not has_two_steps(CallableClass())
+    assert not has_two_steps(function)
+
+
+def views():
+    return torch.nn.functional.normalize(torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0)), dim=2)
+
+
+def broken(d2_pos, d2_neg, valid):
+    return d2_neg * (1 / 0)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (of_two, r"importance=of_two: .*test_own_importance.py:\d+: it must accept \(d2_pos, d2_neg, valid\); its sig"),
+        (CallableOfTwo(), r"importance=CallableOfTwo: .* its signature is \(self, d2_pos, d2_neg\)|it must accept"),
+        (3, "importance=3: importance must be an Importance"),
+    ],
+    ids=["function", "class", "number"],
+)
+def test_a_wrong_signature_is_refused_at_construction(rule, message):
+    with pytest.raises(ValueError, match=message):
+        PairLoss(rule)
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        (broken, r"importance=broken: .*test_own_importance.py:\d+: ZeroDivisionError: division by zero"),
+        (lambda p, n, v: None, r"it returned NoneType; expected a tensor of d2_neg's shape \(10, 10\)"),
+        (lambda p, n, v: n.T[:3], r"it returned shape \(3, 10\); expected a tensor of d2_neg's shape \(10, 10\)"),
+    ],
+    ids=["exception", "no tensor", "shape"],
+)
+def test_an_error_of_the_first_call_names_file_and_line(rule, message):
+    with pytest.raises(ValueError, match=message):
+        PairLoss(rule)(*views())
+
+
+def test_the_error_names_the_key_of_the_command_line():
+    loss = PairLoss(broken)
+    loss.key = "model.importance"
+    with pytest.raises(ValueError, match=r"^model\.importance=broken: "):
+        loss(*views())
