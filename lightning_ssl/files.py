@@ -43,7 +43,5 @@ def os_error_of(error: BaseException) -> OSError | None:
 
     On a full disk `torch.save` raises a RuntimeError while it handles the OSError.
     """
-    current: BaseException | None = error
-    while current is not None and not isinstance(current, OSError):
-        current = current.__cause__ or current.__context__
-    return current
+    causes = (error, error.__cause__, error.__context__)
+    return next((cause for cause in causes if isinstance(cause, OSError)), None)

@@ -36,28 +36,28 @@ class Checkpoints(Checkpoint):
 
     every_n_epochs    0: never at the end of an epoch
     every_n_steps     None: never within an epoch
-    keep              at least 2, so that a damaged checkpoint has one before it
+    keep              at least 2: the older one is the fallback
     """
 
     def __init__(self, every_n_epochs: int = 1, every_n_steps: int | None = None, keep: int = 2) -> None:
         super().__init__()
         require(every_n_epochs >= 0, "every_n_epochs", every_n_epochs, "0 or above")
         require(every_n_steps is None or every_n_steps >= 1, "every_n_steps", every_n_steps, "at least 1")
-        require(keep >= 2, "keep", keep, "at least 2, so that a damaged one has one before it")
+        require(keep >= 2, "keep", keep, "at least 2: the older one is the fallback")
         self.every_n_epochs, self.every_n_steps, self.keep = every_n_epochs, every_n_steps, keep
         self.saved_at, self.is_due, self.step = -1, False, 0
         self.run: RunFolder | None = None
-        self.config: dict[str, Any] = {}
+        self.record: dict[str, Any] = {}  # what every checkpoint carries
 
     def into(self, run: RunFolder, config: dict[str, Any]) -> Checkpoints:
         """Set the folder, and the configuration that every checkpoint carries."""
-        self.run, self.config = run, config
+        self.run, self.record = run, {"config": config, "version": version()}
         return self
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        checkpoint["lightning_ssl"] = {"config": self.config, "version": version()}
+        checkpoint["lightning_ssl"] = self.record
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int

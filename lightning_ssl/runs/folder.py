@@ -6,7 +6,8 @@
       summary.json      label, status, command, and the last and the best value of every metric
       checkpoints/      step-00000000.ckpt …, written atomically (checkpoints.py)
       error.txt         the traceback of a failed run
-      log.txt           the output of a sweep's trial
+      evaluation.json   the results of `lightning-ssl evaluate`
+      log.txt           the output of a sweep's trial; parameters.json holds its parameters
 
     run = RunFolder("runs/direct")
     run.summary()["last"]["online/top1"]
@@ -75,14 +76,17 @@ class RunFolder:
         series = self.metrics().get(metric or "")
         return [] if series is None else series.finite.tolist()
 
-    def last_value(self, metric: str | None, history: list[float] | None = None) -> float | None:
-        """The last finite value of a metric: from summary.json, or else from its history."""
+    def last_value(self, metric: str | None) -> float | None:
+        """The last logged value of a metric, from metrics.csv or else from summary.json. None if it is not finite."""
+        series = self.metrics().get(metric or "")
         last = self.summary().get("last")
-        value = last.get(metric) if isinstance(last, dict) else None
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            return float(value)
-        history = self.history(metric) if history is None else history
-        return history[-1] if history else None
+        value = series.last if series is not None else as_number(last.get(metric)) if isinstance(last, dict) else None
+        return value if value is not None and math.isfinite(value) else None
+
+    def logged_metrics(self) -> list[str]:
+        """The names of all metrics in metrics.csv and summary.json."""
+        last = self.summary().get("last")
+        return sorted({*self.metrics(), *(last if isinstance(last, dict) else {})})
 
     def error_line(self, exit_code: int) -> str:
         """Why a trial failed: the error of its summary, or else the last line of its log."""
@@ -211,8 +215,7 @@ def read_config(file: Path) -> tuple[dict[str, Any], list[str]]:
     text, problems = read_text(file)
     try:
         content = yaml.load(text, Loader=YAML_LOADER)
-    # A document nested deeper than Python's stack raises RecursionError.
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except Exception as error:  # a wrong value under a tag, or deep nesting, raises almost anything
         return {}, [*problems, f"config.yaml cannot be read: {one_line(error)}"]
     return content if isinstance(content, dict) else {}, problems
 
@@ -235,6 +238,16 @@ def read_text(file: Path) -> tuple[str, list[str]]:
         return file.read_text(encoding="utf-8", errors="replace"), []
     except OSError as error:
         return "", [f"{file.name} cannot be read: {one_line(error)}"]
+
+
+def as_number(value: Any) -> float | None:
+    """A number, or None for anything else: NaN, a boolean, an integer that no float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return None if math.isnan(value) else float(value)
+    except OverflowError:
+        return None
 
 
 def one_line(error: Exception) -> str:

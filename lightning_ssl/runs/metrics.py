@@ -1,7 +1,8 @@
 """metrics.csv: the one writer and the one reader.
 
 The first two columns are `epoch` and `step`; every metric has a column. A row is one event. A cell is empty where the
-event did not log the metric. The reader accepts any content: it keeps what it can read and lists the problems.
+event did not log the metric. The reader accepts any content: it keeps what it can read and lists the problems. It also
+reads the files of other programs that have a column `epoch` or `step`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 from lightning_ssl.files import write_atomic
 
 LOWER_IS_BETTER = re.compile(r"loss|alignment|uniformity|zeros")
-# Metrics of the clock: they differ when the same run is repeated.
+# Timing metrics: they differ when the same run is repeated.
 TIMING_METRICS = ("images_per_second",)
 # Metrics that are logged many times an epoch. The value of an epoch is their mean; for other metrics it is the last.
 STEPWISE = ("train/", "alpha/")
@@ -61,7 +62,7 @@ class Series:
 
 
 def read_rows(file: Path) -> tuple[list[str], list[list[str]], list[str]]:
-    """Read the header, the complete rows and a list of problems.
+    """Read the header, the rows and a list of problems. An incomplete row is read as an empty one.
 
     A last line without a newline is incomplete: it is being written, or its writer was killed. It is left out.
     """
@@ -74,20 +75,21 @@ def read_rows(file: Path) -> tuple[list[str], list[list[str]], list[str]]:
     except (OSError, csv.Error) as error:
         return [], [], [f"metrics.csv cannot be read: {' '.join(str(error).split())[:200]}"]
     header = rows[0] if rows else []
-    if header[:2] != ["epoch", "step"]:
+    if not {"epoch", "step"} & set(header):
         return [], [], ["metrics.csv does not begin with a line 'epoch,step,…'"]
-    complete = [row for row in rows[1:] if len(row) == len(header)]
-    incomplete = len(rows) - 1 - len(complete) + (end < len(text))
+    blank = [""] * len(header)  # an incomplete row keeps its place: a resumed run counts rows
+    complete = [row if len(row) == len(header) else blank for row in rows[1:]]
+    incomplete = sum(row is blank for row in complete) + (end < len(text))
     return header, complete, [unreadable(incomplete)] if incomplete else []
 
 
 def read_metrics(file: Path) -> tuple[dict[str, Series], list[str]]:
     """Read every metric of a metrics.csv, and a list of problems."""
     header, rows, problems = read_rows(file)
-    columns = list(zip(*rows, strict=True)) or [()] * len(header)
-    epochs, steps = (filled(column) for column in columns[:2]) if header else ([], [])
+    columns = dict(zip(header, zip(*rows, strict=True), strict=True)) if rows else {}
+    epochs, steps = (filled(columns.pop(name, [""] * len(rows))) for name in ("epoch", "step"))
     found, bad = {}, 0
-    for name, column in zip(header[2:], columns[2:], strict=True):
+    for name, column in columns.items():
         logged = [(k, value) for k, cell in enumerate(column) if cell and (value := as_float(cell)) is not None]
         bad += sum(map(bool, column)) - len(logged)
         if logged:
@@ -127,7 +129,8 @@ class MetricsWriter:
     """Appends rows to a metrics.csv. A metric that was not logged before adds a column.
 
     rows         how many rows the file has
-    last, best   of every metric: its last value, and its lowest finite one for losses and the like, else its highest
+    last, best   of every metric: its last value, and its best finite one: the lowest for metrics that match
+                 LOWER_IS_BETTER, else the highest
     """
 
     def __init__(self, file: Path) -> None:

@@ -16,11 +16,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from lightning_ssl.runs.checkpoints import load_checkpoint
 from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.folder import RunFolder
-from lightning_ssl.runs.labels import flatten, short_label
+from lightning_ssl.runs.labels import short_label
 from lightning_ssl.runs.ranks import is_first_process, launched_externally, launcher_job, print_once
 
 # Keys ignored when two configurations are compared.
@@ -29,6 +30,7 @@ IGNORED = ("config", "runs", "name", "resume", "logger", "group", "tags")
 LENGTH = ("trainer.max_epochs", "trainer.max_steps", "trainer.max_time", "trainer.enable_progress_bar")
 # Environment variable that passes the first process's choice to the processes that Lightning starts.
 CHOICE = "LIGHTNING_SSL_RUN"
+MISSING = object()  # a key that a configuration does not have
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,9 @@ class Choice:
         try:
             yield
         finally:
-            if before is None:
-                del os.environ[CHOICE]
+            del os.environ[CHOICE]
+            if before is not None:
+                os.environ[CHOICE] = before
 
 
 def choose(config: Configuration) -> Choice:
@@ -58,7 +61,7 @@ def choose(config: Configuration) -> Choice:
     folder, name, resume = Path(config.values.runs), config.values.name, config.values.resume
     if resume not in ("auto", "never"):
         return choose_path(Path(resume))
-    if name is None and launched_externally():  # every rank must find the same name by itself
+    if name is None and launched_externally():  # each rank computes the same name
         job = launcher_job()
         name = generated_name(config) + (f"-{job}" if job else "")
     if name is None:
@@ -87,7 +90,7 @@ def choose_unnamed(config: Configuration, folder: Path, resume: str) -> Choice:
 def choose_named(config: Configuration, folder: Path, name: str, resume: str) -> Choice:
     """With --name: that folder. A run with another configuration is refused."""
     if Path(name).name != name or name in ("", ".", ".."):
-        raise ValueError(f"name={name!r}: expected the name of a folder, not a path; --runs is the folder around it")
+        raise ValueError(f"name={name!r}: expected the name of a folder, not a path; --runs sets its parent folder")
     run = RunFolder(folder / name)
     if resume == "never":
         if run.summary() and is_first_process():  # other ranks may find the folder that the first one just made
@@ -95,9 +98,7 @@ def choose_named(config: Configuration, folder: Path, name: str, resume: str) ->
         return Choice(run)
     checkpoint = run.newest_checkpoint()
     if checkpoint is not None and (change := first_change(config, run)):
-        raise ValueError(
-            f"{change}, in {run.path}; choose another --name, or --resume {run.path} to resume it all the same"
-        )
+        raise ValueError(f"{change}, in {run.path}; choose another --name, or --resume {run.path} to resume it anyway")
     return Choice(run, checkpoint)
 
 
@@ -123,17 +124,37 @@ def first_change(config: Configuration, run: RunFolder, may_change: tuple[str, .
     stored = run.config()
     if not stored:
         return "config.yaml cannot be read"
-    before, now = flatten(stored, full_paths=True), flatten(config.stored(), full_paths=True)
+    before, now = leaves(stored), leaves(config.stored())
     for key in sorted(before.keys() | now.keys()):
         compared = key.split(".")[0] not in IGNORED and key not in may_change
-        if compared and before.get(key) != now.get(key):
+        if compared and before.get(key, MISSING) != now.get(key, MISSING):
             return f"{key}={now.get(key)!r}: it was {before.get(key)!r} before"
     return None
 
 
+def leaves(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """The values of a nested configuration by dotted keys, with the class of a part at the key of the part.
+
+    Lists are values. The classes of this package have several public paths, so only their names count.
+    """
+    if not isinstance(tree, dict) or not tree:
+        return {prefix: [leaves(item) for item in tree] if isinstance(tree, list) else tree}
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if key == "class_path":
+            path = str(value)
+            found[prefix] = path.rpartition(".")[2] if path.startswith("lightning_ssl.") else path
+        elif key in ("init_args", "dict_kwargs") and "class_path" in tree:
+            found |= leaves(value, prefix) if value else {}
+        else:
+            found |= leaves(value, f"{prefix}.{key}" if prefix else str(key))
+    return found
+
+
 def extends(config: Configuration, run: RunFolder) -> bool:
     """Whether the configuration asks for more epochs or steps than a finished run, and for fewer of neither."""
-    before, now = run.config().get("trainer") or {}, config.values.trainer
+    stored, now = run.config().get("trainer"), config.values.trainer
+    before = stored if isinstance(stored, dict) else {}
     changed = [key for key in ("max_epochs", "max_steps") if now[key] != before.get(key)]
     return bool(changed) and all(limit(now[key]) > limit(before.get(key)) for key in changed)
 

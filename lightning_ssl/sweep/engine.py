@@ -197,7 +197,7 @@ class Engine:
             status=status,
             exit_code=exit_code,
             pid=None,
-            value=run.last_value(self.plan.metric, self.histories[row.id]),
+            value=run.last_value(self.plan.metric),
             error=error,
             seconds=row.seconds + (max(0.0, time.time() - row.started_at) if observed and row.started_at else 0.0),
         )

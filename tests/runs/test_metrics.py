@@ -56,3 +56,19 @@ def test_a_series_has_epochs_and_steps(tmp_path):
     writer = written(tmp_path / "metrics.csv", {"x": 1.0}, {"y": 5.0}, {"x": 2.0})
     x = read_metrics(writer.file)[0]["x"]
     assert (x.epochs.tolist(), x.steps.tolist(), x.values.tolist()) == ([0, 0], [0, 2], [1, 2])
+
+
+def test_columns_may_come_in_any_order(tmp_path):
+    file = tmp_path / "metrics.csv"
+    file.write_text("step,accuracy\n1,0.5\n2,0.75\n")
+    series, problems = read_metrics(file)
+    steps, values = series["accuracy"].steps.tolist(), series["accuracy"].values.tolist()
+    assert (steps, values, problems) == ([1, 2], [0.5, 0.75], [])
+
+
+def test_an_incomplete_row_keeps_its_place_when_a_run_resumes(tmp_path):
+    file = tmp_path / "metrics.csv"
+    file.write_text("epoch,step,x\n0,0,1.0\n0\n0,2,3.0\n0,3,4.0\n")
+    writer = MetricsWriter(file)
+    writer.open(3)
+    assert writer.last == {"x": 3.0}
