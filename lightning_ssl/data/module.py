@@ -198,6 +198,21 @@ class DataModule(pl.LightningDataModule):
         self._loader: Loader | None = None  # the training loader
         self._resume_state: dict[str, int] = {}  # position from a checkpoint
 
+    def configuration(self) -> dict[str, Any]:
+        """The arguments as plain values: the part `data` of a configuration."""
+        return {
+            "name": self.data_set,
+            "root": str(self.root),
+            "batch_size": self.batch_size,
+            "split": self.split,
+            "seed": self.seed,
+            "reshuffle": self.reshuffle,
+            "validate": self.validate,
+            "download": self.download,
+            "workers": self.workers,
+            "options": self.options or None,
+        }
+
     @property
     def image_size(self) -> int:
         """Side of the square images, in pixels."""

@@ -6,21 +6,28 @@ A subclass adds a loss on embeddings. Probes, nearest neighbours and monitors ar
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
+import lightning_ssl
 from lightning_ssl.augment import TwoViews
 from lightning_ssl.checks import require, require_positive
+from lightning_ssl.data import DataModule
+from lightning_ssl.methods.hparams import import_path, plain_arguments
 from lightning_ssl.networks import Norm, Projector, Stem, build_backbone, eval_mode
 from lightning_ssl.optim import LARS, constant, parameter_groups, released, warmup_cosine
 from lightning_ssl.seeding import generator_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 OptimizerName = Literal["adam", "sgd", "lars"]
 ScheduleName = Literal["warmup_cosine", "constant", "released"]
@@ -137,6 +144,7 @@ class Method(pl.LightningModule):
         compile: bool = False,
     ) -> None:
         super().__init__()
+        self.save_hyperparameters(plain_arguments(self))
         require(seed is None or seed >= 0, "seed", seed, "0 or above")
         size = 32 if image_size is None else image_size
         self.backbone = build_backbone(backbone, size, stem)
@@ -153,6 +161,10 @@ class Method(pl.LightningModule):
     def compute_loss(self, views: Views) -> Tensor:
         """The scalar to minimize, from the views of this rank."""
         raise NotImplementedError
+
+    def configuration(self) -> dict[str, Any]:
+        """The class and its arguments as plain values: the part `model` of a configuration."""
+        return {"class_path": import_path(type(self)), "init_args": dict(self.hparams)}
 
     # -- from images to embeddings ------------------------------------------------------------------------------------
 
@@ -194,6 +206,29 @@ class Method(pl.LightningModule):
 
     def setup(self, stage: str) -> None:
         self.choose_memory_format(self.trainer.strategy.root_device, str(self.trainer.precision))
+
+    @classmethod
+    def load_from_checkpoint(cls, *args: Any, **kwargs: Any) -> Self:
+        """Load a method with its weights, from a checkpoint of Python or of `lightning-ssl fit`, as Lightning does."""
+        with warnings.catch_warnings():
+            # Lightning 2.6 calls jsonargparse by an old name.
+            warnings.filterwarnings("ignore", category=DeprecationWarning, module="jsonargparse|pytorch_lightning")
+            method: Self = super().load_from_checkpoint(*args, **kwargs)
+        return method
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add what `load_from_checkpoint`, `lightning-ssl evaluate` and `lightning-ssl export` need to rebuild this."""
+        # Lightning builds the class from these plain values with jsonargparse, as its own command line does.
+        checkpoint[self.CHECKPOINT_HYPER_PARAMS_KEY] |= {
+            "_class_path": f"{type(self).__module__}.{type(self).__qualname__}",
+            "_instantiator": f"{pl.__name__}.cli.instantiate_module",
+        }
+        if "lightning_ssl" not in checkpoint:  # `lightning-ssl fit` adds the whole configuration
+            config = {"model": self.configuration()}
+            data = getattr(self.trainer, "datamodule", None)
+            if isinstance(data, DataModule):
+                config["data"] = data.configuration()
+            checkpoint["lightning_ssl"] = {"config": config, "version": lightning_ssl.__version__}
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         # Dropout draws from the global generator. Seeding it at every step makes a resumed run draw the same numbers.

@@ -1,0 +1,115 @@
+"""A method saves its own configuration: hparams are complete, and a checkpoint from Python rebuilds the method."""
+
+import copy
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from helpers.training import METHODS, data, every_method, fit, same
+
+from lightning_ssl import BYOL, AlphaCL, Direct, FromFamily, Head, InfoNCE, Optimization, SimCLR, Tsallis
+from lightning_ssl.methods.arguments import INCIDENTAL, LOSS, NETWORK
+from lightning_ssl.runs.build import build_method
+
+SMALL = {"backbone": "resnet_tiny", "image_size": 32}
+
+
+def test_hparams_hold_every_argument_with_its_default():
+    hparams = AlphaCL(Direct(p=6), **SMALL).hparams
+    assert hparams["importance"] == {
+        "class_path": "lightning_ssl.Direct",
+        "init_args": {"tau": 0.5, "p": 6, "normalize": True},
+    }
+    assert hparams["beta"] == 0.0
+    assert hparams["projector"]["hidden"] == 512
+    assert hparams["optimization"]["name"] == "adam"
+    expected = {*LOSS, *NETWORK, *INCIDENTAL} - {"tau", "eps", "momentum", "predictor"}
+    assert set(hparams) == expected
+
+
+def test_a_subclass_keeps_its_own_default():
+    assert BYOL(**SMALL).hparams["projector"]["out"] == 256
+    assert SimCLR(0.2, **SMALL).hparams["tau"] == 0.2
+
+
+def test_nested_classes_are_plain_values():
+    importance = AlphaCL(FromFamily(InfoNCE(tau=0.3)), **SMALL).hparams["importance"]
+    family = {"class_path": "lightning_ssl.InfoNCE", "init_args": {"tau": 0.3, "eps": 1.0}}
+    assert importance == {"class_path": "lightning_ssl.FromFamily", "init_args": {"family": family}}
+
+
+@every_method
+def test_a_configuration_rebuilds_the_method(make):
+    model = make(optimization=Optimization(lr=0.02))
+    again = build_method({"model": model.configuration()})
+    assert type(again) is type(model)
+    assert again.configuration() == model.configuration()
+    again.load_state_dict(model.state_dict())
+
+
+@every_method
+def test_a_checkpoint_of_a_python_training_loads(make, tmp_path):
+    model = make()
+    trainer = fit(model, [])
+    trainer.save_checkpoint(tmp_path / "model.ckpt")
+    torch.load(tmp_path / "model.ckpt", weights_only=True)
+    loaded = type(model).load_from_checkpoint(tmp_path / "model.ckpt")
+    assert type(loaded) is type(model)
+    assert same(loaded.state_dict(), model.state_dict())
+    assert loaded.configuration() == model.configuration()
+
+
+def test_a_checkpoint_of_another_class_is_refused(tmp_path):
+    fit(METHODS["AlphaCL"](), []).save_checkpoint(tmp_path / "model.ckpt")
+    with pytest.raises(ValueError, match="subclass of SimCLR"):
+        SimCLR.load_from_checkpoint(tmp_path / "model.ckpt")
+
+
+def test_an_argument_can_be_replaced_when_a_checkpoint_is_loaded(tmp_path):
+    trainer = fit(AlphaCL(Tsallis(q=1.5), **SMALL), [])
+    trainer.save_checkpoint(tmp_path / "model.ckpt")
+    loaded = AlphaCL.load_from_checkpoint(tmp_path / "model.ckpt", beta=0.5)
+    assert loaded.loss.beta == 0.5
+    assert loaded.loss.importance == Tsallis(q=1.5)
+
+
+def test_a_checkpoint_holds_the_configuration_of_the_data(tmp_path):
+    trainer = fit(METHODS["SimCLR"](), [])
+    trainer.save_checkpoint(tmp_path / "model.ckpt")
+    config = torch.load(tmp_path / "model.ckpt", weights_only=True)["lightning_ssl"]["config"]
+    assert config["data"]["name"] == "shapes"
+    assert config["data"]["options"] == {"train_images": 64, "test_images": 16}
+    assert config["data"]["batch_size"] == data().batch_size
+
+
+def test_a_copy_keeps_its_hparams():
+    model = AlphaCL(Direct(p=6), **SMALL)
+    assert copy.deepcopy(model).hparams == model.hparams
+
+
+def test_a_wrong_argument_is_a_type_error_of_the_constructor():
+    with pytest.raises(TypeError, match="unexpected keyword argument 'wrong'"):
+        SimCLR(wrong=1)
+
+
+def test_methods_of_users_save_their_own_arguments(tmp_path):
+    model = Scaled(scale=3.0, **SMALL)
+    assert model.hparams["scale"] == 3.0
+    trainer = fit(model, [])
+    trainer.save_checkpoint(tmp_path / "model.ckpt")
+    assert Scaled.load_from_checkpoint(tmp_path / "model.ckpt").scale == 3.0
+
+
+class Scaled(SimCLR):
+    def __init__(self, scale: float = 1.0, projector: Head = Head(64, 32), **network):  # noqa: B008
+        super().__init__(projector=projector, **network)
+        self.scale = scale
+
+    def compute_loss(self, views):
+        return self.scale * super().compute_loss(views)
+
+
+def test_hparams_reach_a_logger(tmp_path):
+    logger = pl.loggers.CSVLogger(tmp_path)
+    fit(METHODS["AlphaCL"](), [], logger=logger, log_every_n_steps=1)
+    assert "lightning_ssl.Direct" in (tmp_path / "lightning_logs/version_0/hparams.yaml").read_text()
