@@ -30,7 +30,8 @@ class ImportanceType(ABCMeta):
     def __instancecheck__(cls, instance: Any) -> bool:
         if isinstance(instance, FUNCTIONS):
             return is_root(cls) and accepts_pairs(instance) and not is_ours(instance)
-        return super().__instancecheck__(instance)
+        # ABCMeta remembers the classes that do not inherit; `__subclasscheck__` below decides about those.
+        return super().__instancecheck__(instance) or cls.__subclasscheck__(type(instance))
 
     def __subclasscheck__(cls, subclass: type) -> bool:
         return super().__subclasscheck__(subclass) or (is_root(cls) and is_callable_class(subclass))

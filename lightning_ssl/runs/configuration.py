@@ -27,10 +27,13 @@ from pytorch_lightning.cli import LightningArgumentParser
 from lightning_ssl import data
 from lightning_ssl.callbacks import FeatureSpectrum, ImportanceMonitor, OnlineKNN, OnlineProbe
 from lightning_ssl.data import DataModule
+from lightning_ssl.losses.energy import PairLoss
 from lightning_ssl.methods import Method
+from lightning_ssl.networks import NAMES as BACKBONES
 from lightning_ssl.networks import stem_for
 from lightning_ssl.runs.checkpointing import Checkpoints
 from lightning_ssl.runs.errors import one_line, refusal
+from lightning_ssl.runs.imports import explain, failure
 
 # The callbacks that measure, by the flag that configures each; null switches one off.
 CALLBACKS: dict[str, type[pl.Callback]] = {
@@ -66,7 +69,11 @@ class Configuration:
         try:
             values = parser.parse_args(argv)
         except argparse.ArgumentError as error:
-            raise ValueError(one_line(error)) from error
+            raise ValueError(explain(argv) or one_line(error)) from error
+        except SystemExit as stop:  # --help was printed, or a module of the user's own exits
+            if stop.code and (wrong := explain(argv)):
+                raise ValueError(wrong) from stop
+            raise
         return cls(parser, completed(values))
 
     @property
@@ -80,6 +87,9 @@ class Configuration:
         for key in NOT_STORED:
             kept.pop(key, None)
         found: dict[str, Any] = yaml.safe_load(self.parser.dump(kept, skip_unset=False))
+        arguments = found["model"].get("init_args") or {}
+        if isinstance(arguments.get("importance"), str):  # a function of the user's own, in the form of a class
+            arguments["importance"] = {"class_path": arguments["importance"]}
         return found
 
     def build(self) -> Parts:
@@ -92,7 +102,9 @@ class Configuration:
         try:
             built = self.parser.instantiate(seeded)
         except Exception as error:
-            raise refusal(error) from error
+            raise failure(error, self.stored()) or refusal(error) from error
+        if isinstance(getattr(built.model, "loss", None), PairLoss):
+            built.model.loss.key = "model.importance"
         measuring = [built[key] for key in CALLBACKS if built[key] is not None]
         return Parts(built.model, built.data, measuring, built.checkpoint, dict(built.trainer))
 
@@ -106,7 +118,7 @@ def completed(values: Namespace) -> Namespace:
     for key in ("image_size", "mean", "std"):
         if key in model and model[key] is None:
             model[key] = getattr(info, key)
-    if "stem" in model and model.stem is None and not model.backbone.startswith("timm:"):
+    if "stem" in model and model.stem is None and model.backbone in BACKBONES:
         model.stem = stem_for(model.image_size)
     if values.trainer.accelerator == "cpu":
         values.trainer.sync_batchnorm = False

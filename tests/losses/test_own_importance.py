@@ -54,6 +54,7 @@ def test_classes_count_by_their_call():
     assert not issubclass(CallableOfTwo, Importance)
     assert not issubclass(str, Importance)
     assert not issubclass(type, Importance)
+    assert isinstance(CallableClass(), Importance)  # also after the class was asked for
 
 
 def test_only_a_real_subclass_has_two_steps():

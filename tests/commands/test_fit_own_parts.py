@@ -1,0 +1,196 @@
+"""`fit`, `sweep`, `evaluate` and the report with the user's own loss and data, from the working directory."""
+
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+from helpers.closeness import close
+from helpers.training import free_port, terms_of
+
+from lightning_ssl import cli, methods, runs
+from lightning_ssl.commands import fit
+from lightning_ssl.runs import RunFolder
+
+MODULE = """
+    import torch
+
+    def weights(d2_pos, d2_neg, valid):
+        return (-2 * d2_neg).masked_fill(~valid, -torch.inf).softmax(1)
+
+    class Scaled:
+        def __init__(self, scale: float = 1.0):
+            self.scale = scale
+
+        def __call__(self, d2_pos, d2_neg, valid=None):
+            return torch.exp(-self.scale * d2_neg)
+
+    def of_wrong_shape(d2_pos, d2_neg, valid):
+        return d2_pos
+
+    def failing(d2_pos, d2_neg, valid):
+        return {}["a key"]
+"""
+SMALL = [
+    "--model=AlphaCL",
+    "--model.backbone=resnet_tiny",
+    "--data.options={train_images: 96, test_images: 32}",
+    "--data.batch_size=16",  # 6 steps an epoch
+    "--trainer.max_epochs=2",
+    "--trainer.accelerator=cpu",
+    "--trainer.enable_progress_bar=false",
+    "--knn.k=5",
+    "--importance_monitor.every_n_steps=5",
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working directory, with the user's module."""
+    (tmp_path / "mine.py").write_text(textwrap.dedent(MODULE))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before, threads = set(sys.modules), torch.get_num_threads()
+    torch.set_num_threads(1)  # a pool of threads does not survive a fork
+    yield tmp_path
+    torch.set_num_threads(threads)
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in ("mine", "photos"):
+            del sys.modules[name]
+
+
+def words(*flags, name="run"):
+    return [*SMALL, *flags, f"--name={name}"]
+
+
+def weights_of(name):
+    return runs.read_checkpoint(RunFolder(f"runs/{name}").newest_checkpoint())["state_dict"]
+
+
+def fit_until_killed(argv, steps):
+    """Train for `steps` training steps and send SIGKILL in the next."""
+    done = 0
+    original = methods.Method.training_step
+
+    def training_step(self, batch, batch_idx):
+        nonlocal done
+        if done == steps:
+            os.kill(os.getpid(), signal.SIGKILL)
+        done += 1
+        return original(self, batch, batch_idx)
+
+    methods.Method.training_step = training_step
+    fit.main(argv)
+
+
+def in_a_fork(work, *arguments):
+    process = multiprocessing.get_context("fork").Process(target=work, args=arguments)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+OWN = {
+    "function": (["--model.importance=mine.weights"], "AlphaCL weights"),
+    "class": (["--model.importance=mine.Scaled", "--model.importance.scale=2"], "AlphaCL Scaled scale=2"),
+}
+
+
+@pytest.mark.parametrize(("flags", "label"), OWN.values(), ids=OWN.keys())
+def test_a_run_with_an_own_loss_is_labelled_resumed_and_evaluated(folder, flags, label, capfd):
+    assert fit.main(words(*flags)) == 0
+    run = RunFolder("runs/run")
+    assert run.summary()["status"] == "finished"
+    assert run.summary()["label"] == label
+    assert "alpha/entropy" in run.summary()["last"]
+    assert run.config()["model"]["init_args"]["importance"]["class_path"] == flags[0].partition("=")[2]
+    killed = words(*flags, "--checkpoint.every_n_steps=2", name="killed")
+    assert in_a_fork(fit_until_killed, killed, 9) == -signal.SIGKILL
+    assert cli.main(["fit", *killed]) == 0
+    assert "resumed from step-" in capfd.readouterr().out
+    once, resumed = weights_of("run"), weights_of("killed")
+    assert all(torch.equal(once[name], resumed[name]) for name in once)
+    assert cli.main(["evaluate", "runs/run", "--protocol=lbfgs"]) == 0
+    assert "linear/lbfgs_top1" in run.summary()["linear"]
+    assert cli.main(["fit", "--config=runs/run/config.yaml", "--name=again", "--trainer.max_epochs=1"]) == 0
+
+
+def one_rank(argv, rank, port):
+    """One of two processes as torchrun starts them."""
+    os.environ |= {
+        "TORCHELASTIC_RUN_ID": "7",
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
+        "GROUP_RANK": "0", "ROLE_RANK": str(rank), "ROLE_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+    }  # fmt: skip
+    from pytorch_lightning.utilities.rank_zero import rank_zero_only
+
+    rank_zero_only.rank = rank  # Lightning reads it from the environment when it is imported
+    sys.exit(fit.main([*argv, "--trainer.devices=2", "--trainer.strategy=ddp"]))
+
+
+def on_two_ranks(argv):
+    port = free_port()
+    context = multiprocessing.get_context("fork")
+    ranks = [context.Process(target=one_rank, args=(argv, rank, port)) for rank in range(2)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join()
+    return [process.exitcode for process in ranks]
+
+
+def test_two_ranks_train_an_own_loss_as_one_process_does(folder):
+    """A smooth network, as in test_fit_ddp.py: its rounding has a bound."""
+    (folder / "smooth.py").write_text(
+        "from helpers.smooth import SmoothSimCLR\nfrom lightning_ssl.losses import PairLoss\nimport mine\n\n"
+        "class Smooth(SmoothSimCLR):\n    def __init__(self, **network):\n        super().__init__(**network)\n"
+        "        self.loss = PairLoss(mine.weights)\n"
+    )
+    flags = ["--model=smooth.Smooth", *SMALL[2:], "--trainer.max_epochs=1"]
+    assert on_two_ranks([*flags, "--name=two"]) == [0, 0]
+    assert fit.main([*flags, "--name=one"]) == 0
+    import smooth
+
+    one, two = weights_of("one"), weights_of("two")
+    steps, pixels = 6, 2 * 16 * 32 * 32
+    close(two, one, terms=steps * (2 * terms_of(smooth.Smooth()) + pixels), gain=2)
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("mine.of_wrong_shape", "model.importance=of_wrong_shape: mine.py:14: it returned shape (32,); expected"),
+        ("mine.failing", "model.importance=failing: mine.py:18: KeyError: 'a key'"),
+    ],
+)  # fmt: skip
+def test_an_error_of_the_first_call_is_one_line(folder, path, line, capfd):
+    assert cli.main(["fit", *words(f"--model.importance={path}")]) == 2
+    printed = [each for each in capfd.readouterr().err.splitlines() if each]
+    assert len(printed) == 1
+    assert line in printed[0]
+    assert RunFolder("runs/run").summary()["status"] == "failed"
+
+
+def test_a_sweep_tries_own_losses_from_its_folder(folder):
+    parameters = {key.lstrip("-"): {"value": value} for key, _, value in (flag.partition("=") for flag in SMALL)}
+    parameters |= {
+        "trainer.max_epochs": {"value": 1},
+        "model.importance": {"values": ["mine.weights", "mine.Scaled", "mine.wights"]},
+    }
+    sweep = {
+        "name": "own", "method": "grid", "metric": {"name": "online/top1", "goal": "maximize"},
+        "command": ["${env}", "lightning-ssl", "fit", "${args}"], "parameters": parameters,
+    }  # fmt: skip
+    (folder / "own.json").write_text(json.dumps(sweep))  # JSON is YAML
+    program = [sys.executable, "-m", "lightning_ssl.cli"]
+    subprocess.run([*program, "sweep", "own.json"], timeout=600, capture_output=True)
+    found = {run.summary()["label"]: run.summary()["status"] for run in runs.find(folder / "runs") if run.summary()}
+    assert found == {"AlphaCL weights": "finished", "AlphaCL Scaled scale=1": "finished"}
+    logs = "".join(log.read_text() for log in (folder / "runs").rglob("log.txt"))
+    assert "model.importance=mine.wights: mine.py has no 'wights'; did you mean weights?" in logs
