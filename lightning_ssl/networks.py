@@ -23,6 +23,7 @@ from torchvision.models import ResNet as TorchvisionResNet
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
 from lightning_ssl.checks import require
+from lightning_ssl.user_code import is_path, load_object, reason
 
 Stem = Literal["cifar", "standard"]
 Norm = Literal["bn", "bn_noaffine"]
@@ -33,13 +34,14 @@ class Backbone(nn.Module):
 
     num_features: int
     stem_name: Stem | None
-    """The stem in use; None for a timm network, which has its own."""
+    """The stem in use; None for other networks, which have their own."""
 
 
-def build_backbone(name: str, image_size: int, stem: Stem | None = None) -> Backbone:
-    """Build a backbone with random weights.
+def build_backbone(name: str | nn.Module, image_size: int, stem: Stem | None = None) -> Backbone:
+    """Build a backbone with random weights, or take a network of the user's.
 
-    name        resnet18, resnet34, resnet50, resnet_tiny, or timm:NAME if timm is installed
+    name        resnet18, resnet34, resnet50, resnet_tiny; timm:NAME if timm is installed; the path of a class or a
+                function that makes a network, `mypackage.MyNet`; or a network, which maps (B, 3, H, W) to (B, F)
     image_size  side of the images in pixels
     stem        "cifar": a 3×3 convolution of stride 1, no pooling (He et al. 2016, Sec. 4.2; SimCLR, appendix B.9)
                 "standard": a 7×7 convolution of stride 2 and a max-pool
@@ -51,14 +53,43 @@ def build_backbone(name: str, image_size: int, stem: Stem | None = None) -> Back
     """
     require(image_size >= 1, "image_size", image_size, "at least 1 pixel")
     require(stem is None or stem in get_args(Stem), "stem", stem, f"None or one of {', '.join(get_args(Stem))}")
+    if isinstance(name, str) and name in NAMES:
+        chosen = stem or stem_for(image_size)
+        return ResNetTiny(chosen) if name == "resnet_tiny" else ResNet(*RESNETS[name], chosen)
+    require(stem is None, "stem", stem, f"None for {name if isinstance(name, str) else type(name).__name__}")
+    if isinstance(name, nn.Module):
+        return own_backbone(name, image_size, type(name).__name__)
     if name.startswith("timm:"):
-        require(stem is None, "stem", stem, f"None for {name}, which has its own")
         return timm_backbone(name, image_size)
-    chosen = stem or stem_for(image_size)
-    if name == "resnet_tiny":
-        return ResNetTiny(chosen)
-    require(name in RESNETS, "backbone", name, f"one of {', '.join(RESNETS)}, resnet_tiny, or timm:NAME")
-    return ResNet(*RESNETS[name], chosen)
+    if not is_path(name):
+        close = difflib.get_close_matches(name, NAMES, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        require(False, "backbone", name, f"one of {', '.join(NAMES)}, timm:NAME, or the path of a class{hint}")
+    make = load_object(name, "backbone")
+    try:
+        net = make()
+    except Exception as error:
+        raise ValueError(f"backbone={name}: {reason(error)}") from error
+    return own_backbone(net, image_size, name)
+
+
+def own_backbone(net: nn.Module, image_size: int, name: str) -> Backbone:
+    """Take a network of the user's. A forward pass of two images finds its number of features."""
+    require(isinstance(net, nn.Module), "backbone", name, f"a torch.nn.Module, not {type(net).__name__}")
+    example = next((p for p in net.parameters() if p.is_floating_point()), torch.zeros(()))
+    images = torch.zeros(2, 3, image_size, image_size, dtype=example.dtype, device=example.device)
+    try:
+        with torch.no_grad(), eval_mode(net):
+            features = net(images)
+    except Exception as error:
+        shape = tuple(images.shape)
+        raise ValueError(f"backbone={name}: it fails on images of shape {shape}: {reason(error)}") from error
+    found = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+    allowed = isinstance(features, Tensor) and features.ndim == 2 and len(features) == 2
+    require(allowed, "backbone", name, f"a network with features of shape (B, F): two images gave {found}")
+    backbone = cast(Backbone, net)
+    backbone.num_features, backbone.stem_name = features.shape[1], None
+    return backbone
 
 
 SMALL = 64  # pixels: the largest image size with the CIFAR stem by default
@@ -74,6 +105,7 @@ RESNETS: dict[str, tuple[type[BasicBlock | Bottleneck], list[int]]] = {
     "resnet34": (BasicBlock, [3, 4, 6, 3]),
     "resnet50": (Bottleneck, [3, 4, 6, 3]),
 }
+NAMES = (*RESNETS, "resnet_tiny")
 
 
 class ResNet(TorchvisionResNet, Backbone):
@@ -143,7 +175,7 @@ def initialize(convolution: nn.Conv2d) -> nn.Conv2d:
 def timm_backbone(name: str, image_size: int) -> Backbone:
     """Build a timm network without its classifier; architectures with a fixed input size get `image_size`."""
     installed = importlib.util.find_spec("timm") is not None
-    require(installed, "backbone", name, f"one of {', '.join(RESNETS)}, resnet_tiny while timm is not installed")
+    require(installed, "backbone", name, f"one of {', '.join(NAMES)} while timm is not installed (pip install timm)")
     timm = importlib.import_module("timm")
     model = name.removeprefix("timm:")
     if not timm.is_model(model):
@@ -153,7 +185,7 @@ def timm_backbone(name: str, image_size: int) -> Backbone:
     fixed = {"img_size": image_size} if described is not None and described.fixed_input_size else {}
     net = timm.create_model(model, pretrained=False, num_classes=0, **fixed)
     net.num_features = getattr(net, "head_hidden_size", net.num_features)  # some have a layer after the pooling
-    net.stem_name = None
+    setattr(net, "stem_name", None)  # noqa: B010  mypy takes an attribute of a module for a tensor
     return cast(Backbone, net)
 
 

@@ -7,6 +7,7 @@ knn.py         `OnlineKNN`: nearest neighbours
 spectrum.py    `FeatureSpectrum`: rank and collapse of the features
 importance.py  `ImportanceMonitor`: statistics of α
 noise.py       `WeightNoise`
+encoder.py     what a LightningModule must have for them
 schedule.py    when callbacks measure
 log.py         logging that a killed run does not lose
 

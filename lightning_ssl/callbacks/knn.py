@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from lightning_ssl.callbacks.encoder import features_of, number_of_features, require_encoder, validation_features
 from lightning_ssl.callbacks.schedule import is_due
 from lightning_ssl.checks import require, require_positive
 from lightning_ssl.distributed import gather_rows, sum_over_ranks
@@ -69,6 +70,7 @@ class OnlineKNN(pl.Callback):
         self.labels: list[Tensor] = []
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        require_encoder(self, pl_module)
         settings = {"knn/k": self.k, "knn/tau": self.tau, "knn/distance": self.distance}
         for logger in trainer.loggers:
             logger.log_hyperparams(settings)
@@ -80,9 +82,9 @@ class OnlineKNN(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: Any
     ) -> None:
         if is_due(trainer, self.every_n_epochs):
-            known = outputs["labels"] >= 0
-            self.features.append(outputs["features"][known])
-            self.labels.append(outputs["labels"][known])
+            features, labels = validation_features(trainer, pl_module, outputs, batch)
+            self.features.append(features[labels >= 0])
+            self.labels.append(labels[labels >= 0])
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not self.features:
@@ -102,14 +104,12 @@ class OnlineKNN(pl.Callback):
     def references(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> tuple[Tensor, Tensor]:
         """Features and labels of the references of all ranks, at least in float32: (R, F), (R,)."""
         loader = trainer.datamodule.reference_dataloader(self.max_reference)  # type: ignore[attr-defined]
-        width = pl_module.backbone.num_features  # type: ignore[union-attr]
-        features = [torch.zeros(0, width, device=pl_module.device)]  # type: ignore[arg-type]
+        width = number_of_features(trainer, pl_module)
+        features = [torch.zeros(0, width, device=pl_module.device)]
         known = [torch.zeros(0, dtype=torch.int64, device=pl_module.device)]
         for images, labels, _ in loader:
             kept = labels >= 0
             if kept.any():
-                with trainer.precision_plugin.val_step_context():
-                    found = pl_module.features(images[kept].to(pl_module.device))  # type: ignore[operator]
-                features.append(found)
+                features.append(features_of(trainer, pl_module, images[kept].to(pl_module.device)))
                 known.append(labels[kept].to(pl_module.device))
         return gather_rows(torch.cat(features)), gather_rows(torch.cat(known))

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics.classification import MulticlassAccuracy
 
+from lightning_ssl.callbacks.encoder import features_of, number_of_features, require_encoder, validation_features
 from lightning_ssl.callbacks.log import log_now
 from lightning_ssl.callbacks.schedule import batches_until_validation
 from lightning_ssl.checks import require, require_positive
@@ -118,9 +119,7 @@ def labelled_features(trainer: pl.Trainer, module: pl.LightningModule, batch: Ba
     chosen = images[known]
     if not len(chosen):  # convolutions and norms refuse an empty batch
         return torch.zeros(0, 0, device=images.device), labels[known]
-    with trainer.precision_plugin.val_step_context():
-        features: Tensor = module.features(chosen)  # type: ignore[operator]
-    return features, labels[known]
+    return features_of(trainer, module, chosen), labels[known]
 
 
 class LatestFeatures(NamedTuple):
@@ -191,7 +190,8 @@ class OnlineProbe(pl.Callback):
         require(classes is not None, "num_classes", None, "given where the data module does not know it")
         # At least float32; float64 where the encoder has it.
         dtype = torch.promote_types(next(pl_module.parameters()).dtype, torch.float32)
-        features = int(pl_module.backbone.num_features)  # type: ignore[union-attr,arg-type]
+        require_encoder(self, pl_module)
+        features = number_of_features(trainer, pl_module)
         assert classes is not None
         self.probe = LinearProbe(features, classes, self.lr, self.weight_decay, self.memory, pl_module.device, dtype)
         self.sums = torch.zeros(3, dtype=dtype, device=pl_module.device)
@@ -254,9 +254,9 @@ class OnlineProbe(pl.Callback):
     ) -> None:
         if self.probe is None:
             return
-        labels = outputs["labels"]
+        features, labels = validation_features(trainer, pl_module, outputs, batch)
         known = labels >= 0
-        logits, labels = self.probe.logits(outputs["features"][known]), labels[known]
+        logits, labels = self.probe.logits(features[known]), labels[known]
         if len(labels):
             self.top1.update(logits, labels)
             self.top5.update(logits, labels)

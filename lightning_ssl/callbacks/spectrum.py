@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from lightning_ssl.callbacks.encoder import require_encoder, validation_features
 from lightning_ssl.callbacks.schedule import is_due
 from lightning_ssl.checks import require
 from lightning_ssl.distributed import gather_rows, sum_over_ranks
@@ -107,6 +108,9 @@ class FeatureSpectrum(pl.Callback):
         self.moments: Moments | None = None
         self.chosen: list[Tensor] = []
 
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        require_encoder(self, pl_module)
+
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.moments, self.chosen = None, []
 
@@ -115,7 +119,7 @@ class FeatureSpectrum(pl.Callback):
     ) -> None:
         if not is_due(trainer, self.every_n_epochs):
             return
-        features = outputs["features"]
+        features = validation_features(trainer, pl_module, outputs, batch)[0]
         if self.moments is None:
             self.moments = Moments(features.shape[1], features.device)
         self.moments.add(features)
@@ -127,10 +131,11 @@ class FeatureSpectrum(pl.Callback):
         if self.moments is None:
             return
         values = self.moments.ranks()
-        z1, z2 = (gather_rows(z) for z in self.embeddings(trainer, pl_module))
-        if len(z1) >= 2:
-            values["alignment"] = alignment(z1, z2)
-            values["uniformity"] = (uniformity(z1) + uniformity(z2)) / 2
+        if hasattr(pl_module, "views") and hasattr(pl_module, "projector"):
+            z1, z2 = (gather_rows(z) for z in self.embeddings(trainer, pl_module))
+            if len(z1) >= 2:
+                values["alignment"] = alignment(z1, z2)
+                values["uniformity"] = (uniformity(z1) + uniformity(z2)) / 2
         self.moments, self.chosen = None, []
         named = {f"spectrum/{key}": value.to(pl_module.device, torch.float32) for key, value in values.items()}
         pl_module.log_dict(named, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)

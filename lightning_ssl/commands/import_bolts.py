@@ -22,10 +22,11 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lightning_ssl import data, runs
+from lightning_ssl import data
 from lightning_ssl.checks import require
 from lightning_ssl.commands.parser import Parser
 from lightning_ssl.files import write_atomic
+from lightning_ssl.runs.version import version
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -216,7 +217,7 @@ def make_checkpoint(
         "global_step": bolts.step,
         "pytorch-lightning_version": pl.__version__,
         "state_dict": dict(method.state_dict()),
-        "lightning_ssl": {"config": config, "version": runs.version()},
+        "lightning_ssl": {"config": config, "version": version()},
     }
 
 

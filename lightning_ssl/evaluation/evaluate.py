@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from lightning_ssl import runs
 from lightning_ssl.callbacks.knn import vote
 from lightning_ssl.data import DataModule
 from lightning_ssl.evaluation import linear
 from lightning_ssl.evaluation.features import LabelledFeatures, extract_features, select_device
 from lightning_ssl.evaluation.restore import TrainedMethod
+from lightning_ssl.runs.version import version
 
 KNN: dict[str, Any] = {"k": 200, "tau": 0.1, "distance": "cosine"}  # the defaults of `OnlineKNN`
 
@@ -78,7 +78,7 @@ def evaluate(
         "knn": KNN,
         "seconds": timer.laps,
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "version": runs.version(),
+        "version": version(),
     }
 
 

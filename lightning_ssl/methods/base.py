@@ -14,21 +14,22 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import pytorch_lightning as pl
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 import lightning_ssl
 from lightning_ssl.augment import TwoViews
 from lightning_ssl.checks import require, require_positive
 from lightning_ssl.data import DataModule
-from lightning_ssl.methods.hparams import import_path, plain_arguments
-from lightning_ssl.networks import Norm, Projector, Stem, build_backbone, eval_mode
+from lightning_ssl.methods.hparams import as_plain, import_path, plain_arguments
+from lightning_ssl.networks import Norm, Projector, Stem, build_backbone, eval_mode, stem_for
 from lightning_ssl.optim import LARS, constant, parameter_groups, released, warmup_cosine
 from lightning_ssl.seeding import generator_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+DEFAULT_SIZE = 32  # pixels of the images, if neither the arguments nor the data say it
 OptimizerName = Literal["adam", "sgd", "lars"]
 ScheduleName = Literal["warmup_cosine", "constant", "released"]
 
@@ -111,10 +112,11 @@ class Views(NamedTuple):
 class Method(pl.LightningModule):
     """Trains a backbone and a projector on two views of each image. A subclass defines `compute_loss(views)`.
 
-    backbone       resnet18, resnet34, resnet50, resnet_tiny or timm:NAME
+    backbone       resnet18, resnet34, resnet50, resnet_tiny, timm:NAME, the path of your own class, or a network that
+                   maps (B, 3, H, W) to (B, F)
     stem           "cifar", "standard", or None to choose by `image_size`
-    image_size     side of the images in pixels. The command line sets `image_size`, `mean` and `std` to those of the
-                   data; the default is CIFAR-10's
+    image_size     side of the images in pixels. `image_size`, `mean` and `std` are by default those of the data module,
+                   or CIFAR-10's if it has none
     mean, std      of the channels, on a scale of 0 to 1
     augment        name of a preset in `augment.PRESETS`
     projector      shape of the projector
@@ -131,7 +133,7 @@ class Method(pl.LightningModule):
 
     def __init__(
         self,
-        backbone: str = "resnet18",
+        backbone: str | nn.Module = "resnet18",
         stem: Stem | None = None,
         image_size: int | None = None,
         mean: tuple[float, float, float] | None = None,
@@ -146,11 +148,10 @@ class Method(pl.LightningModule):
         super().__init__()
         self.save_hyperparameters(plain_arguments(self))
         require(seed is None or seed >= 0, "seed", seed, "0 or above")
-        size = 32 if image_size is None else image_size
-        self.backbone = build_backbone(backbone, size, stem)
+        self.built_for = DEFAULT_SIZE if image_size is None else image_size  # pixels
+        self.backbone = build_backbone(backbone, self.built_for, stem)
         self.projector = Projector(self.backbone.num_features, **asdict(projector))
-        moments: dict[str, Any] = {name: value for name, value in (("mean", mean), ("std", std)) if value is not None}
-        self.augment = TwoViews(augment, size=size, clean=self.needs_clean, **moments)
+        self.augment = self.make_augment()
         self.optimization = optimization
         self.seed = seed or 0
         self.channels_last = channels_last
@@ -204,7 +205,30 @@ class Method(pl.LightningModule):
 
     # -- Lightning ----------------------------------------------------------------------------------------------------
 
+    def make_augment(self) -> TwoViews:
+        """The augmentation with the image size and the channel statistics in `hparams`."""
+        moments: dict[str, Any] = {
+            name: tuple(self.hparams[name]) for name in ("mean", "std") if self.hparams[name] is not None
+        }
+        size = self.hparams["image_size"] or DEFAULT_SIZE
+        return TwoViews(self.hparams["augment"], size=size, clean=self.needs_clean, **moments)
+
+    def adopt_data(self, data: Any) -> None:
+        """Take the image size and the channel statistics of a data module where the constructor was given none."""
+        known = {name: getattr(data, name, None) for name in ("image_size", "mean", "std")}
+        missing = {name: value for name, value in known.items() if self.hparams[name] is None and value is not None}
+        size = missing.get("image_size", self.built_for)
+        if size != self.built_for and stem_for(size) != getattr(self.backbone, "stem_name", None):
+            raise ValueError(
+                f"image_size=None: the images have {size} pixels, and the backbone was built for {self.built_for}; "
+                f"pass image_size={size} to {type(self).__name__}"
+            )
+        if missing:
+            self.hparams.update({name: as_plain(value) for name, value in missing.items()})
+            self.augment = self.make_augment()
+
     def setup(self, stage: str) -> None:
+        self.adopt_data(getattr(self.trainer, "datamodule", None))
         self.choose_memory_format(self.trainer.strategy.root_device, str(self.trainer.precision))
 
     @classmethod

@@ -25,8 +25,8 @@ PLAIN = (bool, int, float, str)
 def plain_arguments(module: nn.Module) -> dict[str, Any]:
     """The arguments of the constructors that are running, as plain values. A base constructor calls it.
 
-    Arguments of a subclass win over those that it passes to its base, such as `projector` of `SimSiam`. Arguments that
-    are modules are left out: their weights are in the checkpoint.
+    Arguments of a subclass win over those that it passes to its base, such as `projector` of `SimSiam`. Modules other
+    than the backbone are left out: their weights are in the checkpoint.
     """
     found: dict[str, Any] = {}
     frame = inspect.currentframe()
@@ -36,7 +36,8 @@ def plain_arguments(module: nn.Module) -> dict[str, Any]:
         found |= {name: values[name] for name in names if name != "self"}
         found |= values[keywords] if keywords else {}
         frame = frame.f_back
-    return {name: as_plain(value) for name, value in found.items() if not isinstance(value, nn.Module)}
+    kept = {name: value for name, value in found.items() if name == "backbone" or not isinstance(value, nn.Module)}
+    return {name: as_plain(value) for name, value in kept.items()}
 
 
 def as_plain(value: Any) -> Any:

@@ -13,15 +13,16 @@ recorder.py       the callbacks and the logger that write a run folder
 errors.py         parser errors in one line
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lightning_ssl._lazy import lazy_names
 from lightning_ssl.runs.folder import RunFolder, find, read_checkpoint
 from lightning_ssl.runs.metrics import LOWER_IS_BETTER, TIMING_METRICS
-from lightning_ssl.runs.version import version
 
-__all__ = [
-    "LOWER_IS_BETTER",
-    "TIMING_METRICS",
-    "RunFolder",
-    "find",
-    "read_checkpoint",
-    "version",
-]
+if TYPE_CHECKING:
+    from lightning_ssl.runs.python import record as record
+
+__all__ = ["LOWER_IS_BETTER", "TIMING_METRICS", "RunFolder", "find", "read_checkpoint", "record"]
+__getattr__, __dir__ = lazy_names(__name__, {"python": ("record",)})

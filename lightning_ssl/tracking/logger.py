@@ -27,10 +27,11 @@ from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.loggers.logger import rank_zero_experiment
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-from lightning_ssl import runs
 from lightning_ssl.methods import Method
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.labels import label_of_config, short_label
+from lightning_ssl.runs.metrics import LOWER_IS_BETTER
+from lightning_ssl.runs.version import version
 from lightning_ssl.tracking import connection, private
 
 PROJECT = "lightning_ssl"
@@ -118,7 +119,7 @@ class RunFolderWandbLogger(WandbLogger):
             return False
         if name not in self.best:
             return math.isfinite(value)
-        return value < self.best[name] if runs.LOWER_IS_BETTER.search(name) else value > self.best[name]
+        return value < self.best[name] if LOWER_IS_BETTER.search(name) else value > self.best[name]
 
     @rank_zero_only
     def finalize(self, status: str) -> None:
@@ -162,7 +163,7 @@ def wandb_config(config: dict[str, Any]) -> dict[str, Any]:
         "lr": (args.get("optimization") or {}).get("lr"),
         "epochs": trainer["max_epochs"],
         "seed": config["seed_everything"],
-        "version": runs.version(),
+        "version": version(),
     }
     common = inspect.signature(Method.__init__).parameters  # those of every method are not about the loss
     part: Any = model

@@ -1,0 +1,36 @@
+"""The first write of a run: config.yaml and summary.json."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from lightning_ssl.runs.folder import RunFolder
+from lightning_ssl.runs.labels import label_of_config
+from lightning_ssl.runs.version import version
+
+
+def begin(run: RunFolder, config: dict[str, Any], command: list[str], checkpoint: Path | None = None) -> str:
+    """Write config.yaml and the first summary.json of a run, or of a resumed one. Returns the label of the loss."""
+    before = run.summary() if checkpoint is not None else {}
+    if checkpoint is not None:
+        run.abandon_newer(checkpoint)
+    label = label_of_config(config)
+    run.update_summary(
+        name=run.path.name,
+        status="running",
+        error=None,
+        label=label,
+        command=command,
+        started=before.get("started") or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        seed=config.get("seed_everything"),
+        group=config.get("group"),
+        tags=config.get("tags") or [],
+        version=version(),
+        last=before.get("last", {}),
+        best=before.get("best", {}),
+        linear={},  # an evaluation of other weights
+    )
+    run.write_config(config)
+    return label

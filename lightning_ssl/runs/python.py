@@ -1,0 +1,113 @@
+"""Run folders for trainings that are started from Python.
+
+    trainer = pl.Trainer(max_epochs=10, callbacks=[OnlineProbe()])
+    run = record(trainer, "runs/direct")
+    trainer.fit(AlphaCL(Direct(p=4)), DataModule("shapes"))
+
+`runs/direct` then holds what `lightning-ssl fit` writes, and `lightning-ssl evaluate`, `export` and `report` read it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from pytorch_lightning.callbacks import Checkpoint
+
+from lightning_ssl.callbacks import FeatureSpectrum, ImportanceMonitor, OnlineKNN, OnlineProbe, WeightNoise
+from lightning_ssl.data import DataModule
+from lightning_ssl.methods.hparams import as_plain, import_path
+from lightning_ssl.runs.begin import begin
+from lightning_ssl.runs.checkpointing import AtomicCheckpointIO, Checkpoints
+from lightning_ssl.runs.folder import RunFolder
+from lightning_ssl.runs.recorder import Recorder, RunLogger
+
+RECORDED = ("max_epochs", "max_steps", "accumulate_grad_batches", "gradient_clip_val", "precision", "num_nodes")
+OUR_CALLBACKS = (OnlineProbe, OnlineKNN, FeatureSpectrum, ImportanceMonitor, WeightNoise)
+
+
+def record(
+    trainer: pl.Trainer,
+    folder: str | Path,
+    *,
+    resume: bool = False,
+    group: str | None = None,
+    tags: Sequence[str] = (),
+    checkpoints: Checkpoints | None = None,
+) -> RunFolder:
+    """Let a Trainer write a run folder: call this before `trainer.fit`.
+
+    folder       the run folder
+    resume       the folder may exist: its run is resumed by `trainer.fit(…, ckpt_path=run.newest_checkpoint())`
+    group, tags  words to find the run by
+    checkpoints  when to save; by default at the end of every epoch, keeping two
+    """
+    run = RunFolder(folder)
+    if run.summary() and not resume:
+        raise ValueError(f"folder={str(folder)!r}: there is a run already; choose another folder, or resume=True")
+    saver = checkpoints or Checkpoints()
+    recorder = PythonRecorder(run, saver, {"group": group, "tags": list(tags)})
+    callbacks: list[pl.Callback] = getattr(trainer, "callbacks")  # noqa: B009  mypy does not see it
+    # After the callbacks that measure, and before those that save.
+    place = next((k for k, callback in enumerate(callbacks) if isinstance(callback, Checkpoint)), len(callbacks))
+    callbacks.insert(place, recorder)
+    callbacks.append(saver)
+    trainer.loggers = [*trainer.loggers, RunLogger(run)]
+    trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+    return run
+
+
+class PythonRecorder(Recorder):
+    """A recorder that takes the configuration from the Trainer, the module and the data when training starts."""
+
+    def __init__(self, run: RunFolder, saver: Checkpoints, words: dict[str, Any]) -> None:
+        super().__init__(run, images_per_step=0)
+        self.saver, self.words = saver, words
+
+    @property
+    def state_key(self) -> str:
+        return Recorder.__qualname__  # that of `lightning-ssl fit`: either can resume the other's run
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if stage != "fit":
+            return
+        config = {**configuration_of(trainer, pl_module), **self.words}
+        self.saver.into(self.run, config)
+        data = getattr(trainer, "datamodule", None)
+        self.images_per_step = int(getattr(data, "batch_size", 0) or 0)
+        if trainer.is_global_zero:
+            checkpoint = trainer.ckpt_path
+            begin(self.run, config, [Path(sys.argv[0]).name, *sys.argv[1:]], Path(checkpoint) if checkpoint else None)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if not self.images_per_step:
+            self.images_per_step = len(batch[0]) * trainer.world_size
+        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
+
+
+def configuration_of(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Any]:
+    """The configuration of a training from Python, in the form of config.yaml."""
+    data = getattr(trainer, "datamodule", None)
+    callbacks = [callback for callback in getattr(trainer, "callbacks", []) if isinstance(callback, OUR_CALLBACKS)]
+    settings = {name: as_plain(getattr(trainer, name, None)) for name in RECORDED}
+    seed = os.environ.get("PL_GLOBAL_SEED")  # of pl.seed_everything
+    return {
+        "seed_everything": int(seed) if seed is not None else getattr(module, "seed", None),
+        "trainer": {**settings, "devices": trainer.num_devices, "callbacks": as_plain(callbacks)},
+        "model": part(module),
+        "data": data.configuration() if isinstance(data, DataModule) else {"name": type(data).__name__},
+    }
+
+
+def part(module: pl.LightningModule) -> dict[str, Any]:
+    """The class of a module and its arguments; those of a module of the user's are its hparams."""
+    if hasattr(module, "configuration"):
+        found: dict[str, Any] = module.configuration()  # type: ignore[operator]
+        return found
+    return {"class_path": import_path(type(module)), "init_args": as_plain(dict(module.hparams))}
