@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Sequence
 
 import lightning_ssl
-from lightning_ssl.commands import packaged
+from lightning_ssl.commands import fit_help, packaged
 
 # Each command is a module of that name in `commands/` with `main(argv) -> exit code`.
 COMMANDS = {
@@ -60,7 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def dispatch(words: list[str]) -> int:
     if words and words[0] in COMMANDS:
-        name, arguments = words[0].replace("-", "_"), packaged.expand(words[0], words[1:])
+        name, arguments = words[0].replace("-", "_"), words[1:]
+        if name == "fit" and fit_help.asks_for_help(arguments):
+            return fit_help.main(arguments)
+        arguments = packaged.expand(name, arguments)
         module = importlib.import_module(f"lightning_ssl.commands.{name}")
         code: int = module.main(arguments)
         return code

@@ -18,7 +18,8 @@ def command(*words):
     "words",
     [
         (), ("--help",), ("lab", "list"), ("data", "list"), ("data", "fetch", "--help"),
-        *((name, "--help") for name in cli.COMMANDS if name != "fit"),
+        *((name, "--help") for name in cli.COMMANDS),
+        ("list", "data"), ("list", "sweeps"), ("list", "labs"),
     ],
 )  # fmt: skip
 def test_help_answers_without_importing_torch(words):
@@ -47,6 +48,10 @@ def test_help_names_every_command():
         (("trian",), "command='trian': expected one of fit, evaluate, sweep"),
         (("bench", "los"), "bench='los': expected one of"),
         (("lab", "hltmm"), "no such laboratory"),
+        (("evaluate", "runs/x", "--seds=3"), "unrecognized arguments: --seds=3; did you mean --seeds?"),
+        (("evaluate", "runs/x", "--batch_size=3"), "did you mean --batch-size?"),
+        (("sweep", "quickstart", "--work=3"), "unrecognized arguments: --work=3"),
+        (("dashboard", "--entity=e", "--proj=p"), "required: --project"),
     ],
 )
 def test_an_unknown_command_is_one_line_and_exit_code_2(words, message):

@@ -1,14 +1,4 @@
-"""`lightning-ssl fit`: train one model in one run folder.
-
-    lightning-ssl fit --config configs/quickstart.yaml
-    lightning-ssl fit --config configs/data/cifar10.yaml --config configs/method/direct.yaml --seed_everything 1
-    lightning-ssl fit --config configs/quickstart.yaml --model AlphaCL --model.importance Direct --model.importance.p 6
-    lightning-ssl fit … --trainer.devices 4 --trainer.strategy ddp      data.batch_size is the global batch size
-    lightning-ssl fit … --print_config                                  print the configuration and stop
-
-Later files and flags win. The run folder is RUNS/NAME. The same command resumes a run that was killed (`--resume never`
-starts a new one). `--probe null`, `--knn null`, `--spectrum null`, `--importance_monitor null` switch a callback off.
-"""
+"""`lightning-ssl fit`: train one model in one run folder. `fit_help.py` has its --help."""
 
 from __future__ import annotations
 
@@ -28,9 +18,11 @@ import torch
 from pytorch_lightning.loggers import Logger
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
+from lightning_ssl.commands.fit_flags import with_suggestion
 from lightning_ssl.runs import resume
 from lightning_ssl.runs.checkpointing import AtomicCheckpointIO
 from lightning_ssl.runs.configuration import Configuration, Parts
+from lightning_ssl.runs.errors import with_full_key
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.labels import label_of_config
 from lightning_ssl.runs.metrics import TIMING_METRICS
@@ -54,9 +46,15 @@ SILENCED = (
 def main(argv: list[str]) -> int:
     """Parse, choose the run folder, train, print the result."""
     sys.path.insert(0, os.getcwd())  # for the user's own classes, given by their path
-    with quiet():
-        config = Configuration.parse(argv, description=__doc__)
-    parts = config.build()  # before there is a run folder: a refused argument leaves none
+    try:
+        with quiet():
+            config = Configuration.parse(argv)
+    except ValueError as error:
+        raise with_suggestion(with_full_key(error)) from error
+    try:
+        parts = config.build()  # before there is a run folder: a refused argument leaves none
+    except ValueError as error:
+        raise with_full_key(error, config.stored()) from error
     choice = resume.choose(config)
     run = choice.run
     if run.summary().get("status") == "finished" and choice.checkpoint is not None and not resume.extends(config, run):
@@ -83,9 +81,11 @@ def train(config: Configuration, parts: Parts, choice: resume.Choice, argv: list
             return stopped(run, 130)
         raise stop
     except Exception as error:
+        if isinstance(error, ValueError):
+            error = with_full_key(error, stored)
         line = record_failure(run, error)
         if isinstance(error, (ValueError, OSError)):
-            raise
+            raise error
         raise ValueError(f"{type(error).__name__}: {line}; {run.path / 'error.txt'} has the traceback") from error
     if trainer.is_global_zero:
         print_result(run)

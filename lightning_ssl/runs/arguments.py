@@ -17,7 +17,7 @@ from lightning_ssl import networks
 
 REQUIRED = inspect.Parameter.empty
 # Classes whose arguments another class describes.
-DESCRIBED_BY = {"Head": networks.Projector, "PredictorHead": networks.Predictor}
+DESCRIBED_BY = {"Head": networks.Projector, "PredictorHead": networks.Projector}
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ def arguments_of(kind: type) -> dict[str, Argument]:
         for each in parameters:
             # A base's argument without a default is one that the subclass gives itself.
             given_by_subclass = base is not kind and each.default is REQUIRED
-            if each.kind is each.POSITIONAL_OR_KEYWORD and each.name not in found and not given_by_subclass:
+            named = each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)
+            if named and each.name not in found and not given_by_subclass:
                 hint = types.get(each.name, each.annotation)
                 found[each.name] = Argument(each.name, hint, each.default, description(kind, each.name))
         if not any(each.kind is each.VAR_KEYWORD for each in parameters):

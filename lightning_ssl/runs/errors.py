@@ -8,16 +8,18 @@ checked with version 4.53.0, and `tests/runs/test_errors.py` names the pattern t
 from __future__ import annotations
 
 import ast
-import inspect
 import pydoc
 import re
+import traceback
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any
 
 from lightning_ssl import methods
+from lightning_ssl.data import DataModule
 from lightning_ssl.losses.families import Family
 from lightning_ssl.losses.importance import Importance
+from lightning_ssl.runs.arguments import arguments_of, concrete
 
 PATTERNS = {
     "key": re.compile(r'[Kk]ey "([^"]+)"'),
@@ -29,6 +31,7 @@ PATTERNS = {
         r"Expected a dot import path|Expected a path but|[Ii]mport path .* does not correspond|Unable to import"
         r"|No module named|Problem with given class_path"
     ),
+    "unknown flag of a class": re.compile(r"class_path '([^']+)':\s+unrecognized arguments: "),
     "class of a key": re.compile(r"class_path '([^']+)'"),
     "expected type": re.compile(r"Expected an? ([^\n]*)"),
     "simple type": re.compile(r"<class '(float|int|str|bool)'|Literal"),
@@ -37,6 +40,10 @@ PATTERNS = {
     "start": re.compile(r'^Parser key "([^"]+)": '),
 }
 
+# The classes of the parts that have no `class_path`.
+PARTS = {"data": "DataModule", "trainer": "Trainer", "checkpoint": "Checkpoints"}
+# Arguments that a method passes on under another name, by that name.
+RENAMED = {"preset": "augment", "size": "image_size"}
 GROUPS = {"optimization": "Optimization", "projector": "Head", "predictor": "PredictorHead"}
 
 
@@ -54,6 +61,9 @@ def one_line(error: Exception) -> str:
         if not nested:
             value = value_at(key, given[1]) if given else None
         return unknown_key(text, keys, key, value, group)
+    if nested and (unknown := PATTERNS["unknown flag of a class"].search(text)):
+        key = next((each for each in nested[1].split(".") if each not in names_of(unknown[1])), keys[-1])
+        return f"{'.'.join(keys)}={value}: {unknown_for(key, class_name(unknown[1]), names_of(unknown[1]))}"
     key = ".".join(dict.fromkeys(keys))
     expected = [word for word in PATTERNS["expected type"].findall(text) if "NoneType" not in word]
     simple = bool(PATTERNS["simple type"].search(" ".join(expected)))
@@ -84,13 +94,17 @@ def unknown_key(text: str, keys: list[str], key: str, value: str | None, group: 
     if group in GROUPS:
         owner, valid = group, [field.name for field in fields(getattr(methods, GROUPS[group]))]
     elif owners:
-        owner, valid = class_name(owners[-1]), arguments_of(owners[-1])
+        owner, valid = class_name(owners[-1]), names_of(owners[-1])
     elif group == "data":
-        owner, valid = "data", arguments_of("lightning_ssl.data.DataModule")
+        owner, valid = "data", list(arguments_of(DataModule))
     else:
         owner, valid = group or "the configuration", []
     found = ".".join(path) + ("" if value is None else f"={value}")
-    return f"{found}: unknown key {key} for {owner}" + (f"; valid keys: {', '.join(valid)}" if valid else "")
+    return f"{found}: {unknown_for(key, owner, valid)}"
+
+
+def unknown_for(key: str, owner: str, valid: list[str]) -> str:
+    return f"unknown key {key} for {owner}" + (f"; valid keys: {', '.join(valid)}" if valid else "")
 
 
 def value_at(key: str, text: str) -> str | None:
@@ -112,15 +126,10 @@ def look_up(key: str, tree: Any) -> Any:
     return next((each for each in found if each is not None), None)
 
 
-def arguments_of(path: str) -> list[str]:
-    """The arguments of a class, and those that it passes on to its bases."""
+def names_of(path: str) -> list[str]:
+    """The names of the arguments of a class, given by its path."""
     kind = pydoc.locate(path)
-    names: dict[str, None] = {}
-    for base in getattr(kind, "__mro__", ()):
-        if base.__module__.startswith("lightning_ssl") and "__init__" in vars(base):
-            parameters = inspect.signature(base.__init__).parameters.values()
-            names |= {each.name: None for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD}
-    return [name for name in names if name not in ("self", "loss")]
+    return list(arguments_of(kind)) if isinstance(kind, type) else []
 
 
 def refusal(error: BaseException) -> BaseException:
@@ -133,6 +142,84 @@ def refusal(error: BaseException) -> BaseException:
     return error
 
 
+def with_full_key(error: ValueError, config: dict[str, Any] | None = None) -> ValueError:
+    """Name the full key in the error of a class: `tau=-1.0: …` becomes `model.importance.tau=-1.0: …`.
+
+    error    an error of `checks.require`, raised when an object of the configuration was built or used
+    config   the stored configuration; None if there is none yet, and then only errors about the data are changed
+
+    The class is that of an object whose method is in the traceback. Its place in the configuration gives the key.
+    """
+    refused = re.match(r"(\w+)=(.*)", str(error), re.DOTALL)
+    if refused is None:
+        return error
+    name, rest = refused.groups()
+    value = rest.partition(f": {name} must be")[0] if f": {name} must be" in rest else rest.partition(": ")[0]
+    for kind in classes_in_traceback(error):
+        if (key := key_of_argument(kind, name, value, config)) is not None:
+            last = key.rpartition(".")[2]
+            return ValueError(f"{key}={rest.replace(f': {name} must be', f': {last} must be', 1)}")
+    return error
+
+
+def classes_in_traceback(error: BaseException) -> Iterator[type]:
+    """The classes of the objects whose methods raised an error, innermost first. Functions of `data` are DataModule."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if str(cause) == str(error):
+            frames = [frame for frame, _ in traceback.walk_tb(cause.__traceback__)]
+            for frame in reversed(frames):
+                if "self" in frame.f_locals:
+                    yield type(frame.f_locals["self"])
+                elif frame.f_globals.get("__name__", "").startswith("lightning_ssl.data"):
+                    yield DataModule
+        cause = cause.__cause__ or cause.__context__
+
+
+def key_of_argument(kind: type, name: str, value: str, config: dict[str, Any] | None) -> str | None:
+    """The key of an argument of a class; None if the class is not in the configuration, or has no such argument."""
+    if config is None:
+        if kind is not DataModule:
+            return None
+        return f"data.{name}" if name in arguments_of(DataModule) else f"data.options.{name}"
+    names = {base.__name__ for base in kind.__mro__}
+    for path, owner, arguments in places(config):
+        if owner not in names:
+            continue
+        leaves = dict(leaves_of(arguments))
+        named = [key for key in leaves if key.rpartition(".")[2] in (name, RENAMED.get(name))]
+        if named:  # `tau` of an importance within a method: the one with this value
+            return f"{path}.{next((key for key in named if repr(leaves[key]) == value), named[0])}"
+    return None
+
+
+def places(tree: Any, path: str = "") -> Iterator[tuple[str, str | None, dict[str, Any]]]:
+    """The key, class and arguments of every part of a configuration."""
+    if isinstance(tree, list):
+        for number, item in enumerate(tree):
+            yield from places(item, f"{path}[{number}]")
+    if not isinstance(tree, dict):
+        return
+    if "class_path" in tree:
+        arguments = tree.get("init_args") or {}
+        yield path, class_name(tree["class_path"]), arguments
+    else:
+        arguments = tree
+        yield path, PARTS.get(path) or GROUPS.get(path.rpartition(".")[2]), arguments
+    for key, item in arguments.items():
+        yield from places(item, f"{path}.{key}" if path else key)
+
+
+def leaves_of(arguments: dict[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of a part, by their key below it. `init_args` is left out of a key."""
+    for key, item in arguments.items():
+        inner = path if key == "init_args" else f"{path}.{key}" if path else key
+        if isinstance(item, dict):
+            yield from leaves_of(item, inner)
+        elif key != "class_path":
+            yield inner, item
+
+
 def class_name(path: str) -> str:
     """The name of a class without its module."""
     return path.rpartition(".")[2]
@@ -142,14 +229,4 @@ def class_names(key: str) -> list[str]:
     """The classes that a key can name."""
     last = key.rpartition(".")[2]
     base = {"model": methods.Method, "importance": Importance, "family": Family}.get(last)
-    return sorted(set(concrete(base))) if base else []
-
-
-def concrete(base: type) -> Iterator[str]:
-    """The names of this package's subclasses that can be instantiated."""
-    kind: type
-    for kind in base.__subclasses__():
-        ours = kind.__module__.startswith("lightning_ssl") and kind.__name__ != "Contrastive"
-        if ours and not getattr(kind, "__abstractmethods__", None):
-            yield kind.__name__
-        yield from concrete(kind)
+    return sorted({kind.__name__ for kind in concrete(base)}) if base else []

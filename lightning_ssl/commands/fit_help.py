@@ -1,0 +1,121 @@
+"""`lightning-ssl fit --help`: one screen without torch; `--help TOPIC` describes every flag of a part."""
+
+from __future__ import annotations
+
+import difflib
+import shutil
+import textwrap
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lightning_ssl.commands.fit_flags import Flag, Section
+
+PAGE = """\
+usage: lightning-ssl fit --config FILE [--config FILE …] [--FLAG VALUE …]
+
+Train one model in one run folder.
+
+examples:
+  lightning-ssl fit --config quickstart                              a minute on one core
+  lightning-ssl fit --config data/cifar10 --config method/direct --seed_everything 1
+  lightning-ssl fit --config quickstart --config method/direct --model.importance.p 6
+  lightning-ssl fit … --trainer.devices 4 --trainer.strategy ddp     4 GPUs
+  lightning-ssl fit … --print_config                                 print the configuration, stop
+
+Later files and flags win. A file is a path, or the name of a packaged file (`lightning-ssl list`).
+The same command resumes a run that was stopped.
+
+the run
+  --config FILE                          configuration; can be given several times
+  --name NAME                            name of the run folder; generated if not given
+  --runs DIR                             folder of run folders (default: runs)
+  --resume auto|never|PATH               resume a stopped run; a new run; a folder or checkpoint
+  --seed_everything INT                  seed of weights, batches and views (default: 0)
+  --logger none|wandb                    where metrics are logged besides the run folder
+
+the loss
+  --model NAME                           SimCLR, AlphaCL, SimSiam, BYOL
+  --model.tau FLOAT                      temperature of SimCLR
+  --model.importance NAME                α of AlphaCL: Direct, Entropy, Inverse, Square, Tsallis, …
+  --model.importance.tau FLOAT           temperature, or strength of the regularizer
+
+the network and its training
+  --model.backbone NAME                  resnet18, resnet34, resnet50, resnet_tiny, timm:NAME
+  --model.augment NAME                   paper_cifar, simclr_cifar, byol_cifar, simsiam_cifar, …
+  --model.optimization.name NAME         adam, sgd, lars
+  --model.optimization.lr FLOAT          base learning rate
+  --trainer.max_epochs INT               length of the training
+  --trainer.devices INT                  GPUs or processes; --trainer.accelerator cpu for no GPU
+  --trainer.precision NAME               32-true, bf16-mixed, 16-mixed
+
+the data
+  --data.name NAME                       shapes, cifar10, cifar100, stl10, folder
+  --data.root DIR                        folder of the data sets (default: data)
+  --data.batch_size INT                  images per step of all GPUs together
+
+what is measured
+  --probe null | --knn null              switch off the linear probe, the nearest neighbours
+
+more: lightning-ssl fit --help TOPIC     all, run, model, model.AlphaCL, model.importance, Direct,
+                                         data, trainer, probe, knn, checkpoint, trainer.precision
+"""
+COLUMN = 40  # where the descriptions start
+
+
+def asks_for_help(words: list[str]) -> bool:
+    return "-h" in words or "--help" in words or any(word.startswith("--help=") for word in words)
+
+
+def main(words: list[str]) -> int:
+    """Print the one screen, or the topic after `--help`."""
+    place = next(k for k, word in enumerate(words) if word == "-h" or word.partition("=")[0] == "--help")
+    topic = words[place].partition("=")[2] or next(iter(words[place + 1 :]), "")
+    print(PAGE if not topic or topic.startswith("-") else describe(topic), end="")
+    return 0
+
+
+def describe(topic: str) -> str:
+    """The sections of a topic. An unknown topic is a ValueError."""
+    from lightning_ssl.commands.fit_flags import sections  # here: it imports torch, which takes seconds
+
+    known = sections()
+    if topic == "all":
+        return "\n".join(section_text(section) for section in known.values())
+    # `model.AlphaCL`, or `AlphaCL` for short
+    title = next((each for each in known if topic in (each, each.rpartition(".")[2])), None)
+    if title is not None:
+        section = known[title]
+        more = "".join("\n" + section_text(known[part], skip=section.flags) for part in section.parts)
+        below = [each for each in known if each.startswith(f"{title}.") and "." not in each[len(title) + 1 :]]
+        hint = textwrap.fill(f"more: lightning-ssl fit --help {' | '.join(below)}", width())
+        return section_text(section) + more + (f"\n{hint}\n" if below else "")
+    key = topic.removeprefix("--")
+    found = {each.title: flag for each in known.values() for flag in each.flags if flag.key == key}
+    if found:
+        return "".join(f"in {title}:\n{flag_text(flag)}" for title, flag in found.items())
+    names = ["all", *known, *(flag.key for each in known.values() for flag in each.flags)]
+    close = difflib.get_close_matches(key, names, n=3)
+    hint = f"did you mean {' or '.join(dict.fromkeys(close))}?" if close else "expected all, a part or a flag"
+    raise ValueError(f"help={topic}: unknown topic; {hint} (see lightning-ssl fit --help)")
+
+
+def section_text(section: Section, skip: list[Flag] | None = None) -> str:
+    """A section: its title, what its docstring says, its flags."""
+    hidden = {flag.key for flag in skip or ()}
+    flags = "".join(flag_text(flag) for flag in section.flags if flag.key not in hidden)
+    body = textwrap.indent(section.about, "  ")
+    return f"{section.title}\n{body}\n" + (f"\n{flags}" if flags else "\n  no arguments\n")
+
+
+def flag_text(flag: Flag) -> str:
+    """A flag and its description, wrapped."""
+    left = f"  --{flag.key} {flag.values}".rstrip()
+    first = left.ljust(COLUMN) if len(left) < COLUMN - 1 else f"{left}\n{' ' * COLUMN}"
+    choices = "" if len(flag.choices) <= 4 or flag.values == "NAME" else f"One of {', '.join(flag.choices)}. "
+    lines = textwrap.wrap(choices + flag.text, width() - COLUMN, break_long_words=False, break_on_hyphens=False) or [""]
+    return first + f"\n{' ' * COLUMN}".join(lines) + "\n"
+
+
+def width() -> int:
+    """The width of the terminal, at most 120 columns."""
+    return max(80, min(120, shutil.get_terminal_size((100, 24)).columns))
