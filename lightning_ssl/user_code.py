@@ -92,14 +92,17 @@ def place_of_error(error: BaseException) -> str | None:
 
 
 def place_of(thing: Any) -> str:
-    """File and line of a function or class, or of the class of another object; its name if there is no source."""
+    """File and line of a user's function or class, or of the class of another object; else its full name."""
     target = inspect.unwrap(thing) if callable(thing) else thing
     if not (inspect.isclass(target) or inspect.isroutine(target)):
         target = type(target)
     try:
-        return f"{shorten(inspect.getsourcefile(target) or '')}:{inspect.getsourcelines(target)[1]}"
+        file = inspect.getsourcefile(target) or "<unknown>"
+        if is_user_file(file):
+            return f"{shorten(file)}:{inspect.getsourcelines(target)[1]}"
     except (OSError, TypeError):
-        return getattr(target, "__qualname__", repr(target))
+        pass
+    return f"{getattr(target, '__module__', '')}.{getattr(target, '__qualname__', repr(target))}"
 
 
 def name_of(thing: Any) -> str:

@@ -3,9 +3,11 @@
     data.load("cifar10", "data", "train")     one split in memory: `Images`
     data.fetch("cifar10", "data")             download, verify and cache; does nothing if the cache is complete
     data.DataModule("cifar10", batch_size=256)
+    data.DataModule("mine.make_dataset")      the user's own data set, by its path; `hf:NAME` for the Hugging Face hub
 
 Each data set has a file with `open_split` (a split) and `info` (sizes and channel statistics, known before an image is
-read). Data sets that are downloaded also have `PUBLISHED`. Importing this package imports no torch.
+read). Data sets that are downloaded also have `PUBLISHED`. Those that can lack test images have `no_test`, and those
+whose files are made or checked once per machine have `PREPARES`. Importing this package imports no torch.
 """
 
 from __future__ import annotations
@@ -18,9 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lightning_ssl._lazy import lazy_names
 from lightning_ssl.checks import require
+from lightning_ssl.user_code import is_path
 
 if TYPE_CHECKING:
     from lightning_ssl.data.folder import ImageFolder
+    from lightning_ssl.data.items import Items
+    from lightning_ssl.data.lightning_data import adapt as adapt
+    from lightning_ssl.data.lightning_data import check_batches as check_batches
     from lightning_ssl.data.module import DataModule as DataModule
     from lightning_ssl.data.split import DatasetInfo
     from lightning_ssl.data.split import Images as Images
@@ -40,20 +46,24 @@ DATASETS = {
     "cifar10": Entry("cifar", "10 classes, 32×32, 50,000 + 10,000 images; torchvision or npm"),
     "cifar100": Entry("cifar", "100 classes, 32×32, 50,000 + 10,000 images; torchvision"),
     "stl10": Entry("stl10", "10 classes, 96×96, 5,000 + 8,000 images and 100,000 unlabeled; torchvision"),
-    "folder": Entry("folder", "your own images: ROOT/train/CLASS/*.jpg and ROOT/val/CLASS/*.jpg", published=False),
+    "folder": Entry("folder", "your own images: ROOT/train/CLASS/*.jpg, ROOT/val/CLASS/*.jpg, or ROOT/*.jpg", False),
 }
 SPLITS = ("train", "test", "pretrain")
 """`pretrain` is every image for training without labels: train and unlabeled of STL-10, train of the others."""
 
-__getattr__, __dir__ = lazy_names(__name__, {"module": ("DataModule",), "split": ("Images",)})
+__getattr__, __dir__ = lazy_names(
+    __name__, {"module": ("DataModule",), "split": ("Images",), "lightning_data": ("adapt", "check_batches")}
+)
 
 
-def open_split(name: str, root: str | Path = "data", split: str = "train", **options: Any) -> Images | ImageFolder:
-    """Open one split. It has a length, classes and `batch(ids)`; an `ImageFolder` decodes its images on request."""
+def open_split(
+    name: str, root: str | Path = "data", split: str = "train", **options: Any
+) -> Images | ImageFolder | Items:
+    """Open one split. It has a length, classes and `batch(ids)`; all but `Images` read their images on request."""
     require(split in SPLITS, "split", split, f"one of {', '.join(SPLITS)}")
     module = module_of(name)
     check_options(name, module, options)
-    opened: Images | ImageFolder = module.open_split(name, Path(root), split, **options)
+    opened: Images | ImageFolder | Items = module.open_split(name, Path(root), split, **options)
     return opened
 
 
@@ -63,30 +73,49 @@ def load(name: str, root: str | Path = "data", split: str = "train", **options: 
 
 
 def info(name: str, root: str | Path = "data", **options: Any) -> DatasetInfo:
-    """Image size, number of classes, and mean and standard deviation of the channels. Reads no image."""
+    """Image size, number of classes, and mean and standard deviation of the channels.
+
+    Reads no image, except of the user's own data sets and those of the Hugging Face hub.
+    """
     module = module_of(name)
     check_options(name, module, options)
     known: DatasetInfo = module.info(name, Path(root), **options)
     return known
 
 
+def no_test(name: str, root: str | Path = "data", **options: Any) -> str:
+    """Why a data set has no test images; empty if it has."""
+    module = module_of(name)
+    check_options(name, module, options)
+    reason: str = module.no_test(name, Path(root), **options) if hasattr(module, "no_test") else ""
+    return reason
+
+
 def fetch(name: str, root: str | Path = "data", source: str = "auto") -> Path:
     """Download, verify and cache a published data set, and return its folder. A complete cache is left as it is."""
     module = module_of(name)
     published = [key for key, dataset in DATASETS.items() if dataset.published]
-    require(DATASETS[name].published, "name", name, f"one of {', '.join(published)}: {name} has nothing to download")
+    require(name in published, "name", name, f"one of {', '.join(published)}: {name} has nothing to download")
     folder: Path = module.PUBLISHED[name].fetch(Path(root), source)
     return folder
 
 
 def module_of(name: str) -> ModuleType:
     """The module that reads a data set."""
-    require(name in DATASETS, "name", name, f"one of {', '.join(DATASETS)}")
+    if name.startswith("hf:"):
+        return importlib.import_module("lightning_ssl.data.huggingface")
+    if is_path(name):
+        return importlib.import_module("lightning_ssl.data.own")
+    others = "hf:NAME, or the path of your own, such as mine.make_dataset"
+    require(name in DATASETS, "name", name, f"one of {', '.join(DATASETS)}, {others}")
     return importlib.import_module(f"lightning_ssl.data.{DATASETS[name].module}")
 
 
 def check_options(name: str, module: ModuleType, options: dict[str, Any]) -> None:
     """Refuse an unknown option of a data set. The options are the keyword-only parameters of its `open_split`."""
+    if hasattr(module, "check_options"):
+        module.check_options(name, options)
+        return
     parameters = inspect.signature(module.open_split).parameters.values()
     valid = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     for key, value in options.items():

@@ -1,32 +1,39 @@
-"""A folder of images in ImageNet's layout.
+"""A folder of images.
 
     ROOT/train/CLASS/**/*.jpg     training images; without class folders, ROOT/train/*.jpg, they have no labels
-    ROOT/val/CLASS/**/*.jpg       test images (a folder named `test` also works)
+    ROOT/val/CLASS/**/*.jpg       test images (a folder named `test` also works); it may be missing
+    ROOT/CLASS/**/*.jpg           without a folder `train`: training images by class
+    ROOT/*.jpg                    without a folder `train`: training images without labels
 
 Every image is stored at one size: the shorter side is resized to `store_size` with antialiasing, then the centre is
 cropped. Augmentation crops from the stored image.
+
+Options:
+
+    store_size   side of the stored images in pixels
+    corrupt      "error": an unreadable file is an error at the start; "skip": unreadable files are left out
+    val_share    this share of the training images of each class is held out for validation, where there is no `val`
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
-import numpy as np
 import torch
-from PIL import Image, UnidentifiedImageError
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from lightning_ssl.checks import require
-from lightning_ssl.data.split import Batch, BatchDataset, DatasetInfo, Images
-from lightning_ssl.machine import available_cores
+from lightning_ssl.data.pixels import decode
+from lightning_ssl.data.readable import unreadable_files
+from lightning_ssl.data.split import Batch, DatasetInfo, Images, held_out, load_all
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".tif", ".tiff")
-FOLDERS = {"train": ("train",), "pretrain": ("train",), "test": ("val", "test")}
+TEST_FOLDERS = ("val", "test")
+PREPARES = True  # the files are checked once per machine, before the ranks open them
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,7 @@ class ImageFolder:
     labels: Tensor  # int64 (N,)
     classes: tuple[str, ...]
     store_size: int
+    note: str = ""  # a line for the user
     decodes: ClassVar[bool] = True
 
     def __len__(self) -> int:
@@ -49,53 +57,109 @@ class ImageFolder:
 
     def load(self) -> Images:
         """Decode every file into memory."""
-        images = torch.empty(len(self), 3, self.store_size, self.store_size, dtype=torch.uint8)
-        batches = torch.arange(len(self)).split(64)
-        loader = DataLoader(
-            BatchDataset(self),
-            sampler=batches,
-            batch_size=None,
-            num_workers=min(available_cores(), len(batches)),
-            generator=torch.Generator(),  # a DataLoader without one draws from the global generator
-        )
-        for part, _, ids in loader:
-            images[ids] = part
-        return Images(images, self.labels, self.classes)
+        return load_all(self, self.store_size, self.classes)
+
+    def only(self, chosen: Tensor) -> ImageFolder:
+        """The part of the files that a mask (N,) chooses."""
+        files = [file for file, kept in zip(self.files, chosen.tolist(), strict=True) if kept]
+        return replace(self, files=files, labels=self.labels[chosen])
 
 
-def open_split(name: str, root: Path, split: str, *, store_size: int = 256) -> ImageFolder:
-    """List the files of a split. Classes and the files of a class are sorted by name."""
+class Place(NamedTuple):
+    """A folder of images and its classes; without classes the images have no labels."""
+
+    folder: Path
+    classes: tuple[str, ...]
+
+
+def open_split(
+    name: str, root: Path, split: str, *, store_size: int = 256, corrupt: str = "error", val_share: float = 0.0
+) -> ImageFolder:
+    """List the files of a split and check that they can be read. Classes, and files of a class, are sorted by name."""
     require(store_size >= 1, "store_size", store_size, "at least 1 pixel")
-    folder = split_folder(root, split)
-    classes = class_names(folder)
-    train = FOLDERS["train"][0]
-    if split == "test" and (root / train).is_dir():
-        expected = class_names(root / train)
-        if classes != expected:
-            odd = sorted(set(classes) ^ set(expected))
-            raise ValueError(f"root={str(root)!r}: {folder.name} and {train} must have the same classes, not {odd[:5]}")
+    require(corrupt in ("error", "skip"), "corrupt", corrupt, "error or skip")
+    test = test_place(root)
+    require(not val_share or test is None, "val_share", val_share, f"0: {root} has test images in {TEST_FOLDERS[0]}")
+    if split == "test" and not val_share:
+        if test is None:
+            raise ValueError(no_test(name, root, val_share=val_share))
+        require_same_classes(root, test)
+        return listed(root, test, store_size, corrupt)
+    found = listed(root, train_place(root), store_size, corrupt)
+    if not val_share:
+        return found
+    chosen = held_out(found.labels, val_share)
+    return found.only(chosen if split == "test" else ~chosen)
+
+
+def no_test(name: str, root: Path, *, val_share: float = 0.0, **_: object) -> str:
+    """Why there are no test images; empty if there are."""
+    if val_share or test_place(root) is not None:
+        return ""
+    return f"{root} has no folder {' or '.join(TEST_FOLDERS)}; the option val_share: 0.1 holds out training images"
+
+
+def info(name: str, root: Path, *, store_size: int = 256, **_: object) -> DatasetInfo:
+    """The stored size, the number of class folders, and the mean and standard deviation of ImageNet."""
+    classes = train_place(root).classes
+    return DatasetInfo(store_size, len(classes), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The layout
+
+
+def train_place(root: Path) -> Place:
+    """The folder of the training images."""
+    if (root / "train").is_dir():
+        return Place(root / "train", class_names(root / "train"))
+    if root.is_dir() and test_place(root) is None:
+        if any(map(is_image, os.listdir(root))):
+            return Place(root, ())
+        classes = tuple(each for each in class_names(root) if any(images_in(root / each)))
+        if classes:
+            return Place(root, classes)
+    raise ValueError(
+        f"root={str(root)!r}: root must be a folder with train/CLASS/*.jpg, CLASS/*.jpg, or *.jpg without labels"
+    )
+
+
+def test_place(root: Path) -> Place | None:
+    """The folder of the test images; None if there is none."""
+    for name in TEST_FOLDERS:
+        if (root / name).is_dir():
+            return Place(root / name, class_names(root / name))
+    return None
+
+
+def require_same_classes(root: Path, test: Place) -> None:
+    expected = train_place(root).classes if (root / "train").is_dir() else test.classes
+    if test.classes != expected:
+        odd = sorted(set(test.classes) ^ set(expected))
+        raise ValueError(f"root={str(root)!r}: {test.folder.name} and train must have the same classes, not {odd[:5]}")
+
+
+def listed(root: Path, place: Place, store_size: int, corrupt: str) -> ImageFolder:
+    """The readable files of a folder."""
     files: list[str] = []
     labels: list[int] = []
+    folder, classes = place
     for label, class_folder in enumerate(folder / name for name in classes) if classes else [(-1, folder)]:
         found = sorted(images_in(class_folder))
         files += found
         labels += [label] * len(found)
     require(len(files) > 0, "root", str(root), f"a folder with images in {folder.name}: {', '.join(SUFFIXES)}")
-    return ImageFolder(files, torch.tensor(labels), classes, store_size)
-
-
-def info(name: str, root: Path, *, store_size: int = 256) -> DatasetInfo:
-    """The stored size, the number of class folders, and the mean and standard deviation of ImageNet."""
-    classes = class_names(split_folder(root, "train"))
-    return DatasetInfo(store_size, len(classes), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-
-
-def split_folder(root: Path, split: str) -> Path:
-    for name in FOLDERS[split]:
-        if (root / name).is_dir():
-            return root / name
-    layout = " or ".join(f"{name}/CLASS/*.jpg" for name in FOLDERS[split])
-    raise ValueError(f"root={str(root)!r}: root must be a folder with {layout}")
+    whole = ImageFolder(files, torch.tensor(labels), classes, store_size)
+    bad = unreadable_files(folder, files)
+    if not bad:
+        return whole
+    first, why = next(iter(bad.items()))
+    if corrupt == "error":
+        more = f" ({len(bad)} of {len(files)} files are unreadable)" if len(bad) > 1 else ""
+        raise ValueError(f"{first} is not a readable image: {why}{more}; the option corrupt: skip leaves it out")
+    require(len(bad) < len(files), "root", str(root), f"a folder with readable images in {folder.name}")
+    kept = whole.only(torch.tensor([file not in bad for file in files]))
+    return replace(kept, note=f"{folder}: {len(bad)} of {len(files)} images are unreadable and left out, first {first}")
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
@@ -106,21 +170,9 @@ def class_names(folder: Path) -> tuple[str, ...]:
 def images_in(folder: Path) -> Iterator[str]:
     for parent, _, names in os.walk(folder, followlinks=True):
         for name in names:
-            if name.lower().endswith(SUFFIXES) and not name.startswith("."):
+            if is_image(name):
                 yield os.path.join(parent, name)
 
 
-def decode(file: str, size: int) -> Tensor:
-    """Decode one image to uint8 (3, size, size)."""
-    try:
-        with Image.open(file) as encoded:
-            encoded.draft("RGB", (2 * size, 2 * size))  # JPEG: decode at a lower resolution, still twice the target
-            picture = encoded.convert("RGB")
-            scale = size / min(picture.size)
-            width, height = (max(size, round(side * scale)) for side in picture.size)
-            picture = picture.resize((width, height), Image.Resampling.BICUBIC, reducing_gap=3.0)
-            left, top = (width - size) // 2, (height - size) // 2
-            pixels = np.array(picture.crop((left, top, left + size, top + size)))  # (size, size, 3)
-    except (OSError, UnidentifiedImageError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{file} is not a readable image: {error}") from error
-    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+def is_image(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES) and not name.startswith(".")

@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-import pytorch_lightning as pl
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
 from lightning_ssl import data
+from lightning_ssl._lightning import pl
 from lightning_ssl.checks import require
-from lightning_ssl.data.split import Batch, BatchDataset, Split
+from lightning_ssl.data.items import Source
+from lightning_ssl.data.split import Batch, BatchDataset, DatasetInfo, Split
 from lightning_ssl.machine import available_cores
 from lightning_ssl.seeding import generator_of
 
@@ -159,16 +160,18 @@ class Loader:
 class DataModule(pl.LightningDataModule):
     """A data set as batches `(images uint8 (B, 3, H, W), labels (B,), ids (B,))`.
 
-    name          one of `data.DATASETS`
+    name          one of `data.DATASETS`, `hf:NAME`, or the path of the user's own, such as `mine.make_dataset`
     root          the folder of the data sets
     batch_size    images per step of all ranks together: with W ranks each gets batch_size/W
     split         the split for training, "pretrain" or "train"
     seed          decides the order of the images; default 0; the command line sets it to `seed_everything`
     reshuffle     False repeats the order of the first epoch, as the code released with the papers does
-    validate      False for a folder without a test split
+    validate      whether the test images are used for validation; it is skipped where there are none
     download      whether missing files are downloaded
     workers       processes that decode image files; default: one per core; splits in memory use none
     options       options of the data set: `{"train_images": 5000}` of shapes, `{"store_size": 160}` of a folder
+
+    `DataModule.of(train, test)` takes map-style data sets of torch.
     """
 
     def __init__(
@@ -193,10 +196,32 @@ class DataModule(pl.LightningDataModule):
         self.seed, self.reshuffle, self.validate = seed or 0, reshuffle, validate
         self.download, self.workers = download, workers
         self.options = dict(options or {})
-        self._info = data.info(name, self.root, **self.options)
+        self._info = self.read_info()
+        self._notes: set[str] = set()  # lines that were printed
         self._splits: dict[str, Split] = {}
         self._loader: Loader | None = None  # the training loader
         self._resume_state: dict[str, int] = {}  # position from a checkpoint
+
+    @classmethod
+    def of(
+        cls,
+        train: Any,
+        test: Any = None,
+        batch_size: int = 256,
+        store_size: int | None = None,
+        num_classes: int | None = None,
+        val_share: float = 0.0,
+        **arguments: Any,
+    ) -> DatasetModule:
+        """The batches of the user's own map-style data sets; `data/items.py` says what their items can be.
+
+        test         None skips the validation, unless `val_share` holds out a part of each class
+        store_size   side of the images; None takes the shorter side of the first image, at most 256
+        num_classes  None takes it from `num_classes`, `classes`, `targets` or `labels` of `train`, else from all items
+        arguments    `seed`, `reshuffle`, `validate` and `workers` of `DataModule`
+        """
+        source = Source(train, test, "train", store_size, num_classes, val_share)
+        return DatasetModule(source, batch_size=batch_size, **arguments)
 
     def configuration(self) -> dict[str, Any]:
         """The arguments as plain values: the part `data` of a configuration."""
@@ -246,20 +271,49 @@ class DataModule(pl.LightningDataModule):
     def open_split(self, split: str) -> Split:
         """Open a split once and keep it."""
         if split not in self._splits:
-            self._splits[split] = data.open_split(self.data_set, self.root, split, **self.options)
+            self._splits[split] = opened = self.read_split(split)
+            self.print_once(getattr(opened, "note", ""))
         return self._splits[split]
 
+    # What a subclass with another source of images replaces:
+
+    def read_info(self) -> DatasetInfo:
+        return data.info(self.data_set, self.root, **self.options)
+
+    def read_split(self, split: str) -> Split:
+        return data.open_split(self.data_set, self.root, split, **self.options)
+
+    def no_test(self) -> str:
+        """Why there are no test images; empty if there are."""
+        return data.no_test(self.data_set, self.root, **self.options)
+
+    @property
+    def validates(self) -> bool:
+        """Whether there is a validation: it is wanted, and there are test images."""
+        return self.validate and not self.no_test()
+
+    def print_once(self, line: str) -> None:
+        """Print a line on the first rank, once."""
+        if line and self.ranks[0] == 0 and line not in self._notes:
+            self._notes.add(line)
+            print(line, flush=True)
+
     def prepare_data(self) -> None:
-        """Download missing data. Lightning calls this on one process per machine."""
-        if self.download and data.DATASETS[self.data_set].published:
+        """Download missing data and check files. Lightning calls this on one process per machine."""
+        module = data.module_of(self.data_set)
+        if getattr(module, "PREPARES", False):
+            self.open_split(self.split)
+        elif self.download and data.DATASETS[self.data_set].published:
             data.fetch(self.data_set, self.root)
 
     def setup(self, stage: str | None = None) -> None:
         """Open the splits, so that errors occur before the first step. Lightning calls this on every rank."""
         if stage in (None, "fit"):
             self.train_dataloader()
-        if self.validate or stage == "test":
+        if stage == "test" or self.validates:
             self.open_split("test")
+        elif self.validate:
+            self.print_once(f"validation is skipped: {self.no_test()}")
 
     def train_dataloader(self) -> Loader:
         """This rank's part of every training batch."""
@@ -289,8 +343,8 @@ class DataModule(pl.LightningDataModule):
         return None if trainer is None else trainer.current_epoch
 
     def val_dataloader(self) -> Loader | list[Loader]:
-        """The test images, each on one rank. Empty if `validate=False`."""
-        return self.sequential_dataloader("test") if self.validate else []
+        """The test images, each on one rank. Empty if `validate=False`, or if there are none."""
+        return self.sequential_dataloader("test") if self.validates else []
 
     def test_dataloader(self) -> Loader:
         return self.sequential_dataloader("test")
@@ -311,3 +365,24 @@ class DataModule(pl.LightningDataModule):
             return self.workers
         trainer = getattr(self, "trainer", None)
         return max(1, available_cores() // (1 if trainer is None else trainer.num_devices))
+
+
+class DatasetModule(DataModule):
+    """The batches of data sets in memory of Python; made by `DataModule.of`."""
+
+    def __init__(self, source: Source, **arguments: Any) -> None:
+        self.source = source
+        kind = type(source.train)
+        super().__init__(name=f"{kind.__module__}.{kind.__qualname__}", **arguments)
+
+    def read_info(self) -> DatasetInfo:
+        return self.source.info
+
+    def read_split(self, split: str) -> Split:
+        return self.source.open_split(split)
+
+    def no_test(self) -> str:
+        return self.source.no_test
+
+    def prepare_data(self) -> None:
+        """The data sets exist already."""

@@ -1,4 +1,4 @@
-"""A split of a data set: images in memory (`Images`), or files that are decoded on request (`folder.ImageFolder`)."""
+"""A split of a data set: images in memory (`Images`), or read on request (`folder.ImageFolder`, `items.Items`)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from lightning_ssl.checks import require
+from lightning_ssl.machine import available_cores
+from lightning_ssl.seeding import generator_of
 
 Batch = tuple[Tensor, Tensor, Tensor]
 """images uint8 (B, 3, H, W), labels int64 (B,), ids int64 (B,)."""
@@ -70,3 +72,33 @@ class BatchDataset(Dataset[Batch]):
 
     def __getitem__(self, ids: Tensor) -> Batch:
         return self.split.batch(ids)
+
+
+def load_all(split: Split, size: int, classes: tuple[str, ...]) -> Images:
+    """Read every image of a split into memory, by worker processes."""
+    images = torch.empty(len(split), 3, size, size, dtype=torch.uint8)
+    labels = torch.empty(len(split), dtype=torch.int64)
+    batches = torch.arange(len(split)).split(64)
+    loader = DataLoader(
+        BatchDataset(split),
+        sampler=batches,
+        batch_size=None,
+        num_workers=min(available_cores(), len(batches)),
+        generator=torch.Generator(),  # a DataLoader without one draws from the global generator
+    )
+    for part, known, ids in loader:
+        images[ids], labels[ids] = part, known
+    return Images(images, labels, classes)
+
+
+def held_out(labels: Tensor, share: float) -> Tensor:
+    """Choose a share of every class for validation: labels (N,) → bool (N,). The choice does not depend on a seed."""
+    require(0 < share < 1, "val_share", share, "above 0 and below 1")
+    chosen = torch.zeros(len(labels), dtype=torch.bool)
+    for label in labels.unique().tolist():
+        ids = (labels == label).nonzero()[:, 0]
+        require(label >= 0, "val_share", share, "0 for images without labels: validation needs labels")
+        count = min(len(ids) - 1, max(1, round(share * len(ids))))  # every class keeps a training image
+        chosen[ids[torch.randperm(len(ids), generator=generator_of(0, label))[:count]]] = True
+    require(bool(chosen.any()), "val_share", share, "0 where every class has a single image")
+    return chosen

@@ -1,11 +1,14 @@
 """An image folder: layout, decoding, worker processes, errors."""
 
+import shutil
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from lightning_ssl import data
+from lightning_ssl.data import readable
 from lightning_ssl.data.folder import decode
 from lightning_ssl.data.module import DataModule
 
@@ -142,3 +145,99 @@ def test_class_of_only_one_split_is_rejected(root):
     save(root / "val" / "dog" / "0.png", (0, 0, 0))
     with pytest.raises(ValueError, match=r"val and train must have the same classes, not \['dog'\]"):
         data.load("folder", root, "test")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Other layouts, and files that cannot be read
+
+
+def test_a_flat_folder_has_training_images_without_labels(tmp_path, capsys):
+    for i in range(5):
+        save(tmp_path / f"{i}.png", (i, i, i))
+    module = DataModule("folder", str(tmp_path), batch_size=2, workers=0, options={"store_size": 8})
+    module.prepare_data()
+    module.setup("fit")
+    assert [labels.tolist() for _, labels, _ in module.train_dataloader()] == [[-1, -1], [-1, -1]]
+    assert module.num_classes == 0
+    assert module.val_dataloader() == []
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"validation is skipped: {tmp_path} has no folder val or test")
+    assert len(printed.splitlines()) == 1
+
+
+def test_class_folders_without_train_are_the_training_images(tmp_path):
+    for name in ("ant", "bee"):
+        save(tmp_path / name / "0.png", (9, 9, 9))
+    (tmp_path / "notes").mkdir()  # without images
+    assert data.load("folder", tmp_path, "train", store_size=8).classes == ("ant", "bee")
+
+
+def test_a_folder_without_val_can_hold_out_a_share_of_each_class(root):
+    shutil.rmtree(root / "val")
+    options = {"store_size": 8, "val_share": 0.34}
+    train, test = (data.open_split("folder", root, split, **options) for split in ("pretrain", "test"))
+    assert test.labels.bincount().tolist() == [2, 2, 2]
+    assert train.labels.bincount().tolist() == [4, 4, 4]
+    assert not set(train.files) & set(test.files)
+    assert test.files == data.open_split("folder", root, "test", **options).files
+
+
+def test_a_folder_with_val_holds_nothing_out(root):
+    with pytest.raises(ValueError, match=r"val_share=0.1: val_share must be 0: .* has test images"):
+        data.open_split("folder", root, "train", val_share=0.1)
+
+
+def test_evaluating_without_test_images_is_one_line(root):
+    shutil.rmtree(root / "val")
+    with pytest.raises(ValueError, match=r"has no folder val or test; the option val_share: 0\.1 holds out"):
+        DataModule("folder", str(root), workers=0).setup("test")
+
+
+def broken(root):
+    file = root / "train" / "ant" / "0.png"
+    file.write_bytes(file.read_bytes()[:-30])
+    (root / "train" / "bee" / "palette.png").write_bytes(b"half a file")
+
+
+def test_the_first_unreadable_file_is_named_at_the_start(root):
+    broken(root)
+    module = DataModule("folder", str(root), batch_size=5, workers=0, options={"store_size": 8})
+    with pytest.raises(
+        ValueError, match=r"ant.0\.png is not a readable image: .* \(2 of 18 files are unreadable\)"
+    ) as no:
+        module.prepare_data()
+    assert len(str(no.value).splitlines()) == 1
+
+
+def test_unreadable_files_are_left_out_with_one_line_that_counts_them(root, capsys):
+    broken(root)
+    options = {"store_size": 8, "corrupt": "skip"}
+    module = DataModule("folder", str(root), batch_size=4, workers=0, options=options)
+    module.prepare_data()
+    module.setup("fit")
+    module.reference_dataloader()
+    printed = capsys.readouterr().out
+    assert printed.count("2 of 18 images are unreadable and left out") == 1
+    assert len(printed.splitlines()) == 1
+    assert len(module.open_split("train")) == 16
+    assert len(list(module.train_dataloader())) == 4
+
+
+def test_a_checked_folder_is_not_read_again_until_a_file_changes(root, monkeypatch):
+    data.open_split("folder", root, "train")
+    monkeypatch.setattr(readable, "why_unreadable", lambda file: "read again")
+    data.open_split("folder", root, "train")
+    save(root / "train" / "ant" / "new.png", (1, 2, 3))
+    with pytest.raises(ValueError, match="read again"):
+        data.open_split("folder", root, "train")
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(root, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert len(data.open_split("folder", root, "train")) == 18
+
+
+def test_an_unknown_treatment_of_corrupt_files_is_refused(root):
+    with pytest.raises(ValueError, match="corrupt='ignore': corrupt must be error or skip"):
+        data.open_split("folder", root, "train", corrupt="ignore")

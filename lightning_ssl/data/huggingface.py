@@ -1,0 +1,121 @@
+"""A data set of the Hugging Face hub: `--data.name hf:NAME`. It needs the package `datasets`.
+
+The training split is `train`; the test split is `test`, or `validation` if there is no `test`. Options:
+
+    image, label                            names of the columns; by default they are found by their types and names
+    train, test                             names of the splits
+    store_size, num_classes, val_share      as in `items.Source`
+
+Other options are arguments of `datasets.load_dataset`, such as `{name: plain_text}`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning_ssl.data.items import Items, Source
+from lightning_ssl.data.split import DatasetInfo
+from lightning_ssl.user_code import reason
+
+PREFIX = "hf:"
+PREPARES = True  # it downloads
+SOURCE_OPTIONS = ("store_size", "num_classes", "val_share")
+COLUMNS = {"image": ("image", "img", "picture"), "label": ("label", "labels", "fine_label", "target")}
+SPLITS = {"train": ("train",), "test": ("test", "validation", "valid", "val")}
+sources: dict[str, Source] = {}
+
+
+class Columns:
+    """The rows of a hub data set as `(image, label)`."""
+
+    def __init__(self, rows: Any, image: str, label: str | None) -> None:
+        self.rows, self.image, self.label = rows, image, label
+        names = getattr(rows.features.get(label), "names", None) if label else None
+        self.classes = tuple(map(str, names)) if names else None
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        row = self.rows[index]
+        return row[self.image], row[self.label] if self.label else None
+
+    @property
+    def labels(self) -> list[Any] | None:
+        """The column of labels, read without the images."""
+        return list(self.rows[self.label]) if self.label else None
+
+
+def open_split(name: str, root: Path, split: str, **options: Any) -> Items:
+    """The split for training, or the one for testing."""
+    return source(name, options).open_split(split)
+
+
+def info(name: str, root: Path, **options: Any) -> DatasetInfo:
+    """Image size, number of classes and channel statistics. Reads a sample of the images."""
+    return source(name, options).info
+
+
+def no_test(name: str, root: Path, **options: Any) -> str:
+    """Why there are no test images; empty if there are."""
+    return source(name, options).no_test
+
+
+def check_options(name: str, options: dict[str, Any]) -> None:
+    """`load_dataset` checks its own arguments."""
+
+
+def source(name: str, options: dict[str, Any]) -> Source:
+    """The splits of a hub data set, loaded once per process."""
+    key = repr((name, sorted(options.items(), key=lambda pair: pair[0])))
+    if key not in sources:
+        sources.clear()
+        sources[key] = load(name, options)
+    return sources[key]
+
+
+def load(name: str, options: dict[str, Any]) -> Source:
+    try:
+        library: Any = importlib.import_module("datasets")
+    except ImportError as error:
+        raise ValueError(f"data.name={name}: it needs the package datasets: pip install datasets") from error
+    ours = (*SOURCE_OPTIONS, *COLUMNS, *SPLITS)
+    arguments = {key: value for key, value in options.items() if key not in ours}
+    try:
+        splits = library.load_dataset(name.removeprefix(PREFIX), **arguments)
+    except Exception as error:
+        raise ValueError(f"data.name={name}: datasets.load_dataset failed: {reason(error)}") from error
+    if not isinstance(splits, Mapping):
+        raise ValueError(f"data.name={name}: expected all splits; leave out the option split and use train and test")
+    train = chosen(name, "train", options, list(splits), SPLITS)
+    test = None if options.get("val_share") else chosen(name, "test", options, list(splits), SPLITS)
+    if train is None:
+        raise ValueError(f"data.options.train: {name} has no split train; choose one of {', '.join(splits)}")
+    columns = list(splits[train].features)
+    image = chosen(name, "image", options, columns, COLUMNS) or image_column(splits[train].features)
+    if image is None:
+        raise ValueError(f"data.options.image: {name} has no column of images; choose one of {', '.join(columns)}")
+    label = chosen(name, "label", options, columns, COLUMNS)
+    made = [None if split is None else Columns(splits[split], image, label) for split in (train, test)]
+    given = {key: options[key] for key in SOURCE_OPTIONS if key in options}
+    return Source(made[0], made[1], f"data.name={name}", **given)
+
+
+def chosen(
+    name: str, role: str, options: dict[str, Any], present: list[str], usual: dict[str, tuple[str, ...]]
+) -> str | None:
+    """The column or split for a role: as given, or the first usual one that is present."""
+    given = options.get(role)
+    if given is not None:
+        if given not in present:
+            raise ValueError(f"data.options.{role}={given!r}: {name} has {', '.join(present)}")
+        return str(given)
+    return next((each for each in usual[role] if each in present), None)
+
+
+def image_column(features: Mapping[str, Any]) -> str | None:
+    """The first column of the type Image."""
+    return next((column for column, kind in features.items() if type(kind).__name__ == "Image"), None)

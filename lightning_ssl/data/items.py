@@ -1,0 +1,216 @@
+"""The user's own map-style data set as a split: items are read on request, by worker processes.
+
+An item is `(image, label)`, a longer tuple that starts so, or an image alone. An image is a PIL image, a uint8 array or
+tensor, or a float one in [0, 1]. Its shorter side is resized to `size`, then the centre is cropped, if it is not
+square. A label is a whole number from 0; None and −1 mean no label.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lightning_ssl.checks import require
+from lightning_ssl.data.pixels import from_anything
+from lightning_ssl.data.split import Batch, DatasetInfo, Images, held_out, load_all
+from lightning_ssl.user_code import place_of, place_of_error, reason
+
+LARGEST = 256  # the stored size of larger images, unless `store_size` is given
+SAMPLE = 512  # images that the channel statistics are computed from
+
+
+@dataclass(frozen=True)
+class Items:
+    """A split of a user's data set; `batch` reads its items."""
+
+    dataset: Any
+    size: int
+    classes: tuple[str, ...] = ()
+    ids: Tensor | None = None  # (N,): the items of this split; None means all
+    decodes: ClassVar[bool] = True
+
+    def __len__(self) -> int:
+        return len(self.dataset) if self.ids is None else len(self.ids)
+
+    def batch(self, ids: Tensor) -> Batch:
+        """Read the items with these ids (B,)."""
+        items = ids if self.ids is None else self.ids[ids]
+        pairs = [read_item(self.dataset, i, self.size) for i in items.tolist()]
+        return torch.stack([image for image, _ in pairs]), torch.tensor([label for _, label in pairs]), ids
+
+    def load(self) -> Images:
+        """Read every item into memory."""
+        return load_all(self, self.size, self.classes)
+
+
+def read_item(dataset: Any, index: int, size: int | None) -> tuple[Tensor, int]:
+    """One item as uint8 (3, size, size) and a label."""
+    image, label = raw_item(dataset, index)
+    try:
+        return from_anything(image, size), as_label(label)
+    except ValueError as error:
+        raise ValueError(f"item {index} of {place_of(dataset)}: {error}") from error
+
+
+def raw_item(dataset: Any, index: int) -> tuple[Any, Any]:
+    """One item as image and label, as the user's data set returns them."""
+    try:
+        item = dataset[index]
+    except Exception as error:
+        # One line, also for the exceptions that a worker process cannot pass on.
+        place = "" if place_of_error(error) else f"{place_of(dataset)}: "
+        raise ValueError(f"item {index} of the data set: {place}{reason(error)}") from error
+    if isinstance(item, tuple | list):
+        if not item:
+            raise ValueError(f"item {index} of {place_of(dataset)}: it is empty; expected (image, label) or an image")
+        return item[0], item[1] if len(item) > 1 else None
+    return item, None
+
+
+def as_label(label: Any) -> int:
+    """A label as int; −1 for None."""
+    if label is None:
+        return -1
+    if isinstance(label, Tensor | np.ndarray | np.generic) and label.ndim == 0:
+        label = label.item()
+    if isinstance(label, bool) or not isinstance(label, int) or label < -1:
+        raise ValueError(f"a label {label!r}; expected a whole number from 0, or None")
+    return label
+
+
+class Source:
+    """A data set for training and one for testing, and what is known of them.
+
+    key          how the data set is named in errors
+    test         None: no test images, unless `val_share` holds out training images
+    store_size   side of the images; None takes the shorter side of the first image, at most `LARGEST`
+    num_classes  None takes it from `num_classes`, `classes`, `targets` or `labels` of the data set, else from all items
+    """
+
+    def __init__(
+        self,
+        train: Any,
+        test: Any = None,
+        key: str = "train",
+        store_size: int | None = None,
+        num_classes: int | None = None,
+        val_share: float = 0.0,
+    ) -> None:
+        for name, dataset in ((key, train), (f"test images of {key}", test)):
+            if dataset is not None:
+                require_map_style(name, dataset)
+        require(store_size is None or store_size >= 1, "store_size", store_size, "at least 1 pixel")
+        require(num_classes is None or num_classes >= 0, "num_classes", num_classes, "0 or above")
+        require(not val_share or test is None, "val_share", val_share, "0 where there are test images")
+        self.train, self.test, self.key = train, test, key
+        self.store_size, self.num_classes, self.val_share = store_size, num_classes, val_share
+
+    def open_split(self, split: str) -> Items:
+        """The split for training, or the one for testing."""
+        if self.val_share:
+            chosen = held_out(self.labels, self.val_share)
+            ids = (chosen if split == "test" else ~chosen).nonzero()[:, 0]
+            return replace(self.items(self.train), ids=ids)
+        if split == "test":
+            require(self.test is not None, self.key, self.train, "given with test images, or with val_share")
+        return self.items(self.test if split == "test" else self.train)
+
+    def items(self, dataset: Any) -> Items:
+        names = getattr(dataset, "classes", ())
+        named = isinstance(names, Sequence) and not isinstance(names, str)
+        return Items(dataset, self.size, tuple(map(str, names)) if named else ())
+
+    @property
+    def no_test(self) -> str:
+        """Why there are no test images; empty if there are."""
+        if self.test is not None or self.val_share:
+            return ""
+        return f"{self.key} has no test images; val_share=0.1 holds out training images"
+
+    @cached_property
+    def info(self) -> DatasetInfo:
+        """Image size, number of classes and channel statistics."""
+        mean, std = self.moments()
+        return DatasetInfo(self.size, self.classes, mean, std)
+
+    @cached_property
+    def size(self) -> int:
+        if self.store_size is not None:
+            return self.store_size
+        with fixed_random_numbers():
+            image, _ = read_item(self.train, 0, None)
+        return min(image.shape[1], LARGEST)
+
+    @cached_property
+    def classes(self) -> int:
+        """The number of classes; 0 without labels."""
+        if self.num_classes is not None:
+            return self.num_classes
+        known = getattr(self.train, "num_classes", None)
+        if isinstance(known, int):
+            return known
+        names = getattr(self.train, "classes", None)
+        if isinstance(names, Sequence) and not isinstance(names, str):
+            return len(names)
+        return int(self.labels.max()) + 1
+
+    @cached_property
+    def labels(self) -> Tensor:
+        """The labels of the training images (N,): `targets` or `labels` of the data set, else read from its items."""
+        for name in ("targets", "labels"):
+            found = getattr(self.train, name, None)
+            if isinstance(found, Sequence | Tensor | np.ndarray) and len(found) == len(self.train):
+                return torch.as_tensor([as_label(label) for label in found])
+        with fixed_random_numbers():
+            if raw_item(self.train, 0)[1] is None:
+                return torch.full((len(self.train),), -1)
+            return torch.tensor([as_label(raw_item(self.train, i)[1]) for i in range(len(self.train))])
+
+    def moments(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+        """Mean and standard deviation of the channels: `mean` and `std` of the data set, else of a sample."""
+        given = [getattr(self.train, name, None) for name in ("mean", "std")]
+        if all(isinstance(each, Sequence) and len(each) == 3 for each in given):
+            mean, std = (tuple(map(float, each)) for each in given)  # type: ignore[arg-type]
+        else:
+            count = min(SAMPLE, len(self.train))
+            ids = [i * len(self.train) // count for i in range(count)]  # evenly spaced: it may be sorted by class
+            with fixed_random_numbers():
+                images = torch.stack([read_item(self.train, i, self.size)[0] for i in ids])
+            pixels = images.transpose(0, 1).flatten(1).double() / 255  # (3, …)
+            mean, std = (tuple(round(x, 4) for x in each.tolist()) for each in (pixels.mean(1), pixels.std(1)))
+            std = tuple(max(x, 1e-3) for x in std)  # images of one colour
+        return mean, std  # type: ignore[return-value]
+
+
+def require_map_style(key: str, dataset: Any) -> None:
+    """Refuse a data set without a length or items."""
+    usable = hasattr(type(dataset), "__len__") and hasattr(type(dataset), "__getitem__")
+    if not usable or isinstance(dataset, str | dict):
+        kind = type(dataset).__name__
+        raise ValueError(
+            f"{key}: {kind} is no map-style data set; expected __len__ and __getitem__ ({place_of(dataset)})"
+        )
+    require(len(dataset) > 0, key, dataset, "a data set with at least one item")
+
+
+@contextmanager
+def fixed_random_numbers() -> Iterator[None]:
+    """Items of a data set with random transforms are the same in every process; the generators are restored after."""
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    torch.default_generator.manual_seed(0)
+    np.random.seed(0)
+    random.seed(0)
+    try:
+        yield
+    finally:
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])
+        random.setstate(states[2])

@@ -1,0 +1,122 @@
+"""The user's own LightningDataModule with the methods and callbacks of this package.
+
+    trainer.fit(SimCLR(…), data.adapt(MyDataModule(), num_classes=10))
+
+A batch is `(images, labels)` or `(images, labels, ids)`: images uint8 (B, 3, H, W), labels int64 (B,) with −1 for no
+label. `check_batches` reads the first batch of each loader and refuses any other form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lightning_ssl._lightning import pl
+from lightning_ssl.checks import require
+from lightning_ssl.data.items import fixed_random_numbers
+from lightning_ssl.data.split import Batch
+from lightning_ssl.user_code import place_of
+
+EXPECTED = "(images uint8 (B, 3, H, W), labels int64 (B,)) with ids (B,) or without"
+DELEGATED = ("teardown", "state_dict", "load_state_dict", "test_dataloader", "transfer_batch_to_device",
+             "on_after_batch_transfer")  # fmt: skip
+
+
+def adapt(module: pl.LightningDataModule, num_classes: int | None = None) -> AdaptedModule:
+    """A user's own LightningDataModule in the form that the callbacks of this package need.
+
+    num_classes  None takes it from the attribute `num_classes` of the module
+    """
+    return AdaptedModule(module, num_classes)
+
+
+def check_batches(module: Any) -> None:
+    """Refuse a LightningDataModule whose first training or validation batch has another form."""
+    with fixed_random_numbers():  # a DataLoader draws from the global generator
+        for name in ("train_dataloader", "val_dataloader"):
+            for loader in loaders_of(module, name):
+                batch = next(iter(loader), None)
+                require(batch is not None, f"{place_of(module)}: {name}", "empty", "a loader with batches")
+                as_batch(batch, f"{place_of(module)}: the first batch of {name}")
+
+
+def loaders_of(module: Any, name: str) -> list[Iterable[Any]]:
+    """The loaders that a method of a module returns; none if it does not define the method."""
+    if getattr(type(module), name) is getattr(pl.LightningDataModule, name):
+        return []
+    found = getattr(module, name)()
+    return list(found) if isinstance(found, list | tuple) else [found]
+
+
+def as_batch(batch: Any, where: str = "batch") -> Batch:
+    """A batch as `(images, labels, ids)`; without ids they are −1."""
+    if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
+        form = f"{type(batch).__name__} of {len(batch)}" if hasattr(batch, "__len__") else type(batch).__name__
+        raise ValueError(f"{where} is a {form}; expected {EXPECTED}")
+    images, labels = batch[:2]
+    for name, found, good in (
+        ("images", images, isinstance(images, Tensor) and images.ndim == 4 and images.shape[1] == 3),
+        ("images", images, isinstance(images, Tensor) and images.dtype == torch.uint8),
+        ("labels", labels, isinstance(labels, Tensor) and labels.shape == images.shape[:1]),
+        ("labels", labels, isinstance(labels, Tensor) and labels.dtype == torch.int64),
+    ):
+        if not good:
+            form = f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+            raise ValueError(f"{where} has {name} {form}; expected {EXPECTED}")
+    ids = batch[2] if len(batch) == 3 else torch.full_like(labels, -1)
+    return images, labels, ids
+
+
+class AdaptedModule(pl.LightningDataModule):
+    """A user's module behind the interface of `DataModule`. Its loaders stay its own, so Lightning shards them."""
+
+    def __init__(self, module: pl.LightningDataModule, num_classes: int | None = None) -> None:
+        super().__init__()
+        classes = getattr(module, "num_classes", None) if num_classes is None else num_classes
+        known = isinstance(classes, int) and classes >= 0
+        require(known, "num_classes", classes, "given, or an attribute of the module; 0 without labels")
+        self.module, self.num_classes = module, classes
+        for name in ("image_size", "mean", "std"):
+            if hasattr(module, name):
+                setattr(self, name, getattr(module, name))
+        for name in DELEGATED:
+            if getattr(type(module), name, None) is not getattr(pl.LightningDataModule, name, None):
+                setattr(self, name, getattr(module, name))
+
+    def prepare_data(self) -> None:
+        self.module.prepare_data()
+
+    def setup(self, stage: str) -> None:
+        """Set up the module and check its first batches."""
+        self.module.trainer = self.trainer
+        self.module.setup(stage)
+        check_batches(self.module)
+
+    def train_dataloader(self) -> Any:
+        return self.module.train_dataloader()
+
+    def val_dataloader(self) -> Any:
+        loaders = loaders_of(self.module, "val_dataloader")
+        return loaders[0] if len(loaders) == 1 else loaders
+
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Batch:
+        return as_batch(self.module.on_before_batch_transfer(batch, dataloader_idx))
+
+    def reference_dataloader(self, max_images: int | None = None) -> Iterator[Batch]:
+        """The training images for kNN: every rank takes its share of the batches, `max_images` in all."""
+        trainer = self.trainer
+        rank, ranks = (0, 1) if trainer is None else (trainer.global_rank, trainer.world_size)
+        own = getattr(self.module, "reference_dataloader", None)
+        loader = self.module.train_dataloader() if own is None else own()
+        seen = 0
+        for number, batch in enumerate(loader):
+            images, labels, ids = as_batch(batch)
+            if max_images is not None and seen >= max_images:
+                return
+            kept = len(images) if max_images is None else min(len(images), max_images - seen)
+            seen += kept
+            if number % ranks == rank:
+                yield images[:kept], labels[:kept], ids[:kept]

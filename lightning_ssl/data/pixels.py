@@ -1,0 +1,68 @@
+"""One image as uint8 (3, size, size): from a file, a PIL image, an array or a tensor."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+UNREADABLE = (OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError)  # PIL's PNG: SyntaxError
+EXPECTED = "expected a PIL image, or an array or tensor of shape (3, H, W), (H, W, 3) or (H, W), uint8 or in [0, 1]"
+
+
+def decode(file: str, size: int) -> Tensor:
+    """Decode one file to uint8 (3, size, size)."""
+    try:
+        with Image.open(file) as encoded:
+            encoded.draft("RGB", (2 * size, 2 * size))  # JPEG: decode at a lower resolution, still twice the target
+            return from_picture(encoded, size)
+    except UNREADABLE as error:
+        raise ValueError(f"{file} is not a readable image: {error}") from error
+
+
+def from_picture(picture: Image.Image, size: int) -> Tensor:
+    """Resize the shorter side of a PIL image to `size` with antialiasing and crop the centre."""
+    picture = picture.convert("RGB")
+    scale = size / min(picture.size)
+    width, height = (max(size, round(side * scale)) for side in picture.size)
+    picture = picture.resize((width, height), Image.Resampling.BICUBIC, reducing_gap=3.0)
+    left, top = (width - size) // 2, (height - size) // 2
+    pixels = np.array(picture.crop((left, top, left + size, top + size)))  # (size, size, 3)
+    return torch.from_numpy(pixels).permute(2, 0, 1).contiguous()
+
+
+def from_anything(image: Any, size: int | None = None) -> Tensor:
+    """An image of a user's data set as uint8 (3, size, size); its shorter side is the size if None is given."""
+    if isinstance(image, Image.Image):
+        return from_picture(image, size or min(image.size))
+    found = channels_first(image)  # (3, H, W)
+    size = size or min(found.shape[1:])
+    if tuple(found.shape[1:]) != (size, size):
+        return from_picture(Image.fromarray(found.permute(1, 2, 0).numpy()), size)
+    return found
+
+
+def channels_first(image: Any) -> Tensor:
+    """An array or tensor as uint8 (3, H, W)."""
+    if not isinstance(image, Tensor | np.ndarray):
+        raise ValueError(f"an image of type {type(image).__name__}; {EXPECTED}")
+    found = torch.as_tensor(np.ascontiguousarray(image) if isinstance(image, np.ndarray) else image).detach().cpu()
+    shape = tuple(found.shape)
+    if found.ndim == 2:
+        found = found[None]
+    elif found.ndim == 3 and shape[2] in (1, 3, 4) and (isinstance(image, np.ndarray) or shape[0] not in (1, 3, 4)):
+        found = found.permute(2, 0, 1)
+    if found.ndim != 3 or found.shape[0] not in (1, 3, 4) or 0 in found.shape:
+        raise ValueError(f"an image of shape {shape}; {EXPECTED}")
+    found = found[:3] if len(found) >= 3 else found.expand(3, -1, -1)  # a fourth channel is transparency
+    if found.is_floating_point():
+        low, high = found.aminmax()
+        if not (low >= 0 and high <= 1):
+            raise ValueError(f"an image with values from {low:.3g} to {high:.3g}; {EXPECTED}; do not normalize")
+        found = found.mul(255).round().to(torch.uint8)
+    if found.dtype != torch.uint8:
+        raise ValueError(f"an image of {found.dtype}; {EXPECTED}")
+    return found.contiguous()

@@ -1,0 +1,90 @@
+"""Which image files cannot be read. The result is kept in the user's cache folder, so each folder is checked once.
+
+The check decodes every file, JPEG at an eighth of its size, in worker processes. The cache is
+`$XDG_CACHE_HOME/lightning_ssl/readable` (`~/.cache` by default). It is used while names, sizes and times of the files
+stay the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from lightning_ssl.data.pixels import UNREADABLE
+from lightning_ssl.files import write_atomic
+from lightning_ssl.machine import available_cores
+
+CHUNK = 256  # files per task of a worker
+
+
+def unreadable_files(folder: Path, files: list[str]) -> dict[str, str]:
+    """The unreadable files and the reason for each, in the order of the files."""
+    cache, state = cache_file(folder), fingerprint(files)
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads(cache.read_text(encoding="utf-8"))
+        if known["files"] == state:
+            return {str(file): str(why) for file, why in known["unreadable"].items()}
+    found = check(files)
+    with contextlib.suppress(ValueError):  # a cache that cannot be written only costs time
+        write_atomic(cache, json.dumps({"files": state, "unreadable": found}).encode())
+    return found
+
+
+def check(files: list[str]) -> dict[str, str]:
+    """Decode every file."""
+    chunks = list(torch.arange(len(files)).split(CHUNK))
+    loader: DataLoader[list[tuple[str, str]]] = DataLoader(
+        Files(files),
+        sampler=chunks,
+        batch_size=None,
+        collate_fn=list,
+        num_workers=min(available_cores(), len(chunks)) if len(chunks) > 1 else 0,
+        generator=torch.Generator(),  # a DataLoader without one draws from the global generator
+    )
+    return dict(pair for pairs in loader for pair in pairs)
+
+
+class Files(Dataset[list[tuple[str, str]]]):
+    """For the workers: an index is a tensor of positions, an item is the list of unreadable files with reasons."""
+
+    def __init__(self, files: list[str]) -> None:
+        self.files = files
+
+    def __getitem__(self, ids: Tensor) -> list[tuple[str, str]]:
+        pairs = [(self.files[i], why_unreadable(self.files[i])) for i in ids.tolist()]
+        return [(file, why) for file, why in pairs if why]
+
+
+def why_unreadable(file: str) -> str:
+    """Why a file cannot be decoded; empty if it can."""
+    try:
+        with Image.open(file) as encoded:
+            encoded.draft("RGB", (1, 1))
+            encoded.convert("RGB")
+    except UNREADABLE as error:
+        return " ".join(str(error).split()) or type(error).__name__
+    return ""
+
+
+def fingerprint(files: list[str]) -> str:
+    """A checksum of names, sizes and times."""
+    digest = hashlib.sha256()
+    for file in files:
+        with contextlib.suppress(OSError):
+            state = os.stat(file)
+            digest.update(f"{file}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+    return digest.hexdigest()
+
+
+def cache_file(folder: Path) -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:32]
+    return Path(home) / "lightning_ssl" / "readable" / f"{name}.json"
