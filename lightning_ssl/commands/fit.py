@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import sys
@@ -15,17 +16,20 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.loggers import Logger
+from pytorch_lightning.callbacks import ProgressBar
+from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 from pytorch_lightning.utilities.exceptions import SIGTERMException
 
+from lightning_ssl.checks import require
 from lightning_ssl.commands.fit_flags import with_suggestion
+from lightning_ssl.commands.progress import TrainingBar
+from lightning_ssl.commands.result import print_result
 from lightning_ssl.runs import resume
 from lightning_ssl.runs.checkpointing import AtomicCheckpointIO
 from lightning_ssl.runs.configuration import Configuration, Parts
 from lightning_ssl.runs.errors import with_full_key
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.labels import label_of_config
-from lightning_ssl.runs.metrics import TIMING_METRICS
 from lightning_ssl.runs.ranks import is_first_process, print_once
 from lightning_ssl.runs.recorder import Recorder, RunLogger
 from lightning_ssl.runs.version import version
@@ -55,6 +59,7 @@ def main(argv: list[str]) -> int:
         parts = config.build()  # before there is a run folder: a refused argument leaves none
     except ValueError as error:
         raise with_full_key(error, config.stored()) from error
+    check_logger(config.values.logger)
     choice = resume.choose(config)
     run = choice.run
     if run.summary().get("status") == "finished" and choice.checkpoint is not None and not resume.extends(config, run):
@@ -124,18 +129,37 @@ def make_trainer(parts: Parts, run: RunFolder, config: dict[str, Any]) -> pl.Tra
     loggers: list[Logger] = [RunLogger(run)]
     if arguments["logger"] not in (None, True, False):
         loggers += as_list(arguments["logger"])
-    if config["logger"] == "wandb":
-        from lightning_ssl.tracking.logger import RunFolderWandbLogger  # late: wandb takes a second to import
-
-        loggers.append(RunFolderWandbLogger(run, config))
-    arguments["logger"] = loggers
+    arguments["logger"] = [*loggers, *chosen_logger(config["logger"], run, config)]
+    own = as_list(arguments["callbacks"])
+    has_bar = any(isinstance(callback, ProgressBar) for callback in own)
+    if arguments["enable_progress_bar"] is None and not has_bar:
+        arguments["enable_progress_bar"] = sys.stdout.isatty()
+    bar = [TrainingBar()] if arguments["enable_progress_bar"] and not has_bar else []
     recorder = Recorder(run, parts.data.batch_size)
     checkpoints = parts.checkpoints.into(run, config)
-    arguments["callbacks"] = [*parts.measuring, *as_list(arguments["callbacks"]), recorder, checkpoints]
+    arguments["callbacks"] = [*parts.measuring, *own, recorder, *bar, checkpoints]
     # Under SLURM Lightning resumes from any checkpoint of a requeued job in this folder.
     arguments["default_root_dir"] = arguments["default_root_dir"] or str(run.path)
     arguments["plugins"] = [*as_list(arguments["plugins"]), AtomicCheckpointIO()]
     return pl.Trainer(**arguments)
+
+
+def chosen_logger(kind: str, run: RunFolder, config: dict[str, Any]) -> list[Logger]:
+    """The logger of `--logger`, which writes besides metrics.csv: to W&B, or into the run folder."""
+    if kind == "wandb":
+        from lightning_ssl.tracking.logger import RunFolderWandbLogger  # late: wandb takes a second to import
+
+        return [RunFolderWandbLogger(run, config)]
+    if kind == "tensorboard":
+        return [TensorBoardLogger(run.path, name="", version="tensorboard")]
+    # Each process of a resumed run has its own version_N: Lightning's CSV logger empties an existing folder.
+    return [CSVLogger(run.path, name="csv")] if kind == "csv" else []
+
+
+def check_logger(kind: str) -> None:
+    """Refuse a logger whose package is missing, before there is a run folder."""
+    installed = kind != "tensorboard" or importlib.util.find_spec("tensorboard") is not None
+    require(installed, "logger", kind, "none, csv or wandb while tensorboard is missing (pip install tensorboard)")
 
 
 def warn_of_local_batch_norm(trainer: pl.Trainer, parts: Parts) -> None:
@@ -180,24 +204,3 @@ def quiet() -> Iterator[None]:
 
 def as_list(value: Any) -> list[Any]:
     return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-def print_result(run: RunFolder) -> None:
-    """Print a table of the last and the best values, and the path of the run folder."""
-    from rich.console import Console
-    from rich.table import Table
-
-    summary = run.summary()
-    table = Table("metric", "last", "best", title=f"{summary['label']}, seed {summary['seed']}")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for name, value in summary["last"].items():
-        if name not in TIMING_METRICS:
-            table.add_row(name, f"{value:.4g}", f"{summary['best'].get(name, float('nan')):.4g}")
-    console = Console(soft_wrap=True)
-    console.print(table)
-    console.print(
-        f"{summary['step']} steps in {summary['duration']:.0f} s, {summary['images_per_second'] or 0:.0f} images/s",
-        highlight=False,
-    )
-    console.print(f"run folder: {run.path}", highlight=False, markup=False)

@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from lightning_ssl import cli, methods, runs
-from lightning_ssl.commands import fit
+from lightning_ssl.commands import fit, result
+from lightning_ssl.commands.progress import TrainingBar
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.build import build_data, build_method
 from lightning_ssl.runs.configuration import Configuration
@@ -136,6 +137,61 @@ def test_a_checkpoint_rebuilds_its_method(whole):
     method.load_state_dict(checkpoint["state_dict"])
     assert isinstance(method, methods.SimCLR)
     assert build_data(checkpoint["lightning_ssl"]["config"]).batch_size == 16
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Output
+
+
+def test_the_result_comes_first_and_the_next_commands_last(whole, capsys):
+    result.print_result(whole)
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split()[1] for line in lines if line.startswith("│")]
+    assert rows[:2] == ["online/top1", "knn/top1"]
+    assert len(rows) == len(whole.summary()["last"]) - len(TIMING_METRICS)
+    after = lines[lines.index("next:") + 1 :]
+    assert [line.split()[:3] for line in after] == [
+        ["lightning-ssl", "evaluate", str(whole.path)],
+        ["lightning-ssl", "report", str(whole.path.parent)],
+        ["lightning-ssl", "export", str(whole.path)],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("terminal", "flag", "expected"),
+    [(False, "null", False), (True, "null", True), (True, "false", False), (False, "true", True)],
+)
+def test_there_is_a_progress_bar_on_a_terminal_only_unless_told(terminal, flag, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal, raising=False)
+    config = Configuration.parse(words(tmp_path, f"--trainer.enable_progress_bar={flag}"))
+    trainer = fit.make_trainer(config.build(), RunFolder(tmp_path / "run"), config.stored())
+    assert isinstance(trainer.progress_bar_callback, TrainingBar) == expected
+    assert (trainer.progress_bar_callback is not None) == expected
+
+
+def test_a_csv_logger_writes_into_the_run_folder(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    (logger,) = fit.chosen_logger("csv", run, {})
+    logger.log_metrics({"online/top1": 0.5}, step=3)
+    logger.save()
+    assert "0.5" in (run.path / "csv" / "version_0" / "metrics.csv").read_text()
+    assert fit.chosen_logger("none", run, {}) == []
+
+
+def test_tensorboard_is_refused_with_the_pip_line_while_it_is_missing(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"logger='tensorboard': .*pip install tensorboard"):
+        fit.check_logger("tensorboard")
+    fit.check_logger("csv")
+
+
+def test_tensorboard_writes_into_the_run_folder(tmp_path):
+    pytest.importorskip("tensorboard")
+    run = RunFolder(tmp_path / "run")
+    (logger,) = fit.chosen_logger("tensorboard", run, {})
+    logger.log_metrics({"online/top1": 0.5}, step=3)
+    logger.finalize("success")
+    assert list((run.path / "tensorboard").glob("events.*"))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

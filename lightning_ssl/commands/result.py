@@ -1,0 +1,53 @@
+"""What `lightning-ssl fit` prints at its end: the result, the other metrics, and the next commands."""
+
+from __future__ import annotations
+
+import shlex
+
+from rich.console import Console
+from rich.table import Table
+
+from lightning_ssl.runs.folder import RunFolder
+from lightning_ssl.runs.metrics import TIMING_METRICS
+
+RESULTS = ("online/top1", "knn/top1")  # the first rows
+
+
+def print_result(run: RunFolder) -> None:
+    """Print a table of the last and the best values, the path of the run folder, and what to do next."""
+    summary = run.summary()
+    table = Table("metric", "last", "best", title=f"{summary['label']}, seed {summary['seed']}")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    names = ordered([name for name in summary["last"] if name not in TIMING_METRICS])
+    for name in names:
+        best = summary["best"].get(name, float("nan"))
+        results_end = name in RESULTS and names.index(name) + 1 == sum(each in RESULTS for each in names)
+        table.add_row(name, f"{summary['last'][name]:.4g}", f"{best:.4g}", end_section=results_end)
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(table)
+    console.print(
+        f"{summary['step']} steps in {summary['duration']:.0f} s, {summary['images_per_second'] or 0:.0f} images/s"
+    )
+    console.print(f"run folder: {run.path}\n{next_steps(run)}", markup=False)
+
+
+def ordered(names: list[str]) -> list[str]:
+    """The results first, then the other metrics as they were logged.
+
+    >>> ordered(["train/loss", "knn/top1", "online/top1"])
+    ['online/top1', 'knn/top1', 'train/loss']
+    """
+    return [name for name in RESULTS if name in names] + [name for name in names if name not in RESULTS]
+
+
+def next_steps(run: RunFolder) -> str:
+    """The commands that use a finished run, one line each."""
+    folder, parent = shlex.quote(str(run.path)), shlex.quote(str(run.path.parent))
+    commands = {
+        f"lightning-ssl evaluate {folder}": "linear classifiers on the frozen features",
+        f"lightning-ssl report {parent} --open": "compare it with the other runs",
+        f"lightning-ssl export {folder}": "save the backbone for other code",
+    }
+    width = max(map(len, commands))
+    return "\n".join(["next:", *(f"  {command.ljust(width)}   {text}" for command, text in commands.items())])
