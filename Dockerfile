@@ -18,7 +18,7 @@ COPY lightning_ssl lightning_ssl
 COPY configs configs
 COPY sweeps sweeps
 COPY benchmarks benchmarks
-RUN pip install --no-cache-dir --no-deps -e .
+RUN pip install --no-cache-dir --no-deps -e . && python -c "from lightning_ssl import _torchvision_guard as guard; guard.write_pth()"
 
 ENTRYPOINT ["lightning-ssl"]
 CMD ["--help"]

@@ -15,6 +15,7 @@ help:  ## list the targets
 $(VENV)/installed: requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) install --progress-bar off -r requirements.txt -e .
+	$(BIN)/python -c "from lightning_ssl import _torchvision_guard as guard; guard.write_pth()"
 	touch $@
 
 $(VENV)/installed-bench: requirements-bench.txt $(VENV)/installed

@@ -5,11 +5,16 @@ Such a torchvision cannot load its own library, so its operators are not declare
 and Lightning imports torchmetrics. This package uses no detection operator, so it is enough to declare the two names.
 
 The declaration happens when torchvision is imported, because `import lightning_ssl` must not import torch.
+
+A .pth file in site-packages runs `install` when Python starts, so that the order of the user's imports does not matter.
+It loads this file by its path and not the package: a checkout in the working directory must win over an installed one.
+A wheel contains the file (setup.py). `make` calls `write_pth` after an editable installation.
 """
 
 from __future__ import annotations
 
 import sys
+import sysconfig
 from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
@@ -62,5 +67,16 @@ class TorchvisionFinder(MetaPathFinder):
 
 def install() -> None:
     """Install the import hook, unless torchvision is loaded or the hook is installed already."""
-    if "torchvision" not in sys.modules and not any(isinstance(f, TorchvisionFinder) for f in sys.meta_path):
+    # By name: the .pth file loads this file a second time.
+    installed = any(type(finder).__name__ == TorchvisionFinder.__name__ for finder in sys.meta_path)
+    if "torchvision" not in sys.modules and not installed:
         sys.meta_path.insert(0, TorchvisionFinder())
+
+
+def write_pth() -> Path:
+    """Write the .pth file into the site-packages of this Python, with the path of this file."""
+    source = Path(__file__).with_name("torchvision_guard.pth")
+    place = 'os.path.join(sys._getframe(1).f_locals["sitedir"], "lightning_ssl", "_torchvision_guard.py")'
+    target = Path(sysconfig.get_path("purelib")) / f"lightning_ssl_{source.name}"
+    target.write_text(source.read_text(encoding="utf-8").replace(place, repr(__file__)), encoding="utf-8")
+    return target

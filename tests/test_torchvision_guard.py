@@ -16,7 +16,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 def fake_torchvision(folder: Path, library: bytes | None) -> Path:
     """A package that registers a shape rule for an operator of its library, like torchvision."""
     package = folder / "torchvision"
-    package.mkdir()
+    package.mkdir(parents=True)
     if library is not None:
         (package / "_C.so").write_bytes(library)
     rule = "torch.library.register_fake('torchvision::nms')(lambda *a: a[0])"
@@ -24,12 +24,13 @@ def fake_torchvision(folder: Path, library: bytes | None) -> Path:
     return folder
 
 
+WITHOUT_HOOK = "import sys; sys.meta_path = [f for f in sys.meta_path if type(f).__name__ != 'TorchvisionFinder']; "
 IMPORT_BOTH = "import sys; sys.path.insert(0, {folder!r}); {first}import torchvision; print('imported')"
 
 
 def test_without_the_guard_a_broken_library_fails_the_import(tmp_path):
     folder = fake_torchvision(tmp_path, library=b"not a library")
-    result = python(IMPORT_BOTH.format(folder=str(folder), first=""))
+    result = python(WITHOUT_HOOK + IMPORT_BOTH.format(folder=str(folder), first=""))
     assert result.returncode != 0
     assert "torchvision::nms" in result.stderr
 
@@ -52,10 +53,10 @@ def test_a_library_that_loads_gets_no_declarations(tmp_path, monkeypatch):
 
 def test_the_finder_removes_itself_after_the_import():
     result = python(
-        "import sys, lightning_ssl; from lightning_ssl._torchvision_guard import TorchvisionFinder as F\n"
-        "assert any(isinstance(f, F) for f in sys.meta_path)\n"
+        "import sys, lightning_ssl\n"
+        "assert sum(type(f).__name__ == 'TorchvisionFinder' for f in sys.meta_path) == 1\n"
         "import torchvision\n"
-        "assert not any(isinstance(f, F) for f in sys.meta_path)\n"
+        "assert not any(type(f).__name__ == 'TorchvisionFinder' for f in sys.meta_path)\n"
         "from torchvision.models import resnet18; resnet18()"
     )
     assert result.returncode == 0, result.stderr
@@ -63,3 +64,24 @@ def test_the_finder_removes_itself_after_the_import():
 
 def test_importing_the_package_does_not_import_torch():
     assert python("import sys, lightning_ssl; sys.exit('torch' in sys.modules)").returncode == 0
+
+
+def test_the_pth_file_works_without_importing_the_package(tmp_path, monkeypatch):
+    folder = fake_torchvision(tmp_path / "fake", library=b"not a library")
+    monkeypatch.setattr(guard.sysconfig, "get_path", lambda name: str(tmp_path))
+    assert guard.write_pth().parent == tmp_path
+    site = f"import site; site.addsitedir({str(tmp_path)!r}); assert 'lightning_ssl' not in sys.modules; "
+    result = python(WITHOUT_HOOK + IMPORT_BOTH.format(folder=str(folder), first=site))
+    assert result.stdout.strip() == "imported", result.stderr
+
+
+def test_the_pth_file_of_a_wheel_finds_the_guard_beside_itself(tmp_path):
+    folder = fake_torchvision(tmp_path / "fake", library=b"not a library")
+    package = tmp_path / "site" / "lightning_ssl"
+    package.mkdir(parents=True)
+    source = Path(guard.__file__)
+    (package / source.name).write_text(source.read_text())
+    (tmp_path / "site" / "lightning_ssl_guard.pth").write_text(source.with_name("torchvision_guard.pth").read_text())
+    site = f"import site; site.addsitedir({str(tmp_path / 'site')!r}); "
+    result = python(WITHOUT_HOOK + IMPORT_BOTH.format(folder=str(folder), first=site))
+    assert result.stdout.strip() == "imported", result.stderr

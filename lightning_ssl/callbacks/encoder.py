@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from typing import Any, Protocol, runtime_checkable
 
-import pytorch_lightning as pl
 import torch
 from torch import Tensor
 
+from lightning_ssl._lightning import pl
 from lightning_ssl.networks import eval_mode
 
 

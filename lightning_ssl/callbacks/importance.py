@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
+from lightning_ssl._lightning import pl
 from lightning_ssl.callbacks.log import log_now
 from lightning_ssl.callbacks.spectrum import effective_number
 from lightning_ssl.checks import require

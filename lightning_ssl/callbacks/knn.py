@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-import pytorch_lightning as pl
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from lightning_ssl._lightning import pl
 from lightning_ssl.callbacks.encoder import features_of, number_of_features, require_encoder, validation_features
 from lightning_ssl.callbacks.schedule import is_due
 from lightning_ssl.checks import require, require_positive

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import pytorch_lightning as pl
+from lightning_ssl._lightning import pl
 
 
 def log_now(trainer: pl.Trainer, metrics: dict[str, float], module: pl.LightningModule | None = None) -> None:

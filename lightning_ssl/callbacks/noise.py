@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 from torch.optim import Optimizer
 
+from lightning_ssl._lightning import pl
 from lightning_ssl.checks import require
 from lightning_ssl.seeding import generator_of
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torchmetrics.classification import MulticlassAccuracy
 
+from lightning_ssl._lightning import pl
 from lightning_ssl.callbacks.encoder import features_of, number_of_features, require_encoder, validation_features
 from lightning_ssl.callbacks.log import log_now
 from lightning_ssl.callbacks.schedule import batches_until_validation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-import pytorch_lightning as pl
+from lightning_ssl._lightning import pl
 
 
 def is_due(trainer: pl.Trainer, every_n_epochs: int) -> bool:

@@ -12,12 +12,12 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
 import lightning_ssl
+from lightning_ssl._lightning import pl
 from lightning_ssl.augment import TwoViews
 from lightning_ssl.checks import require, require_positive
 from lightning_ssl.data import DataModule

@@ -6,11 +6,9 @@ import io
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import Checkpoint
-from pytorch_lightning.plugins.io import TorchCheckpointIO
 
+from lightning_ssl._lightning import pl
 from lightning_ssl.callbacks.schedule import batches_until_validation
 from lightning_ssl.checks import require
 from lightning_ssl.files import write_atomic
@@ -19,7 +17,7 @@ from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.version import version
 
 
-class AtomicCheckpointIO(TorchCheckpointIO):
+class AtomicCheckpointIO(pl.plugins.TorchCheckpointIO):
     """Writes checkpoints atomically, and reads them without running code that they contain."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
@@ -31,7 +29,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         return load_checkpoint(Path(path))
 
 
-class Checkpoints(Checkpoint):
+class Checkpoints(pl.callbacks.Checkpoint):
     """Saves at the end of every `every_n_epochs` epochs, or every `every_n_steps` steps, and keeps the newest `keep`.
 
     every_n_epochs    0: never at the end of an epoch

@@ -18,13 +18,13 @@ import os
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import pytorch_lightning as pl
 import torch
 import yaml  # type: ignore[import-untyped]
 from jsonargparse import ActionConfigFile, Namespace
 from pytorch_lightning.cli import LightningArgumentParser
 
 from lightning_ssl import data
+from lightning_ssl._lightning import pl
 from lightning_ssl.callbacks import FeatureSpectrum, ImportanceMonitor, OnlineKNN, OnlineProbe
 from lightning_ssl.data import DataModule
 from lightning_ssl.losses.energy import PairLoss

@@ -15,9 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
-from pytorch_lightning.callbacks import Checkpoint
-
+from lightning_ssl._lightning import pl
 from lightning_ssl.callbacks import FeatureSpectrum, ImportanceMonitor, OnlineKNN, OnlineProbe, WeightNoise
 from lightning_ssl.data import DataModule
 from lightning_ssl.methods.hparams import as_plain, import_path
@@ -53,8 +51,8 @@ def record(
     recorder = PythonRecorder(run, saver, {"group": group, "tags": list(tags)})
     callbacks: list[pl.Callback] = getattr(trainer, "callbacks")  # noqa: B009  mypy does not see it
     # After the callbacks that measure, and before those that save.
-    place = next((k for k, callback in enumerate(callbacks) if isinstance(callback, Checkpoint)), len(callbacks))
-    callbacks.insert(place, recorder)
+    saving = (k for k, callback in enumerate(callbacks) if isinstance(callback, pl.callbacks.Checkpoint))
+    callbacks.insert(next(saving, len(callbacks)), recorder)
     callbacks.append(saver)
     trainer.loggers = [*trainer.loggers, RunLogger(run)]
     trainer.strategy.checkpoint_io = AtomicCheckpointIO()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 
-from pytorch_lightning.utilities.rank_zero import rank_zero_only
+from lightning_ssl._lightning import pl
+
+rank_zero_only = pl.utilities.rank_zero.rank_zero_only
 
 
 def is_first_process() -> bool:

@@ -11,17 +11,15 @@ import time
 from argparse import Namespace
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
-from pytorch_lightning.loggers import Logger
-from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from torch import Tensor
 
+from lightning_ssl._lightning import pl
 from lightning_ssl.callbacks.log import log_now
 from lightning_ssl.runs.folder import RunFolder
 
 
-class RunLogger(Logger):
+class RunLogger(pl.loggers.Logger):
     """Appends metrics to metrics.csv as they are logged."""
 
     def __init__(self, run: RunFolder) -> None:
@@ -44,11 +42,11 @@ class RunLogger(Logger):
     def log_dir(self) -> str:
         return str(self.run.path)
 
-    @rank_zero_only
+    @pl.utilities.rank_zero.rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
         """Do nothing: config.yaml holds the hyperparameters."""
 
-    @rank_zero_only
+    @pl.utilities.rank_zero.rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         values = {name: float(value) for name, value in metrics.items() if name != "epoch"}
         if values:
