@@ -1,4 +1,4 @@
-"""Logging that a killed run does not lose."""
+"""Log metrics immediately, so that a killed run does not lose them."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def log_now(trainer: pl.Trainer, metrics: dict[str, float], module: pl.Lightning
     if module is not None:
         module.log_dict(metrics, logger=False, batch_size=1)
     for logger in trainer.loggers:
-        # Lightning counts the steps before the one it logs.
+        # Lightning's step index starts at 0.
         logger.log_metrics({**metrics, "epoch": trainer.current_epoch}, step=max(0, trainer.global_step - 1))

@@ -27,7 +27,7 @@ from lightning_ssl.distributed import gather_rows, sum_over_ranks
 class LinearProbe:
     """Softmax regression on standardized features by AdamW: `STEPS` steps on the latest images for every new batch.
 
-    While the encoder trains, old features become wrong. Several steps on a memory of few images follow it better than
+    While the encoder trains, old features become stale. Several steps on a memory of few images follow it better than
     one step per batch (measured in `OnlineProbe`). Every rank holds the memory of all ranks and takes the same steps,
     which are those of one process with the global batch.
     """
@@ -137,8 +137,8 @@ class OnlineProbe(pl.Callback):
                     and share one forward pass
     lr, weight_decay   of its AdamW
     share           the probe learns in this last share of the steps before a validation; 1 means all steps
-    every_n_steps   within that share it learns every so many steps; each time costs a forward pass of the batch, about
-                    a seventh of a training step
+    every_n_steps   within that share it learns every this many steps; each time costs a forward pass of the batch,
+                    about a seventh of a training step
     memory          number of latest images it learns from; the global batch where that is larger
     num_classes     None takes it from the data module
 
@@ -209,7 +209,7 @@ class OnlineProbe(pl.Callback):
             return
         assert self.probe is not None
         assert self.sums is not None
-        if self.epoch != trainer.current_epoch:  # a run resumed at an epoch's last step does not end that epoch again
+        if self.epoch != trainer.current_epoch:  # Lightning skips the end of an epoch when it resumes at its last step
             self.epoch = trainer.current_epoch
             self.sums.zero_()
         self.sums += self.probe.learn(*self.shared_features(trainer, pl_module, batch))

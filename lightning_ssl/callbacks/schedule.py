@@ -1,4 +1,4 @@
-"""When callbacks measure: distance to the next validation, and every how many epochs."""
+"""When callbacks measure: the number of batches until validation, and the interval in epochs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lightning_ssl._lightning import pl
 
 
 def is_due(trainer: pl.Trainer, every_n_epochs: int) -> bool:
-    """Whether to measure at this validation: every so many epochs, and at the last one where that is known."""
+    """Whether to measure at this validation: every `every_n_epochs` epochs, and at the last one if it is known."""
     if trainer.sanity_checking:
         return False
     epoch = trainer.current_epoch + 1

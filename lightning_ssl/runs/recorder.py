@@ -62,7 +62,7 @@ class LossNotFinite(ValueError):
 class Recorder(pl.Callback):
     """Updates summary.json, logs loss, learning rate and speed, and stops the run at a loss that is not finite.
 
-    It stands after the callbacks that measure and before the one that saves checkpoints.
+    Place it after the callbacks that measure and before `Checkpoints`.
     """
 
     logs_train_loss = True  # so the method does not log it a second time
@@ -121,12 +121,12 @@ class Recorder(pl.Callback):
 
     def refuse(self, trainer: pl.Trainer, loss: float) -> None:
         """Save the weights from before this step and raise."""
-        before = "no earlier step had a finite one"
+        before = "no earlier step had a finite loss"
         if self.last_finite is not None:
             before = f"the last finite one was {self.last_finite[1]:g} at step {self.last_finite[0]}"
         path = self.run.checkpoints / "last_finite.ckpt"
         trainer.save_checkpoint(path)
-        value = "finite here, not on another rank," if math.isfinite(loss) else repr(loss)
+        value = "not finite on another rank" if math.isfinite(loss) else repr(loss)
         raise LossNotFinite(
             f"train/loss={value} at step {trainer.global_step}: {before}; the weights before this step are in {path}"
         )

@@ -15,7 +15,6 @@ In W&B, the keys for filters and groups are at the top level of the configuratio
 
 from __future__ import annotations
 
-import inspect
 import math
 import os
 import sys
@@ -27,9 +26,9 @@ from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.loggers.logger import rank_zero_experiment
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-from lightning_ssl.methods import Method
 from lightning_ssl.runs import RunFolder
-from lightning_ssl.runs.labels import label_of_config, short_label
+from lightning_ssl.runs.keys import role
+from lightning_ssl.runs.labels import flatten, label_of_config, short_label
 from lightning_ssl.runs.metrics import LOWER_IS_BETTER
 from lightning_ssl.runs.version import version
 from lightning_ssl.tracking import connection, private
@@ -165,12 +164,7 @@ def wandb_config(config: dict[str, Any]) -> dict[str, Any]:
         "seed": config["seed_everything"],
         "version": version(),
     }
-    common = inspect.signature(Method.__init__).parameters  # those of every method are not about the loss
-    part: Any = model
-    while isinstance(part, dict) and "class_path" in part:
-        args = part.get("init_args") or {}
-        for name, value in args.items():
-            if name not in common and isinstance(value, bool | int | float | str):
-                found.setdefault(name, value)
-        part = args.get("importance") or args.get("family")
+    for key, value in flatten({"model": model}).items():
+        if role(key) == "loss" and key != "model" and value is not None:
+            found.setdefault(key.rpartition(".")[2], value)
     return {"label": label_of_config(config), **found, "settings": config}

@@ -1,4 +1,4 @@
-"""Tests beside lightning-bolts: `make test-bolts` runs them in their own environment, elsewhere they are not seen."""
+"""Tests beside lightning-bolts: `make test-bolts` runs them; other environments do not collect them."""
 
 import importlib.util
 
@@ -6,6 +6,6 @@ collect_ignore_glob = [] if importlib.util.find_spec("pl_bolts") else ["test_*.p
 
 
 def pytest_configure(config):
-    # bolts says this at every name it defines.
+    # bolts emits this warning for each name that it defines.
     config.addinivalue_line("filterwarnings", "ignore:.*currently marked under review")
     config.addinivalue_line("filterwarnings", "ignore:.*pkg_resources")

@@ -44,7 +44,7 @@ ENTITY = "tester"
 
 @dataclass
 class Run:
-    """What the server knows about one run."""
+    """The state of one run."""
 
     id: str
     name: str = ""
