@@ -22,8 +22,13 @@ EXAMPLES = """examples:
   lightning-ssl report runs --metric knn/top1
 
 With --out page.html, the folder page/ contains summary.csv (a line per loss), runs.csv (a line per run), table.md,
-table.tex (booktabs), and every figure as PNG and SVG. A result is the last value of online/top1 of a finished run, or
-of the linear evaluation if every finished run has one. It is never the best value during training."""
+table.tex (booktabs), and every figure as PNG and SVG. Accuracies are in percent everywhere. A result is the last value
+of online/top1 of a finished run, or of the linear evaluation if every finished run has one. It is never the best value
+during training.
+
+Groups are made by the loss, by the parameters of a sweep, and by the settings of model, data, optimizer and length of
+training that differ. Other differences, such as callbacks or settings of the probe, are named in a note. Runs on
+different data (data.name, data.options, data.split) are not ranked together."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -57,6 +62,8 @@ def watch(arguments: argparse.Namespace, options: dict[str, Any]) -> Built | Non
     from lightning_ssl.report.compose import build
     from lightning_ssl.runs.record import Reader
 
+    for folder in arguments.folders:  # one that does not exist yet is waited for
+        require(Path(folder).is_dir() or not Path(folder).exists(), "folder", folder, "a folder that holds runs")
     options = {**options, "reader": Reader()}
     refresh = max(5, round(arguments.every))
     previous, built, message, printed = None, None, "", ""

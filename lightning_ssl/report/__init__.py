@@ -8,6 +8,8 @@ built = report.build(["runs"], "page.html")   # built.page, built.verdicts, buil
 
 compose.py      the order of the steps
 groups.py       which runs are one experiment
+differences.py  which settings differ between runs, and which of them make groups
+data_sets.py    which runs have the same data
 statistics.py   intervals, tests, the verdict
 published.py    the papers' figure for a setting
 curves.py       metrics by epoch

@@ -10,9 +10,9 @@ from lightning_ssl.checks import require
 from lightning_ssl.files import write_atomic
 from lightning_ssl.report import figures as drawing
 from lightning_ssl.report import page, tables
+from lightning_ssl.report.differences import value_list
 from lightning_ssl.report.groups import Grouping
-from lightning_ssl.report.statistics import Row, Verdict, rows, verdict
-from lightning_ssl.runs.labels import format_value
+from lightning_ssl.report.statistics import Row, Verdict, list_names, rows, verdict
 from lightning_ssl.runs.record import STATUSES, Reader, RunRecord
 
 
@@ -75,8 +75,8 @@ def build(
     texts = {
         "summary.csv": tables.summary_csv(grouping, table),
         "runs.csv": tables.runs_csv(grouping, runs),
-        "table.md": tables.markdown(grouping, table, [v.line for v in verdicts] + notes),
-        "table.tex": tables.latex(grouping, table, [v.line for v in verdicts]),
+        "table.md": tables.markdown(grouping, table, verdicts, notes),
+        "table.tex": tables.latex(grouping, table, verdicts),
     }
     files = []
     for name, text in texts.items():
@@ -86,7 +86,7 @@ def build(
         for stem in drawing.draw(grouping, table, beside):
             files += [beside / f"{stem}.png", beside / f"{stem}.svg"]
     downloads = [(file.name, f"{beside.name}/{file.name}") for file in files]
-    heading = title or "Comparison of losses on " + (", ".join(grouping.data_sets) or "nothing readable")
+    heading = title or "Comparison of losses on " + (list_names(grouping.data_names) or "nothing readable")
     write_atomic(target, encoded(page.render(grouping, table, verdicts, runs, notes, heading, downloads, refresh)))
     return Built(target, [target, *files], runs, grouping, table, verdicts)
 
@@ -104,9 +104,11 @@ def notes_of(grouping: Grouping, runs: Sequence[RunRecord]) -> list[str]:
     left = ", ".join(f"{n} {status}" for status, n in count.items() if n)
     if left:
         notes.append(f"Shown but not counted as results: {left}.")
-    for key, values in grouping.recipe.items():
-        few = ", ".join(format_value(value) for value in values[:4]) + (" …" if len(values) > 4 else "")
-        notes.append(f"{key} differs between losses ({few}): this compares recipes, not losses alone.")
+    differences = grouping.differences
+    notes += [note for note in (grouping.separation, differences.note()) if note is not None]
+    if differences.recipe:
+        named = ", ".join(value_list(key, values) for key, values in differences.recipe.items())
+        notes.append(f"Differs between losses: {named}. This compares recipes, not losses alone.")
     linear = sum(bool(run.linear()) for run in runs if run.finished)
     finished = sum(run.finished for run in runs)
     if 0 < linear < finished and not grouping.metric.startswith("linear/"):

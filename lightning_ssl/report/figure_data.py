@@ -28,13 +28,13 @@ def figure_data(grouping: Grouping, rows: Sequence[Row], refresh: int | None) ->
     """
     encoder = CurveEncoder()
     spreads = {id(row.group): row.spread for row in rows}
-    several = len(grouping.data_sets) > 1
     groups = []
     for group, (colour, line) in zip(grouping.groups, group_styles(grouping.groups), strict=True):
         groups.append(
             {
-                "title": f"{group.title} · {group.data}" if several else group.title,
+                "title": group.title,
                 "data": group.data,
+                "set": grouping.data_sets.index(group.data),
                 "colour": colour,
                 "dash": PLOTLY_DASH[line],
                 "baseline": group.infonce,

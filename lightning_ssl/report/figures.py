@@ -6,6 +6,7 @@ The palette is used here, in the data of the page's figures (figure_data.py) and
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,9 +14,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightning_ssl.palette import COLOURS, GREEN, ORANGE
+from lightning_ssl.palette import GREEN, LINE_STYLES, ORANGE, line_style
 from lightning_ssl.report.curves import PANELS, Panel, band
-from lightning_ssl.report.groups import Group, Grouping, natural, setting_name
+from lightning_ssl.report.data_sets import unique
+from lightning_ssl.report.differences import natural
+from lightning_ssl.report.groups import Group, Grouping, setting_name
 from lightning_ssl.report.groups import accuracy as final_accuracy
 from lightning_ssl.report.statistics import Row
 from lightning_ssl.runs.labels import SYMBOLS, Scalar, format_value
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LINE_STYLES = ("-", "--", "-.", ":")  # the seventh group repeats the first colour with the second line style
 BASELINE = "#7f7f7f"
 COLORMAP = "cividis"  # accuracy in the parallel coordinates
 PRINT = {"paper": "white", "axis": "0.6", "grid": "0.92"}  # background, axes and grid of the PNG and SVG files
@@ -52,18 +54,28 @@ GROUPS_DRAWN = 8  # best groups of a data set that are drawn; on the page the re
 
 
 def group_styles(groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """Return (colour, line style) of each group. InfoNCE is grey. Colours restart with each data set."""
-    styles, position, data = [], 0, None
+    """Return (colour, line style) of each group. A loss has the same style on every data set. InfoNCE is grey.
+
+    Styles are given in the order of the places: to the best group of each data set, to the second of each, and so on.
+    So the groups that are drawn have different styles if there are not too many of them.
+    """
+    place: dict[str, int] = {}  # data set → number of groups so far
+    order = []
     for group in groups:
-        if group.data != data:
-            position, data = 0, group.data
-        if group.infonce:
-            styles.append((BASELINE, "-"))
+        place[group.data] = place.get(group.data, 0) + 1
+        order.append((place[group.data], group))
+    styles: dict[str, tuple[str, str]] = {}
+    coloured = grey = 0
+    for _, group in sorted(order, key=lambda pair: pair[0]):
+        if group.title in styles:
             continue
-        repeat, colour = divmod(position, len(COLOURS))
-        styles.append((COLOURS[colour], LINE_STYLES[repeat % len(LINE_STYLES)]))
-        position += 1
-    return styles
+        if group.infonce:
+            styles[group.title] = (BASELINE, LINE_STYLES[grey % len(LINE_STYLES)])
+            grey += 1
+        else:
+            styles[group.title] = line_style(coloured)
+            coloured += 1
+    return [styles[group.title] for group in groups]
 
 
 def draw(grouping: Grouping, rows: Sequence[Row], folder: Path) -> list[str]:
@@ -74,12 +86,17 @@ def draw(grouping: Grouping, rows: Sequence[Row], folder: Path) -> list[str]:
         *((panel.key, lambda data, panel=panel: curve_figure(grouping, panel, data)) for panel in PANELS),
         ("parameters", lambda data: parameter_figure(grouping, data)),
     ]
+    suffixes: list[str] = []
     for data in grouping.data_sets:
+        suffixes.append(unique(safe_stem(data), suffixes))
         for name, make in figures:
             figure = make(data)
             if figure is None:
                 continue
-            stem = name if len(grouping.data_sets) == 1 else f"{name}-{safe_stem(data)}"
+            stem = name
+            if len(grouping.data_sets) > 1:
+                stem = f"{name}-{suffixes[-1]}"
+                figure.suptitle(figure_text(data), fontsize=10)
             save(figure, folder / stem)
             written.append(stem)
     return written
@@ -187,16 +204,16 @@ def parallel_coordinates(grouping: Grouping, data: str) -> tuple[list[Axis], np.
     The axes are the loss, the parameters that were swept and the accuracy. A parameter with one value has no axis.
     """
     runs = [
-        (group, run.settings, result)
+        (group, result)
         for group in grouping.groups
         if group.data == data
         for run in group.runs
         if (result := final_accuracy(run, grouping.metric)) is not None
     ]
-    accuracy = np.array([result for _, _, result in runs])
+    accuracy = np.array([result for _, result in runs])
     axes: list[Axis] = []
     columns: list[np.ndarray] = []
-    for title, values in swept_values(grouping, [(group, settings) for group, settings, _ in runs]):
+    for title, values in swept_values(grouping, [group for group, _ in runs]):
         distinct = sorted({repr(v): v for v in values}.values(), key=natural)
         if len(distinct) < 2:
             continue
@@ -212,19 +229,19 @@ def parallel_coordinates(grouping: Grouping, data: str) -> tuple[list[Axis], np.
     return axes, table, accuracy
 
 
-def swept_values(grouping: Grouping, runs: Sequence[tuple[Group, dict[str, Scalar]]]) -> list[tuple[str, list[Scalar]]]:
-    """Return (title, value of each run) for the loss, for each number among the losses' parameters, and for each
+def swept_values(grouping: Grouping, groups: Sequence[Group]) -> list[tuple[str, list[Scalar]]]:
+    """Return (title, value of each group) for the loss, for each number among the losses' parameters, and for each
     other swept parameter. Parameters of different losses with the same name, such as τ, share one axis."""
     numbers: list[dict[str, Scalar]] = []
-    for group, _ in runs:
+    for group in groups:
         pairs = ((key.rpartition(".")[2], value) for key, value in group.loss)
         numbers.append({name: v for name, v in pairs if isinstance(v, int | float) and not isinstance(v, bool)})
-    found: list[tuple[str, list[Scalar]]] = [("loss", [group.label for group, _ in runs])]
+    found: list[tuple[str, list[Scalar]]] = [("loss", [group.label for group in groups])]
     for name in sorted({name for row in numbers for name in row}):
         values = [row.get(name) for row in numbers]
         if len({value for value in values if value is not None}) > 1:
             found.append((SYMBOLS.get(name, name), values))
-    return found + [(setting_name(key), [settings.get(key) for _, settings in runs]) for key in grouping.swept]
+    return found + [(setting_name(key), [group.settings[key] for group in groups]) for key in grouping.swept]
 
 
 def new_figure(size: tuple[float, float]) -> tuple[Figure, Axes]:
@@ -248,5 +265,5 @@ def figure_text(text: str) -> str:
 
 
 def safe_stem(text: str) -> str:
-    """Replace every character that is not a letter, a digit, - or _; keep at most 40 characters."""
-    return "".join(mark if mark.isalnum() or mark in "-_" else "-" for mark in text)[:40]
+    """Replace characters other than letters, digits and _ by hyphens; keep at most 40 characters."""
+    return re.sub(r"[^\w]+", "-", text).strip("-")[:40]

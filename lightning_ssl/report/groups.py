@@ -1,4 +1,4 @@
-"""Groups of runs: a group has one loss and one value of every other swept setting; its runs differ in their seed.
+"""Groups of runs: a group has one loss, one data set and one value of every swept setting; its runs differ in the seed.
 
     grouping = Grouping.of(runs)
     for group in grouping.groups:  # best first, within each data set
@@ -6,9 +6,8 @@
         group.settings     # {"data.batch_size": 256}: the swept settings besides the loss
         group.results      # {seed: final accuracy in percent}
 
-A setting is *swept* if the same loss ran with several values of it. A setting that differs only between losses belongs
-to a loss's recipe (SimSiam has its own projector). It makes no groups, but the page names it, because the comparison
-is then one of recipes, not of losses alone.
+differences.py decides which settings are swept, data_sets.py which runs have the same data. Differences that make no
+groups are named on the page.
 """
 
 from __future__ import annotations
@@ -18,7 +17,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from lightning_ssl.runs.labels import Scalar, format_value, is_infonce, label_of, loss_of, settings_of
+from lightning_ssl.report.data_sets import base_name, data_sets, separation
+from lightning_ssl.report.differences import Differences
+from lightning_ssl.runs.labels import Scalar, format_value, is_infonce, label_of, loss_of
 from lightning_ssl.runs.record import RunRecord
 
 SETTING_NAMES = {
@@ -66,12 +67,12 @@ class Grouping:
     """All groups, and the settings in which they differ."""
 
     groups: list[Group]
-    swept: list[str]
-    recipe: dict[str, list[Scalar]]
-    """Settings that differ between losses but were not swept, with their values."""
+    differences: Differences
     metric: str
     unreadable: list[RunRecord]
     """Runs without a readable configuration."""
+    separation: str | None = None
+    """Why there are several data sets; None if there is one."""
     notes: list[str] = field(default_factory=list)
 
     @classmethod
@@ -79,23 +80,25 @@ class Grouping:
         """Group the runs and take their final values of `metric` (see `final_metric` for the default)."""
         readable = [run for run in runs if "model" in run.settings]
         unreadable = [run for run in runs if "model" not in run.settings]
-        swept = swept_settings(readable)
+        sets = data_sets(readable)
+        differences = Differences.of(readable, sets)
         metric = metric or final_metric(readable)
         groups: dict[tuple[object, ...], Group] = {}
         for run in readable:
-            chosen = {key: run.settings.get(key) for key in swept}
-            data = data_of(run)
+            chosen = {key: differences.settings[run.folder].get(key) for key in differences.swept}
+            data = sets[run.folder]
             key = (loss_of(run.settings), data, tuple(map(repr, chosen.values())))
             group = groups.setdefault(
                 key,
                 Group(label_of(run.settings), data, loss_of(run.settings), chosen, infonce=is_infonce(run.settings)),
             )
             group.runs.append(run)
-        grouping = cls(list(groups.values()), swept, recipes(readable, swept), metric, unreadable)
+        grouping = cls(list(groups.values()), differences, metric, unreadable, separation(readable))
         for group in grouping.groups:
             grouping.take_results(group)
-        # Best first. Groups without a result come last.
-        grouping.groups.sort(key=lambda g: (g.data, g.mean is None, -(g.mean or 0), g.title))
+        # Best first within each data set. Groups without a result come last.
+        order = list(dict.fromkeys(sets.values()))
+        grouping.groups.sort(key=lambda g: (order.index(g.data), g.mean is None, -(g.mean or 0), g.title))
         return grouping
 
     def take_results(self, group: Group) -> None:
@@ -115,33 +118,19 @@ class Grouping:
             )
 
     @property
+    def swept(self) -> list[str]:
+        """The keys that make groups besides the loss and the data."""
+        return self.differences.swept
+
+    @property
     def data_sets(self) -> list[str]:
         """The data sets, in the order of the groups. Accuracies are compared within a data set only."""
         return list(dict.fromkeys(group.data for group in self.groups))
 
-
-def swept_settings(runs: Iterable[RunRecord]) -> list[str]:
-    """Settings that have several values for the same loss on the same data set."""
-    # Within a data set: settings that follow from it, such as the pixels' mean, were not swept.
-    losses: dict[tuple[object, str], list[RunRecord]] = defaultdict(list)
-    for run in runs:
-        losses[loss_of(run.settings), data_of(run)].append(run)
-    varied = {key for same in losses.values() for key in differing(settings_of(run.settings) for run in same)}
-    return sorted(varied - {"data.name"})
-
-
-def recipes(runs: Iterable[RunRecord], swept: Sequence[str]) -> dict[str, list[Scalar]]:
-    """Settings that differ between losses on the same data set but were not swept, with their values."""
-    sets: dict[str, list[RunRecord]] = defaultdict(list)
-    for run in runs:
-        sets[data_of(run)].append(run)
-    found: dict[str, list[Scalar]] = {}
-    for same in sets.values():
-        for name, values in differing(settings_of(run.settings) for run in same).items():
-            if name not in swept and name != "data.name":
-                known = found.setdefault(name, [])
-                known += [value for value in values if value not in known]
-    return found
+    @property
+    def data_names(self) -> list[str]:
+        """The names of the data sets without their options."""
+        return list(dict.fromkeys(base_name(run.settings) for group in self.groups for run in group.runs))
 
 
 def accuracy(run: RunRecord, metric: str) -> float | None:
@@ -164,29 +153,6 @@ def final_metric(runs: Iterable[RunRecord]) -> str:
     return min(common, key=lambda name: ("adam" not in name, name), default="online/top1")
 
 
-def differing(settings: Iterable[dict[str, Scalar]]) -> dict[str, list[Scalar]]:
-    """Keys with more than one value, with their values."""
-    rows = list(settings)
-    keys = sorted({key for row in rows for key in row})
-    varied = {}
-    for key in keys:
-        values = {repr(row.get(key)): row.get(key) for row in rows}
-        if len(values) > 1:
-            varied[key] = sorted(values.values(), key=natural)
-    return varied
-
-
-def data_of(run: RunRecord) -> str:
-    return str(run.settings.get("data.name", run.settings.get("data", "?")))
-
-
 def setting_name(key: str) -> str:
     """A swept setting in words, or else its flag without the first part."""
     return SETTING_NAMES.get(key, key.removeprefix("model.").removeprefix("data.").removeprefix("trainer."))
-
-
-def natural(value: Scalar) -> tuple[int, float, str]:
-    """Sort key: numbers by size, then words by alphabet."""
-    if isinstance(value, int | float):
-        return (0, float(value), "")
-    return (1, 0.0, str(value))

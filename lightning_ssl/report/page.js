@@ -16,7 +16,8 @@
     get(key) { try { return JSON.parse(sessionStorage.getItem(location.pathname + key)); } catch { return null; } },
     set(key, value) { try { sessionStorage.setItem(location.pathname + key, JSON.stringify(value)); } catch { /* storage is disabled */ } },
   };
-  const chosen = store.get("chosen") || {}; // title → whether the reader shows the group
+  const chosen = store.get("chosen") || {}; // title and data set → whether the reader shows the group
+  const identity = (group) => JSON.stringify([group.title, group.data]);
   const passes = groups.map(() => true); // whether the group passes the filters
 
   // -- curves ---------------------------------------------------------------------------------------------------------
@@ -33,7 +34,7 @@
     const drawn = {}; // number of groups drawn by default, by data set
     return groups.map((group, k) => {
       if (!passes[k]) return false;
-      if (group.title in chosen) return chosen[group.title];
+      if (identity(group) in chosen) return chosen[identity(group)];
       drawn[group.data] = drawn[group.data] || 0;
       if (group.baseline && drawn[group.data] < 3 * data.drawn) return true;
       return drawn[group.data]++ < data.drawn;
@@ -63,9 +64,17 @@
   }
 
   // -- figures --------------------------------------------------------------------------------------------------------
-  function drawFinal(show) {
-    const place = document.getElementById("plot-final");
-    const drawn = groups.filter((g, k) => show[k] && g.mean !== null);
+  // Each data set has its own axes. Those of a data set without a visible group are hidden.
+  function places(key, show) {
+    return all(`[id^="plot-${key}-"]`).filter((place) => {
+      const axes = place.closest(".axes"), set = Number(axes.dataset.set);
+      axes.hidden = !groups.some((g, k) => show[k] && g.set === set) && groups.some((g, k) => show[k]);
+      return !axes.hidden;
+    }).map((place) => [place, Number(place.closest(".axes").dataset.set)]);
+  }
+
+  function drawFinal(place, set, show) {
+    const drawn = groups.filter((g, k) => show[k] && g.set === set && g.mean !== null);
     const label = drawn.map((g) => escaped(shorten(g.title, 46)));
     const row = drawn.map((_, k) => k);
     const dots = { x: [], y: [], text: [], colour: [] };
@@ -91,12 +100,15 @@
   }
 
   function drawPanel(figure, show) {
-    const key = figure.dataset.panel, metric = one(".metric", figure).value;
+    places(figure.dataset.panel, show).forEach(([place, set]) => drawCurves(figure, place, set, show));
+  }
+
+  function drawCurves(figure, place, set, show) {
+    const metric = one(".metric", figure).value;
     const each = one(".single", figure)?.checked, log = one(".log", figure)?.checked;
-    const place = document.getElementById(`plot-${key}`);
     const traces = [], front = [];
     groups.forEach((g, k) => {
-      if (!show[k] || !g.curves[metric]) return;
+      if (!show[k] || g.set !== set || !g.curves[metric]) return;
       const { x, y, spread } = curve(g.curves[metric]);
       if (each && g.runs[metric]) {
         g.runs[metric].forEach(([name, encoded]) => {
@@ -136,8 +148,10 @@
       ? { label: "accuracy (%)", values: found.accuracy }
       : { label: escaped(shorten(axis.title, 28)), values: found.values[k], range: [0, 1], tickvals: axis.ticks,
           ticktext: axis.texts.map((t) => escaped(shorten(t, 26))) });
-    const trace = { type: "parcoords", dimensions, labelfont: { size: 12 }, tickfont: { size: 10 },
-      rangefont: { size: 10, color: "rgba(0,0,0,0)" }, unselected: { line: { opacity: 0.06 } },
+    // Labels lie on the lines. Plotly's own shadow is grey, which blurs light text.
+    const shadow = `0 0 3px ${colour("--card")}, 0 0 3px ${colour("--card")}`;
+    const trace = { type: "parcoords", dimensions, labelfont: { size: 12, shadow: "none" }, tickfont: { size: 10, shadow },
+      rangefont: { size: 10, color: "rgba(0,0,0,0)", shadow: "none" }, unselected: { line: { opacity: 0.06 } },
       line: { color: found.accuracy, colorscale: ["--low", "--mid", "--high"].map((name, k) => [k / 2, colour(name)]), showscale: true, colorbar: { thickness: 10, title: { text: "%" } } } };
     place.style.minHeight = "26rem";
     place.style.minWidth = `${Math.max(30, 11 * found.axes.length)}rem`;
@@ -146,24 +160,28 @@
 
   function drawLegend(show) {
     const place = document.getElementById("legend");
-    const offered = groups.map((g, k) => [g, k]).filter(([, k]) => passes[k]).filter(([g, k], n) => n < LEGEND || show[k]);
+    const passing = groups.map((g, k) => [g, k]).filter(([, k]) => passes[k]);
+    const lines = new Map(); // title → its groups, one for each data set
+    passing.forEach(([g, k]) => lines.set(g.title, [...(lines.get(g.title) || []), k]));
+    const offered = [...lines.values()].filter((ks, n) => n < LEGEND || ks.some((k) => show[k]));
     const focus = document.activeElement?.dataset?.legend;
-    place.replaceChildren(...offered.map(([g, k]) => {
+    place.replaceChildren(...offered.map((ks) => {
+      const k = ks[0], g = groups[k], shown = ks.some((j) => show[j]);
       const button = document.createElement("button"), sample = document.createElement("i");
       button.type = "button";
       button.dataset.legend = k;
-      button.setAttribute("aria-pressed", show[k]);
+      button.setAttribute("aria-pressed", shown);
       sample.className = g.dash;
       sample.style.setProperty("--c", g.colour);
       button.append(sample, g.title);
-      button.addEventListener("click", () => choose(k, !show[k]));
+      button.addEventListener("click", () => choose(ks, !shown));
       return button;
     }));
     if (focus !== undefined) one(`[data-legend="${focus}"]`, place)?.focus();
   }
 
-  function choose(k, shown) {
-    chosen[groups[k].title] = shown;
+  function choose(ks, shown) {
+    ks.forEach((k) => { chosen[identity(groups[k])] = shown; });
     store.set("chosen", chosen);
     draw();
   }
@@ -175,7 +193,7 @@
     drawLegend(show);
     cancelAnimationFrame(waiting);
     waiting = requestAnimationFrame(() => {
-      drawFinal(show);
+      places("final", show).forEach(([place, set]) => drawFinal(place, set, show));
       all("[data-panel]").forEach((figure) => drawPanel(figure, show));
     });
   }
@@ -241,7 +259,7 @@
 
   document.getElementById("comparison").addEventListener("change", (event) => {
     const box = event.target.closest("input[data-group]");
-    if (box) choose(Number(box.dataset.group), box.checked);
+    if (box) choose([Number(box.dataset.group)], box.checked);
   });
   document.getElementById("runs").addEventListener("click", (event) => {
     const button = event.target.closest("button.open");

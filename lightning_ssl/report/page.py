@@ -27,12 +27,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lightning_ssl.report.curves import PANELS, Metric, Panel
+from lightning_ssl.report.differences import natural
 from lightning_ssl.report.figure_data import SINGLE_RUN_PANELS, figure_data
 from lightning_ssl.report.figures import DARK, LIGHT, group_styles
-from lightning_ssl.report.groups import Group, Grouping, accuracy, natural, setting_name
+from lightning_ssl.report.groups import Group, Grouping, accuracy, setting_name
 from lightning_ssl.report.published import published
-from lightning_ssl.report.statistics import LEVEL, Row, Verdict, p_digits, p_text
-from lightning_ssl.report.tables import command_of
+from lightning_ssl.report.statistics import LEVEL, Row, Verdict, p_digits, p_text, rounds_to_zero, signed
+from lightning_ssl.report.tables import command_of, winners
 from lightning_ssl.runs.labels import Scalar, format_value
 from lightning_ssl.runs.record import STATUSES, RunRecord
 
@@ -67,10 +68,12 @@ def render(
         plotly=Markup(plotly),
         data=script_json(figure_data(grouping, rows, refresh)),
         verdicts=verdicts,
+        cautions=cautions(grouping),
+        data_sets=grouping.data_sets,
         run_count=len(runs),
         group_count=len(grouping.groups),
         statuses={status: n for status in STATUSES if (n := sum(run.status == status for run in runs))},
-        comparison=comparison_table(grouping, rows),
+        comparison=comparison_table(grouping, rows, verdicts),
         explanation=explanation(grouping, rows),
         panels=[(panel, logged_metrics(panel, grouping)) for panel in PANELS],
         single_run_panels=SINGLE_RUN_PANELS,
@@ -165,6 +168,8 @@ class ComparisonRow:
     """Position in the groups of the figures' data."""
     group: Group
     rank: int | None
+    wins: bool
+    """Whether it is significantly better than every other group of its data set."""
     colour: str
     settings: list[Cell]
     numbers: list[Cell]
@@ -178,6 +183,7 @@ class RunRow:
 
     run: RunRecord
     title: str
+    data: str
     seed: Cell
     numbers: list[Cell]
     started: str
@@ -195,7 +201,7 @@ class Table:
     several_data_sets: bool = False
 
 
-def comparison_table(grouping: Grouping, rows: Sequence[Row]) -> Table:
+def comparison_table(grouping: Grouping, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> Table:
     """Return the table that compares the groups, with a filter for each swept setting."""
     several = len(grouping.data_sets) > 1
     columns = [Column("loss", True), *([Column("data", True)] if several else [])]
@@ -211,7 +217,11 @@ def comparison_table(grouping: Grouping, rows: Sequence[Row]) -> Table:
     ]
     styles = group_styles(grouping.groups)
     index = {id(group): k for k, group in enumerate(grouping.groups)}
-    lines = [comparison_row(row, index[id(row.group)], styles[index[id(row.group)]][0]) for row in rows]
+    wins = winners(verdicts)
+    lines = []
+    for row in rows:
+        place = index[id(row.group)]
+        lines.append(comparison_row(row, place, styles[place][0], wins=id(row.group) in wins))
     filters = [("data", "data set", grouping.data_sets)] if several else []
     for k, key in enumerate(grouping.swept):
         values = sorted({repr(g.settings[key]): g.settings[key] for g in grouping.groups}.values(), key=natural)
@@ -219,7 +229,7 @@ def comparison_table(grouping: Grouping, rows: Sequence[Row]) -> Table:
     return Table(columns, lines, filters, several)
 
 
-def comparison_row(row: Row, index: int, colour: str) -> ComparisonRow:
+def comparison_row(row: Row, index: int, colour: str, wins: bool) -> ComparisonRow:
     group, paper = row.group, published(row.group)
     entry = MISSING
     if paper is not None:
@@ -228,6 +238,7 @@ def comparison_row(row: Row, index: int, colour: str) -> ComparisonRow:
         index,
         group,
         row.rank,
+        wins,
         colour,
         settings=[Cell(format_value(value), sort_key(value)) for value in group.settings.values()],
         numbers=[*result_cells(row), *difference_cells(row), entry],
@@ -257,11 +268,12 @@ def difference_cells(row: Row) -> list[Cell]:
         return [Cell(small="baseline", sort=0), MISSING]
     if c is None:
         return [MISSING, MISSING]
-    interval = "" if c.low is None else f"{c.low:+.2f} … {c.high:+.2f}"
-    difference = f"{c.difference:+.2f}"
+    interval = "" if c.low is None or c.high is None else f"{signed(c.low)} … {signed(c.high)}"
+    difference = signed(c.difference)
     if c.p_holm is None or c.p is None:
         return [Cell(difference, c.difference, small=interval), Cell(small=c.test)]
-    sign = "" if c.p_holm >= LEVEL else "up" if c.difference > 0 else "down"
+    significant = c.p_holm < LEVEL and not rounds_to_zero(c.difference)
+    sign = ("up" if c.difference > 0 else "down") if significant else ""
     test = c.test + (f", n = {c.pairs}" if c.pairs else "")
     return [
         Cell(strong=difference, sort=c.difference, small=interval, kind=sign),
@@ -272,7 +284,10 @@ def difference_cells(row: Row) -> list[Cell]:
 def run_table(grouping: Grouping, runs: Sequence[RunRecord]) -> Table:
     """Return the table of all runs."""
     titles = {run.folder: group.title for group in grouping.groups for run in group.runs}
-    columns = [Column("run", True), Column("loss", True), Column("seed"), Column("status", True)]
+    sets = {run.folder: group.data for group in grouping.groups for run in group.runs}
+    several = len(grouping.data_sets) > 1
+    columns = [Column("run", True), Column("loss", True), *([Column("data", True)] if several else [])]
+    columns += [Column("seed"), Column("status", True)]
     columns += [
         Column("final %", hint="last value of a finished run"),
         Column("last %", hint="last value logged so far, whatever the status of the run"),
@@ -282,12 +297,12 @@ def run_table(grouping: Grouping, runs: Sequence[RunRecord]) -> Table:
         Column("images/s"),
         Column("started", True),
     ]
-    lines = [run_row(run, titles.get(run.folder, ""), grouping.metric) for run in runs]
+    lines = [run_row(run, titles.get(run.folder, ""), sets.get(run.folder, ""), grouping.metric) for run in runs]
     statuses = [status for status in STATUSES if any(run.status == status for run in runs)]
-    return Table(columns, lines, [("status", "status", statuses)])
+    return Table(columns, lines, [("status", "status", statuses)], several)
 
 
-def run_row(run: RunRecord, title: str, metric: str) -> RunRow:
+def run_row(run: RunRecord, title: str, data: str, metric: str) -> RunRow:
     final = accuracy(run, metric)
     epoch, seconds, speed = (run.number(key) for key in ("epoch", "duration", "images_per_second"))
     tags = run.summary.get("tags")
@@ -299,6 +314,7 @@ def run_row(run: RunRecord, title: str, metric: str) -> RunRow:
     return RunRow(
         run,
         title,
+        data,
         seed=Cell("–" if run.seed is None else str(run.seed), sort_key(run.seed)),
         numbers=[
             MISSING if final is None else Cell(strong=f"{final:.2f}", sort=final),
@@ -351,6 +367,13 @@ def explanation(grouping: Grouping, rows: Sequence[Row]) -> dict[str, Any]:
         "has_published": any(published(row.group) for row in rows),
         "level": f"{LEVEL:g}",
     }
+
+
+def cautions(grouping: Grouping) -> list[str]:
+    """Return what a reader must know beside the headline: why data sets are separate, whether measurements differ."""
+    differences = grouping.differences
+    found = [grouping.separation, differences.note() if differences.disturbs(grouping.metric) else None]
+    return [text for text in found if text is not None]
 
 
 def logged_metrics(panel: Panel, grouping: Grouping) -> list[Metric]:

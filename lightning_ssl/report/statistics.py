@@ -7,6 +7,8 @@ test, and the verdict says so.
 Five seeds are a small sample, and a t-test assumes normal differences. p is the probability of a difference at least
 this large if the losses were equal and only the seed varied. It says nothing about other data sets, longer training or
 other hyperparameters.
+
+Two results whose difference is 0.00 in the two decimals that are shown are a tie. A tie is no lead, whatever its p.
 """
 
 from __future__ import annotations
@@ -139,14 +141,17 @@ def rows(grouping: Grouping, baseline: str | None = None) -> list[Row]:
     table = []
     for data in grouping.data_sets:
         groups = [group for group in grouping.groups if group.data == data]
-        lines = []
-        for rank, group in enumerate(groups, 1):
+        lines: list[Row] = []
+        for place, group in enumerate(groups, 1):
             against = baseline_of(group, groups, baseline)
             comparison = None
             if against is not None and against is not group:
                 comparison = compare(group.results, against.results)
             spread = Spread.of(list(group.results.values()))
-            lines.append(Row(group, spread, against, comparison, rank if spread else None))
+            rank = place if spread else None
+            if lines and is_tie(group, lines[-1].group):
+                rank = lines[-1].rank
+            lines.append(Row(group, spread, against, comparison, rank))
         holm([line.comparison for line in lines])
         table += lines
     return table
@@ -163,7 +168,10 @@ def baseline_of(group: Group, groups: Sequence[Group], named: str | None) -> Gro
 
 @dataclass(frozen=True)
 class Verdict:
-    """The best group of a data set, and whether it is significantly better than every other group (`clear`)."""
+    """The best group of a data set, and whether it is significantly better than every other group (`clear`).
+
+    `winner` is None if there is no result, and if the best groups have the same mean.
+    """
 
     data: str
     winner: Group | None
@@ -206,18 +214,36 @@ def verdict(grouping: Grouping, data: str) -> Verdict:
         comparison = compare(leader.results, other.results)
         assert comparison is not None
         rivals.append(Rival(other, comparison))
+    tied = [rival.group for rival in rivals if is_tie(leader, rival.group)]
+    if tied:
+        names = list_names([group.title for group in (leader, *tied)])
+        return Verdict(data, None, False, "No clear winner", f"{names} have the same mean, {result}")
     tested = holm([rival.comparison for rival in rivals])
     if tested < len(rivals):
         return untested_verdict(leader, rivals)
     # A mean is over all seeds of a group, a paired comparison over the common seeds: the leader may be behind there.
     for rival in rivals:
-        if rival.comparison.difference <= 0:
-            by = f"{abs(rival.comparison.difference):.2f}"
-            state = "has the same mean" if by == "0.00" else f"is ahead by {by}"
+        difference = rival.comparison.difference
+        if difference <= 0 or rounds_to_zero(difference):
+            state = "has the same mean" if rounds_to_zero(difference) else f"is ahead by {-difference:.2f}"
             where = "on the common seeds " if rival.comparison.pairs else ""
             reason = f"{leader.title} leads with {result}, but {where}{rival.group.title} {state}"
             return Verdict(data, leader, False, "No clear winner", reason)
     return tested_verdict(leader, rivals)
+
+
+def is_tie(one: Group, two: Group) -> bool:
+    """Whether the difference of two means is 0.00 in the two decimals that are shown."""
+    return one.mean is not None and two.mean is not None and rounds_to_zero(one.mean - two.mean)
+
+
+def rounds_to_zero(difference: float) -> bool:
+    return f"{abs(difference):.2f}" == "0.00"
+
+
+def signed(difference: float) -> str:
+    """Return a difference with its sign; zero has none."""
+    return "0.00" if rounds_to_zero(difference) else f"{difference:+.2f}"
 
 
 def untested_verdict(leader: Group, rivals: Sequence[Rival]) -> Verdict:
@@ -247,16 +273,17 @@ def tested_verdict(leader: Group, rivals: Sequence[Rival]) -> Verdict:
     test += f", Holm-corrected for {len(rivals)} comparisons" if len(rivals) > 1 else ""
     if closest.p < LEVEL:
         which = ", the closest competitor" if len(rivals) > 1 else ""
-        reason = f"{result}, {c.difference:+.2f} over {closest.group.title}{which} ({test})"
+        reason = f"{result}, {signed(c.difference)} over {closest.group.title}{which} ({test})"
         return Verdict(leader.data, leader, True, f"{leader.title} wins", reason)
-    doubt = f"the difference to {closest.group.title} is not significant ({c.difference:+.2f}; {test})"
+    doubt = f"the difference to {closest.group.title} is not significant ({signed(c.difference)}; {test})"
     beaten = [rival for rival in rivals if rival.p < LEVEL]
     if not beaten:
         reason = f"{leader.title} leads with {result}, but {doubt}"
         return Verdict(leader.data, leader, False, "No clear winner", reason)
     nearest = min(beaten, key=lambda rival: rival.comparison.difference)
     names = list_names([rival.group.title for rival in beaten])
-    gain = f"{nearest.comparison.difference:+.2f} over {nearest.group.title} ({p_text(nearest.p)}, Holm-corrected)"
+    by = signed(nearest.comparison.difference)
+    gain = f"{by} over {nearest.group.title} ({p_text(nearest.p)}, Holm-corrected)"
     headline = f"{leader.title} leads and is significantly better than {names}"
     return Verdict(leader.data, leader, False, headline, f"{result}, {gain}; {doubt}")
 

@@ -2,6 +2,8 @@
 
 Names, labels and errors come from run folders and are untrusted. Every cell is escaped: a CSV cell is never a formula,
 a Markdown cell contains no column separator, a LaTeX cell contains no command.
+
+Every accuracy and every difference of accuracies is in percent, and its column says so.
 """
 
 from __future__ import annotations
@@ -14,9 +16,9 @@ from collections.abc import Sequence
 
 from lightning_ssl.report.groups import Grouping, setting_name
 from lightning_ssl.report.published import published
-from lightning_ssl.report.statistics import Row, p_digits
-from lightning_ssl.runs.labels import format_value
-from lightning_ssl.runs.record import RunRecord
+from lightning_ssl.report.statistics import Row, Verdict, p_digits, signed
+from lightning_ssl.runs.labels import Scalar, format_value
+from lightning_ssl.runs.record import STATUSES, RunRecord
 
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 Cell = str | float | int | None
@@ -24,9 +26,9 @@ Cell = str | float | int | None
 
 def summary_csv(grouping: Grouping, rows: Sequence[Row]) -> str:
     """Return one line per group, with all digits."""
-    header = ["data", "rank", "loss", *grouping.swept, "metric", "seeds", "mean", "std", "low95", "high95"]
-    header += ["baseline", "difference", "difference_low95", "difference_high95", "test", "pairs", "p", "p_holm"]
-    header += ["published", "published_std", "published_in", "finished", "running", "interrupted", "failed", "broken"]
+    header = ["data", "rank", "loss", *grouping.swept, "metric", "seeds", "mean (%)", "std (%)", "low95 (%)"]
+    header += ["high95 (%)", "baseline", "difference (%)", "difference_low95 (%)", "difference_high95 (%)"]
+    header += ["test", "pairs", "p", "p_holm", "published (%)", "published_std (%)", "published_in", *STATUSES]
     lines: list[list[Cell]] = []
     for row in rows:
         group, s, c, paper = row.group, row.spread, row.comparison, published(row.group)
@@ -34,7 +36,7 @@ def summary_csv(grouping: Grouping, rows: Sequence[Row]) -> str:
             group.data,
             row.rank,
             group.label,
-            *(format_value(group.settings[key]) for key in grouping.swept),
+            *(value_cell(group.settings[key]) for key in grouping.swept),
         ]
         line += [grouping.metric, s.n if s else 0]
         line += [s.mean, s.std, s.low, s.high] if s else [None] * 4
@@ -42,26 +44,41 @@ def summary_csv(grouping: Grouping, rows: Sequence[Row]) -> str:
         line += [c.difference, c.low, c.high, c.test, c.pairs, c.p, c.p_holm] if c else [None] * 7
         line += [paper.mean, paper.std, paper.source] if paper else [None] * 3
         count = group.statuses()
-        line += [count.get(status, 0) for status in ("finished", "running", "interrupted", "failed", "broken")]
+        line += [count.get(status, 0) for status in STATUSES]
         lines.append(line)
     return to_csv(header, lines)
 
 
 def runs_csv(grouping: Grouping, runs: Sequence[RunRecord]) -> str:
-    """Return one line per run, including failed and broken runs."""
-    labels = {run.folder: group.label for group in grouping.groups for run in group.runs}
-    header = ["run", "loss", "seed", *grouping.swept, "status", grouping.metric, "best " + grouping.metric]
+    """Return one line per run, including failed and broken runs, with a column for every parameter of the losses."""
+    groups = {run.folder: group for group in grouping.groups for run in group.runs}
+    parameters = sorted({key for group in grouping.groups for key, _ in group.loss})
+    header = ["run", "data", "loss", "seed", *parameters, *grouping.swept, "status"]
+    header += [f"{grouping.metric} (%)", f"best {grouping.metric} (%)"]
     header += ["epoch", "step", "seconds", "images_per_second", "started", "version", "command", "error", "problems"]
     lines: list[list[Cell]] = []
     for run in runs:
-        line: list[Cell] = [run.name, labels.get(run.folder), None if run.seed is None else str(run.seed)]
-        line += [format_value(run.settings.get(key)) for key in grouping.swept]
-        line += [run.status, run.last(grouping.metric), run.best(grouping.metric)]
+        group = groups.get(run.folder)
+        line: list[Cell] = [run.name, group.data if group else None, group.label if group else None]
+        line += [None if run.seed is None else str(run.seed)]
+        loss = dict(group.loss) if group else {}
+        line += [value_cell(loss[key]) if key in loss else None for key in parameters]
+        line += [value_cell(group.settings[key]) if group else None for key in grouping.swept]
+        line += [run.status, percent(run.last(grouping.metric)), percent(run.best(grouping.metric))]
         line += [run.number(key) for key in ("epoch", "step", "duration", "images_per_second")]
         line += [str(run.summary.get("started") or ""), str(run.summary.get("version") or ""), command_of(run)]
         line += [run.error, "; ".join(run.problems)]
         lines.append(line)
     return to_csv(header, lines)
+
+
+def value_cell(value: Scalar) -> Cell:
+    """Return a number with all digits, and words for other values."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else format_value(value)
+
+
+def percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 def to_csv(header: Sequence[str], lines: Sequence[Sequence[Cell]]) -> str:
@@ -87,7 +104,7 @@ def table_row(grouping: Grouping, row: Row) -> list[str]:
     s, c, paper = row.spread, row.comparison, published(row.group)
     accuracy = "–" if s is None else f"{s.mean:.2f}" + ("" if s.std is None else f" ± {s.std:.2f}")
     interval = "–" if s is None or s.low is None else f"[{s.low:.2f}, {s.high:.2f}]"
-    difference = "baseline" if row.baseline is row.group else "–" if c is None else f"{c.difference:+.2f}"
+    difference = "baseline" if row.baseline is row.group else "–" if c is None else signed(c.difference)
     p = "–" if c is None or c.p_holm is None else p_digits(c.p_holm)
     from_paper = "–" if paper is None else f"{paper.mean:.2f} ± {paper.std:.2f}"
     data = [row.group.data] if len(grouping.data_sets) > 1 else []
@@ -98,21 +115,47 @@ def table_row(grouping: Grouping, row: Row) -> list[str]:
 def table_header(grouping: Grouping) -> list[str]:
     data = ["data"] if len(grouping.data_sets) > 1 else []
     swept = [setting_name(key) for key in grouping.swept]
-    return [*data, "loss", *swept, "seeds", "accuracy (%)", "95 % interval", "Δ", "p (Holm)", "published"]
+    return [*data, "loss", *swept, "seeds", "accuracy (%)", "95 % interval (%)", "Δ (%)", "p (Holm)", "published (%)"]
 
 
-def markdown(grouping: Grouping, rows: Sequence[Row], notes: Sequence[str]) -> str:
-    """Return a Markdown table and the notes below it; the best group of each data set is bold."""
+def winners(verdicts: Sequence[Verdict]) -> set[int]:
+    """Return the groups (their `id`) that are significantly better than every other group of their data set."""
+    return {id(verdict.winner) for verdict in verdicts if verdict.clear}
+
+
+def legend(rows: Sequence[Row], verdicts: Sequence[Verdict]) -> list[str]:
+    """Say what Δ is the difference to, and what bold means."""
+    notes = []
+    baselines = {id(row.baseline): row.baseline for row in rows if row.baseline and row.comparison}.values()
+    titles, labels = (
+        list(dict.fromkeys(names)) for names in ((g.title for g in baselines), (g.label for g in baselines))
+    )
+    if len(titles) == 1:
+        notes.append(f"Δ is the difference to the baseline, {titles[0]}.")
+    elif titles:
+        named = labels if len(labels) == 1 else [f"{g.title} on {g.data}" for g in baselines]
+        notes.append(f"Δ is the difference to the baseline with the same data and settings: {'; '.join(named)}.")
+    else:
+        notes.append("There is no baseline with results on the same data and with the same settings, hence no Δ.")
+    if any(verdict.clear for verdict in verdicts):
+        notes.append("Bold: significantly better than every other group on the same data.")
+    return notes
+
+
+def markdown(grouping: Grouping, rows: Sequence[Row], verdicts: Sequence[Verdict], notes: Sequence[str]) -> str:
+    """Return a Markdown table and the notes below it; a group that wins on its data set is bold."""
+    bold = winners(verdicts)
     titles = table_header(grouping)
     text_columns = 1 + len(grouping.swept) + (len(grouping.data_sets) > 1)
     lines = ["| " + " | ".join(map(md_cell, titles)) + " |"]
     lines.append("|" + "|".join(["---"] * text_columns + ["---:"] * (len(titles) - text_columns)) + "|")
     for row in rows:
         texts = [md_cell(cell) for cell in table_row(grouping, row)]
-        if row.rank == 1:
+        if id(row.group) in bold:
             texts = [f"**{text}**" for text in texts]
         lines.append("| " + " | ".join(texts) + " |")
-    return "\n".join([*lines, "", *(md_cell(note) + "  " for note in notes)]) + "\n"
+    below = [*legend(rows, verdicts), *(verdict.line for verdict in verdicts), *notes]
+    return "\n".join([*lines, "", *(md_cell(note) + "  " for note in below)]) + "\n"
 
 
 def md_cell(text: str) -> str:
@@ -129,10 +172,12 @@ LATEX = {
 }  # fmt: skip
 
 
-def latex(grouping: Grouping, rows: Sequence[Row], notes: Sequence[str]) -> str:
-    """Return a booktabs table for \\input; the best group of each data set is bold, a rule separates data sets."""
+def latex(grouping: Grouping, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> str:
+    """Return a booktabs table for \\input; a group that wins on its data set is bold, a rule separates data sets."""
+    bold = winners(verdicts)
     titles = table_header(grouping)
     text_columns = 1 + len(grouping.swept) + (len(grouping.data_sets) > 1)
+    notes = [*(verdict.line for verdict in verdicts), *legend(rows, verdicts)]
     lines = [f"% {latex_cell(note)}" for note in notes]
     lines += [r"% \usepackage{booktabs}, and \usepackage[T1]{fontenc} for special characters in names"]
     lines += [rf"\begin{{tabular}}{{{'l' * text_columns}{'r' * (len(titles) - text_columns)}}}", r"\toprule"]
@@ -143,7 +188,7 @@ def latex(grouping: Grouping, rows: Sequence[Row], notes: Sequence[str]) -> str:
             data = row.group.data
             lines.append(r"\midrule")
         texts = [latex_cell(cell) for cell in table_row(grouping, row)]
-        if row.rank == 1:
+        if id(row.group) in bold:
             texts = [rf"\textbf{{{text}}}" for text in texts]
         # After \\ LaTeX reads a leading bracket as an optional argument.
         lines.append(" & ".join("{}" + text if text.startswith("[") else text for text in texts) + r" \\")

@@ -1,13 +1,16 @@
-"""The role of each key of a configuration: part of the loss, a setting that can change the result, or incidental.
+"""The role of each key of a configuration: what it decides about a run.
 
-    role("model.importance.p")   "loss"         what is minimized
-    role("data.batch_size")      "setting"      the data, the network and its training, the probe that measures
-    role("trainer.devices")      "incidental"   where and how fast a run was computed, its seed, its name
+    role("model.importance.p")          "loss"         what is minimized
+    role("data.options.train_images")   "data"         the images; runs on different images are never ranked together
+    role("model.optimization.lr")       "setting"      the network, the batches, the optimizer, the length of training
+    role("probe.lr")                    "measuring"    how accuracy is measured
+    role("trainer.precision")           "other"        it can change a result, but is rarely what an experiment asks
+    role("trainer.devices")             "incidental"   where and how fast a run was computed, its seed, its name
 
-Keys are dotted flags of `lightning-ssl fit` (labels.py, `flatten`). The report groups runs by their loss and settings,
-the label of a loss names the keys of the loss, and W&B gets the same words. `tests/runs/test_keys.py` compares the
-tuples below with the signatures of the Trainer, the data module and the methods: a new argument has no role until it
-is entered here or in methods/arguments.py.
+Keys are dotted flags of `lightning-ssl fit` (labels.py, `flatten`). The report groups runs by their loss, their data
+and their settings, and mentions other differences in a note. The label of a loss names the keys of the loss, and W&B
+gets the same words. `tests/runs/test_keys.py` compares the tuples below with the signatures of the Trainer, the data
+module and the methods: a new argument has no role until it is entered here or in methods/arguments.py.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from typing import Literal
 
 from lightning_ssl.methods import arguments
 
-Role = Literal["loss", "setting", "incidental"]
+Role = Literal["loss", "data", "setting", "measuring", "other", "incidental"]
 
 # Flags of `fit` outside of trainer, model and data.
 MEASURING = ("probe", "knn")  # callbacks whose settings change the accuracy that is measured
@@ -26,39 +29,69 @@ INCIDENTAL = (
     "importance_monitor",
 )  # fmt: skip
 
-DATA_SETTINGS = ("name", "batch_size", "split", "reshuffle", "options")
+DATA = ("name", "split", "options")
+DATA_SETTINGS = ("batch_size", "reshuffle")
 DATA_INCIDENTAL = ("root", "seed", "validate", "download", "workers")
 
 TRAINER_SETTINGS = (
-    "max_epochs", "min_epochs", "max_steps", "min_steps", "max_time", "limit_train_batches", "limit_val_batches",
-    "limit_test_batches", "limit_predict_batches", "overfit_batches", "accumulate_grad_batches", "gradient_clip_val",
-    "gradient_clip_algorithm", "precision", "sync_batchnorm", "callbacks", "use_distributed_sampler",
-    "reload_dataloaders_every_n_epochs", "model_registry",
+    "max_epochs", "max_steps", "max_time", "limit_train_batches", "overfit_batches", "accumulate_grad_batches",
+    "gradient_clip_val", "gradient_clip_algorithm",
+)  # fmt: skip
+TRAINER_MEASURING = ("limit_val_batches",)  # the share of the test images
+TRAINER_OTHER = (
+    "callbacks", "min_epochs", "min_steps", "precision", "sync_batchnorm", "use_distributed_sampler",
+    "reload_dataloaders_every_n_epochs",
 )  # fmt: skip
 TRAINER_INCIDENTAL = (
-    "accelerator", "strategy", "devices", "num_nodes", "logger", "fast_dev_run", "val_check_interval",
-    "check_val_every_n_epoch", "num_sanity_val_steps", "log_every_n_steps", "enable_checkpointing",
-    "enable_progress_bar", "enable_model_summary", "enable_autolog_hparams", "deterministic", "benchmark",
-    "inference_mode", "profiler", "detect_anomaly", "barebones", "plugins", "default_root_dir",
+    "accelerator", "strategy", "devices", "num_nodes", "logger", "fast_dev_run", "limit_test_batches",
+    "limit_predict_batches", "val_check_interval", "check_val_every_n_epoch", "num_sanity_val_steps",
+    "log_every_n_steps", "enable_checkpointing", "enable_progress_bar", "enable_model_summary",
+    "enable_autolog_hparams", "deterministic", "benchmark", "inference_mode", "profiler", "detect_anomaly", "barebones",
+    "plugins", "default_root_dir", "model_registry",
 )  # fmt: skip
 
+CALLBACKS = "trainer.callbacks"
 # Noise in every update is part of what is minimized (dual-network paper, Table 2).
-NOISE = "trainer.callbacks.WeightNoise"
+NOISE = f"{CALLBACKS}.WeightNoise"
 
 
 @cache
 def role(key: str) -> Role:
-    """The role of a key. An unknown argument of a method belongs to its loss: users write methods of their own."""
+    """The role of a key.
+
+    An unknown argument of a method belongs to its loss, one of a data module to its data, because users write their
+    own. Any other unknown key can change a result.
+    """
     top, _, rest = key.partition(".")
     argument = rest.partition(".")[0]
     if top == "model":
-        if argument in arguments.INCIDENTAL:
-            return "incidental"
-        return "setting" if argument in arguments.NETWORK else "loss"
+        return model_role(argument)
+    if top == "data":
+        return data_role(argument)
+    if top == "trainer":
+        return trainer_role(key, argument)
+    if top in MEASURING:
+        return "measuring"
+    return "incidental" if top in INCIDENTAL else "other"
+
+
+def model_role(argument: str) -> Role:
+    if argument in arguments.INCIDENTAL:
+        return "incidental"
+    return "setting" if argument in arguments.NETWORK else "loss"
+
+
+def data_role(argument: str) -> Role:
+    if argument in DATA_INCIDENTAL:
+        return "incidental"
+    return "setting" if argument in DATA_SETTINGS else "data"
+
+
+def trainer_role(key: str, argument: str) -> Role:
     if key == NOISE or key.startswith(f"{NOISE}."):
         return "incidental" if key == f"{NOISE}.seed" else "loss"
-    if top in INCIDENTAL or (top == "data" and argument in DATA_INCIDENTAL):
-        return "incidental"
-    if top == "trainer" and argument in TRAINER_INCIDENTAL:
-        return "incidental"
-    return "setting"
+    if argument in TRAINER_SETTINGS:
+        return "setting"
+    if argument in TRAINER_MEASURING:
+        return "measuring"
+    return "incidental" if argument in TRAINER_INCIDENTAL else "other"

@@ -27,11 +27,6 @@ def loss_of(settings: Mapping[str, Scalar]) -> tuple[tuple[str, Scalar], ...]:
     return tuple(sorted(mine, key=lambda pair: pair[0]))
 
 
-def settings_of(settings: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """The other keys that can change the result: data, network, optimizer, length of training."""
-    return {key: plain_number(value) for key, value in settings.items() if role(key) == "setting"}
-
-
 def label_of(settings: Mapping[str, Scalar]) -> str:
     """The label of a flat configuration.
 
@@ -97,7 +92,7 @@ def flatten(tree: Any, prefix: str = "", full_paths: bool = False) -> dict[str, 
         return flat
     if isinstance(tree, list) and tree and all(isinstance(item, dict) and "class_path" in item for item in tree):
         # Callbacks: each at the key of its class, because their order does not matter.
-        named = {str(item["class_path"]).rpartition(".")[2]: item.get("init_args") for item in tree}
+        named = {str(item["class_path"]).rpartition(".")[2]: item.get("init_args") or None for item in tree}
         return flatten(named, prefix, full_paths) if prefix else {}
     if isinstance(tree, list | tuple):
         tree = json.dumps(tree, default=str, ensure_ascii=False)

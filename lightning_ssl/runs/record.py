@@ -5,19 +5,23 @@
         run.name, run.status, run.settings["model.importance.p"], run.last("online/top1"), run.problems
 
 The report reads runs this way. It shows every run: a broken one with its problems. All text in the files is untrusted.
+
+failed    the run ended with an error: its summary.json says so, or the sweep.db of its sweep
+broken    files of the run are missing or cannot be read, so its result is not known
 """
 
 from __future__ import annotations
 
-import math
+import json
 import os
+import sqlite3
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lightning_ssl.runs.folder import FILES, RunFolder, find, read_config, read_summary, read_text
+from lightning_ssl.runs.folder import FILES, RunFolder, as_number, find, read_config, read_summary, read_text
 from lightning_ssl.runs.labels import Scalar, flatten
 from lightning_ssl.runs.metrics import STEPWISE, Curve, Series, read_metrics
 
@@ -25,6 +29,7 @@ BROKEN = "broken"
 STATUSES = ("finished", "running", "interrupted", "failed", BROKEN)
 STALE_AFTER = 3600.0  # seconds without a write after which a "running" run is reported as possibly killed
 STALE = "no write for"
+SWEEP = "sweep.db"  # in the folder that contains the trials of a sweep
 
 
 @dataclass
@@ -40,6 +45,7 @@ class RunRecord:
     settings: dict[str, Scalar] = field(default_factory=dict)  # dotted flags of `lightning-ssl fit` and their values
     summary: dict[str, Any] = field(default_factory=dict)
     metrics: dict[str, Series] = field(default_factory=dict)
+    parameters: dict[str, Scalar] = field(default_factory=dict)  # of a sweep's trial
 
     @property
     def finished(self) -> bool:
@@ -102,8 +108,45 @@ def read_record(folder: Path) -> RunRecord:
     if run.error is None and status not in ("finished", "running"):
         run.error = RunFolder(folder).last_line()
     unusable = not run.settings or status not in STATUSES or (status == "finished" and not run.metrics)
-    run.status = BROKEN if unusable else str(status)
+    run.status = BROKEN if unusable and status != "failed" else str(status)
+    if (folder.parent / SWEEP).is_file():
+        run.parameters = read_parameters(folder / "parameters.json")
+        apply_trial_status(run)
     return run
+
+
+def read_parameters(file: Path) -> dict[str, Scalar]:
+    """Read the parameters of a sweep's trial; none if the file cannot be read."""
+    try:
+        return flatten(json.loads(read_text(file)[0] or "{}"))
+    except (ValueError, RecursionError):
+        return {}
+
+
+def apply_trial_status(run: RunRecord) -> None:
+    """Take the status of a trial from its sweep where the run folder does not have it.
+
+    A trial that the sweep calls failed is failed, whatever its files say. A trial that has not yet written its files
+    has the status of the sweep.
+    """
+    status, error = trial_status(run.folder)
+    if status == "failed":
+        run.status, run.error = status, error or run.error
+    elif status in ("running", "interrupted") and not (run.folder / "summary.json").exists():
+        run.status = status
+
+
+def trial_status(folder: Path) -> tuple[str | None, str | None]:
+    """Read status and error of a trial from sweep.db (sweep/state.py); (None, None) if it is not there."""
+    try:
+        database = sqlite3.connect(f"{(folder.parent / SWEEP).resolve().as_uri()}?mode=ro", uri=True, timeout=5)
+        try:
+            row = database.execute("SELECT status, error FROM trials WHERE id = ?", (folder.name,)).fetchone()
+        finally:
+            database.close()
+    except sqlite3.Error:
+        return None, None
+    return row or (None, None)
 
 
 class Reader:
@@ -134,11 +177,18 @@ class Reader:
 
 
 def stamps(folder: Path) -> tuple[tuple[int, int] | None, ...]:
-    """Modification time and size of each of a run's files. They change when a file does."""
+    """Modification time and size of each of a run's files. They change when a file does.
+
+    Of a trial without a summary, also those of its sweep's state, which alone tells when such a trial has failed.
+    SQLite writes to the file with the suffix -wal first.
+    """
+    files = [folder / file for file in FILES]
+    if not files[-1].exists():
+        files += [folder.parent / SWEEP, folder.parent / f"{SWEEP}-wal"]
     found: list[tuple[int, int] | None] = []
-    for file in FILES:
+    for file in files:
         try:
-            status = (folder / file).stat()
+            status = file.stat()
             found.append((status.st_mtime_ns, status.st_size))
         except OSError:
             found.append(None)
@@ -147,10 +197,3 @@ def stamps(folder: Path) -> tuple[tuple[int, int] | None, ...]:
 
 def as_mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
-
-
-def as_number(value: Any) -> float | None:
-    """A finite or infinite number, or None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return None if isinstance(value, float) and math.isnan(value) else float(value)

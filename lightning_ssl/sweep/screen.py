@@ -16,7 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from lightning_ssl.runs import RunFolder
-from lightning_ssl.sweep.plan import Plan
+from lightning_ssl.runs.record import BROKEN, read_record
+from lightning_ssl.sweep.plan import Plan, fit_flags
 from lightning_ssl.sweep.state import UNFINISHED, State, Trial
 
 MAX_RANKED = 10  # rows of the table for trials that have ended, the best first
@@ -82,10 +83,11 @@ class Screen:
         return RunFolder(self.folder / row.id).last_value(self.plan.metric)
 
     def print_summary(self, rows: list[Trial], interrupted: bool) -> int:
-        """Print the failed trials, the best ones and the progress; return the exit code of the command."""
+        """Print failed and broken trials, the best ones and the progress; return the exit code of the command."""
+        rows = [checked(self.plan, self.folder, row) for row in rows]
         for row in rows:
-            if row.status == "failed":
-                self.print_line(f"failed: {row.id}: {row.error} (see {self.folder / row.id / 'log.txt'})")
+            if row.status in ("failed", BROKEN):
+                self.print_line(f"{row.status}: {row.id}: {row.error} (see {self.folder / row.id / 'log.txt'})")
         self.print_line(progress_line(self.plan, rows, self.workers))
         best = ranked(self.plan, rows)
         if best:
@@ -102,7 +104,7 @@ class Screen:
         if interrupted or any(row.status in UNFINISHED for row in rows):
             self.print_line("stopped; run the same command to resume")
             return 130
-        return 1 if any(row.status == "failed" for row in rows) else 0
+        return 1 if any(row.status in ("failed", BROKEN) for row in rows) else 0
 
 
 # -- text -------------------------------------------------------------------------------------------------------------
@@ -111,7 +113,7 @@ class Screen:
 def result_line(plan: Plan, row: Trial) -> str:
     """Format how a trial ended: its status, its duration, and its value or its error."""
     text = f"{row.status} after {format_duration(row.seconds)}"
-    if row.status == "failed":
+    if row.status in ("failed", BROKEN):
         return f"{text}: {row.error}"
     return f"{text}: {plan.metric}={row.value:.6g}" if row.value is not None else text
 
@@ -137,11 +139,10 @@ def ranked(plan: Plan, rows: Iterable[Trial]) -> list[Trial]:
 
 def progress_line(plan: Plan, rows: Sequence[Trial], workers: int) -> str:
     """Format the number of trials per status, the best trial and the time left."""
-    count = {
-        status: sum(row.status == status for row in rows) for status in ("running", "finished", "stopped", "failed")
-    }
+    statuses = ("running", "finished", "stopped", "failed", BROKEN)
+    count = {status: sum(row.status == status for row in rows) for status in statuses}
     parts = [f"{plan.name}: {count['finished']} of {plan.limit} finished", f"{count['running']} running"]
-    parts += [f"{count[status]} {status}" for status in ("stopped", "failed") if count[status]]
+    parts += [f"{count[status]} {status}" for status in statuses[2:] if count[status]]
     best = ranked(plan, rows)[:1]
     if best:
         parts.append(f"best {best[0].id} {best[0].value:.4f}")
@@ -156,7 +157,7 @@ def time_left(plan: Plan, rows: Sequence[Trial], workers: int) -> float | None:
         return None
     mean = fmean(durations)
     elapsed = [time.time() - row.started_at for row in rows if row.status == "running" and row.started_at]
-    to_start = plan.limit - sum(row.status in ("running", "finished", "stopped", "failed") for row in rows)
+    to_start = plan.limit - sum(row.status in ("running", "finished", "stopped", "failed", BROKEN) for row in rows)
     work = to_start * mean + sum(max(0.0, mean - seconds) for seconds in elapsed)
     return work / min(workers, max(1, to_start + len(elapsed)))
 
@@ -165,6 +166,23 @@ def format_duration(seconds: float | None) -> str:
     minutes, rest = divmod(int(seconds or 0), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
+
+
+def checked(plan: Plan, folder: Path, row: Trial) -> Trial:
+    """Return the trial with the status "broken" if its files cannot be read, as in the report.
+
+    Failed is a trial that ended with an error, and this status remains. A command other than `lightning-ssl fit` does
+    not have to write a run folder.
+    """
+    if (
+        row.status != "finished"
+        or fit_flags(plan.command_for(row.parameters, folder / row.id / "parameters.json")) is None
+    ):
+        return row
+    record = read_record(folder / row.id)
+    if record.status != BROKEN:
+        return row
+    return replace(row, status=BROKEN, value=None, error="; ".join(record.problems) or "its files cannot be read")
 
 
 # -- without an engine ------------------------------------------------------------------------------------------------
@@ -181,7 +199,7 @@ def print_status(plan: Plan, folder: Path) -> None:
     rows: list[Trial] = []
     if (folder / "sweep.db").exists():
         with State(folder / "sweep.db") as state:
-            rows = state.trials()
+            rows = [checked(plan, folder, row) for row in state.trials()]
     if plan.limit == NO_LIMIT:
         plan = replace(plan, limit=len(rows))
     print(progress_line(plan, rows, 1))

@@ -124,3 +124,69 @@ def write_sweep(folder, losses=("infonce", "direct", "quadratic", "square"), see
             accuracy = 0.72 - 0.012 * k + 0.003 * math.sin(seed) + spread * draw.gauss(0, 1)
             write_run(Path(folder) / f"{loss}-{seed}", loss, seed, accuracy, **settings)
     return Path(folder)
+
+
+EARLY_STOPPING = {
+    "class_path": "pytorch_lightning.callbacks.EarlyStopping",
+    "init_args": {"monitor": "online/loss", "min_delta": 0.0, "patience": 3, "mode": "min", "check_finite": True},
+}
+PROBE = {
+    "class_path": "lightning_ssl.OnlineProbe",
+    "init_args": {"name": "online", "lr": 0.01, "weight_decay": 0.0, "share": 0.2, "memory": 1024},
+}
+KNN = {"class_path": "lightning_ssl.OnlineKNN", "init_args": {"k": 200, "tau": 0.1, "every_n_epochs": 10}}
+
+
+def write_mixed(folder, losses=("infonce", "direct", "square"), seeds=3, **settings):
+    """Runs as a user's folder collects them: every loss ran under its own callbacks, probe and trainer extras."""
+
+    def plain(config):
+        config["trainer"] |= {"callbacks": None}
+        config |= {"probe": PROBE, "knn": KNN}
+
+    def early_stopping(config):
+        plain(config)
+        config["trainer"] |= {"callbacks": [EARLY_STOPPING], "precision": "16-mixed", "min_epochs": 2}
+
+    def other_measurement(config):
+        plain(config)
+        config["probe"] = {**PROBE, "init_args": {**PROBE["init_args"], "lr": 0.1, "share": 0.5}}
+        config |= {"knn": None, "spectrum": None, "importance_monitor": None}
+
+    changes = (plain, early_stopping, other_measurement)
+    draw = random.Random(1)
+    for k, loss in enumerate(losses):
+        for seed in range(seeds):
+            accuracy = 0.72 - 0.012 * k + 0.003 * math.sin(seed) + 0.001 * draw.gauss(0, 1)
+            change = changes[(k + seed) % len(changes)]
+            write_run(Path(folder) / f"mixed-{loss}-{seed}", loss, seed, accuracy, change=change, **settings)
+    return Path(folder)
+
+
+def with_images(train_images):
+    """Return the change of a configuration that sets the number of training images."""
+    return lambda config: config["data"].update(options={"train_images": train_images, "test_images": 500})
+
+
+def write_trials(folder, parameter, values, loss="direct", seeds=2):
+    """The folder of a sweep over one parameter, as `lightning-ssl sweep` leaves it."""
+    folder = Path(folder)
+    folder.mkdir(parents=True)
+    (folder / "sweep.db").touch()
+    for k, value in enumerate(values):
+
+        def change(config, value=value):
+            config |= {"probe": json.loads(json.dumps(PROBE))}
+            *path, last = parameter.split(".")
+            place = config
+            for key in path:
+                place = place[key]
+                place = place.get("init_args", place)
+            place[last] = value
+
+        for seed in range(seeds):
+            name = f"{k * seeds + seed + 1:03d}"
+            run = write_run(folder / name, loss, seed, 0.7 - 0.01 * k + 0.002 * seed, epochs=2, change=change)
+            parameters = {"config": f"configs/method/{loss}.yaml", "seed_everything": seed, parameter: value}
+            (run / "parameters.json").write_text(json.dumps(parameters), encoding="utf-8")
+    return folder

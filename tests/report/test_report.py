@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.run_folders import write_run, write_sweep
+from helpers.closeness import close
+from helpers.run_folders import with_images, write_mixed, write_run, write_sweep
 
 from lightning_ssl import cli, report
 from lightning_ssl.commands import report as command
@@ -60,6 +61,14 @@ class Page(html.parser.HTMLParser):
     @property
     def data(self):
         return json.loads(next(script for script in self.scripts if script.startswith('{"metric"')))
+
+
+def read(built, name):
+    return next(file for file in built.files if file.name == name).read_text(encoding="utf-8")
+
+
+def csv_lines(built, name):
+    return list(csv.DictReader(io.StringIO(read(built, name))))
 
 
 @pytest.fixture(scope="module")
@@ -162,13 +171,34 @@ def test_summary_csv_holds_the_table_in_full_precision(built):
     file = next(f for f in built.files if f.name == "summary.csv")
     lines = list(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))))
     assert [line["loss"] for line in lines] == [row.group.label for row in built.rows]
-    assert float(lines[0]["mean"]) == built.rows[0].spread.mean
+    assert float(lines[0]["mean (%)"]) == built.rows[0].spread.mean
     assert float(lines[0]["p_holm"]) == built.rows[0].comparison.p_holm
     assert lines[0]["failed"] == "1"
     file = next(f for f in built.files if f.name == "runs.csv")
     runs = list(csv.DictReader(io.StringIO(file.read_text(encoding="utf-8"))))
     assert len(runs) == 15
     assert {run["status"] for run in runs} == {"finished", "failed", "running", "broken"}
+
+
+def test_accuracy_is_in_percent_in_every_file(built, page):
+    summary, runs = (csv_lines(built, name) for name in ("summary.csv", "runs.csv"))
+    mean = built.rows[0].spread.mean
+    direct = [float(run["online/top1 (%)"]) for run in runs if run["run"].startswith("direct-")]
+    close(sum(direct) / len(direct), mean, terms=len(direct))
+    assert float(summary[0]["mean (%)"]) == mean
+    for text in (read(built, "table.md"), read(built, "table.tex"), page.words):
+        assert f"{mean:.2f}" in text
+    shares = [key for line in (summary[0], runs[0]) for key in line if "top1" in key or "mean" in key or "std" in key]
+    assert all(key.endswith(" (%)") for key in shares)
+
+
+def test_runs_csv_has_a_column_for_every_parameter_of_a_loss(built):
+    runs = {run["run"]: run for run in csv_lines(built, "runs.csv")}
+    assert runs["direct-0"]["model.importance.p"] == "4"
+    assert runs["direct-0"]["model.importance.tau"] == "0.5"
+    assert runs["square-0"]["model.importance"] == "Square"
+    assert runs["square-0"]["model.importance.p"] == ""
+    assert runs["infonce-0"]["model.tau"] == "0.5"
 
 
 def test_markdown_and_latex_tables_have_a_row_per_loss(built):
@@ -180,6 +210,63 @@ def test_markdown_and_latex_tables_have_a_row_per_loss(built):
     for word in (r"\toprule", r"\midrule", r"\bottomrule", r"\textbf{AlphaCL Direct p=4 $\tau$=0.5}", r"$\pm$"):
         assert word in latex
     assert latex.count(r" \\") == 1 + len(built.rows)
+
+
+def test_tables_name_the_baseline(built):
+    assert "Δ is the difference to the baseline, SimCLR InfoNCE τ=0.5." in read(built, "table.md")
+    assert r"the baseline, SimCLR InfoNCE $\tau$=0.5." in read(built, "table.tex")
+
+
+def test_only_a_significant_winner_is_bold(built, tmp_path):
+    assert "**AlphaCL Direct p=4 τ=0.5**" in read(built, "table.md")
+    assert 'data-best="1"' in built.page.read_text(encoding="utf-8")
+    draw = report.build([write_sweep(tmp_path, ("direct", "infonce"), seeds=1, epochs=2)], figures=False)
+    assert draw.rows[0].rank == 1
+    assert "**" not in read(draw, "table.md")
+    assert "textbf" not in read(draw, "table.tex")
+    assert 'data-best="1"' not in draw.page.read_text(encoding="utf-8")
+
+
+def test_tie_is_no_lead_in_any_file(tmp_path, capsys):
+    for seed in range(2):
+        for loss in ("direct", "infonce"):
+            write_run(tmp_path / f"{loss}{seed}", loss, seed, 0.7, epochs=2)
+    assert command.main([str(tmp_path)]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    assert line.startswith("No clear winner: AlphaCL Direct p=4 τ=0.5 and SimCLR InfoNCE τ=0.5 have the same mean")
+    texts = [line, Page(tmp_path / "report.html").words, (tmp_path / "report" / "table.md").read_text(encoding="utf-8")]
+    for text in texts:
+        assert not re.search(r"\b0\.00 (ahead|over)|[+-]0\.00|τ=0.5 (wins|leads)|\*\*", text)
+
+
+def test_page_of_mixed_runs_has_one_short_headline_and_no_needless_column(tmp_path):
+    built = report.build([write_mixed(tmp_path)], figures=False)
+    assert built.verdicts[0].headline == "SimCLR InfoNCE τ=0.5 wins"
+    page = Page(built.page)
+    filters = [attributes["data-filter"] for tag, attributes in page.elements if "data-filter" in attributes]
+    assert filters == ["status"]
+    # The probe's settings differ, so the note stands at the top as well.
+    assert page.words.count("Differs between runs but is not part of the comparison") == 2
+
+
+def test_data_sets_are_separate_and_the_page_says_why(tmp_path):
+    for images, gain in ((600, 0), (2000, 0.1)):
+        for seed in range(2):
+            for loss, accuracy in (("direct", 0.6), ("infonce", 0.5)):
+                name = f"{loss}-{images}-{seed}"
+                write_run(tmp_path / name, loss, seed, accuracy + gain, epochs=2, change=with_images(images))
+    built = report.build([tmp_path])
+    page = Page(built.page)
+    assert [(row.group.data, row.rank) for row in built.rows] == [
+        (f"shapes, train_images={images}", rank) for images in (600, 2000) for rank in (1, 2)
+    ]
+    assert "ranked within each data set and not across data sets: an accuracy depends on" in page.words
+    assert "Comparison of losses on shapes" in page.text
+    colours = {(group["title"], group["colour"], group["dash"]) for group in page.data["groups"]}
+    assert len(colours) == 2
+    places = [attributes["id"] for _, attributes in page.elements if str(attributes.get("id")).startswith("plot-final")]
+    assert places == ["plot-final-0", "plot-final-1"]
+    assert {file.name for file in built.files} >= {f"final-shapes-train_images-{n}.png" for n in (600, 2000)}
 
 
 def test_page_says_that_one_seed_has_no_test(tmp_path):
@@ -212,7 +299,8 @@ def test_published_figures_are_shown_for_the_same_setting(tmp_path):
 def test_notes_name_a_setting_that_differs_between_losses(tmp_path):
     write_run(tmp_path / "a", "direct", lr=0.01, epochs=2)
     write_run(tmp_path / "b", "simsiam", lr=0.03, epochs=2)
-    assert "model.optimization.lr differs between losses" in Page(report.build([tmp_path], figures=False).page).words
+    words = Page(report.build([tmp_path], figures=False).page).words
+    assert "Differs between losses: model.optimization.lr (0.01, 0.03). This compares recipes" in words
 
 
 # -- escaping ---------------------------------------------------------------------------------------------------------
@@ -310,6 +398,8 @@ def test_command_prints_the_page_and_the_winner(tmp_path, capsys):
     [
         (["nowhere"], "folder='nowhere': folder must be a folder that holds runs"),
         (["."], "no run below it"),
+        (["a.txt"], "folder='a.txt': folder must be a folder that holds runs"),
+        (["a.txt", "--watch"], "folder='a.txt': folder must be a folder that holds runs"),
         (["runs", "--out", "page.txt"], "out='page.txt': out must be the name of an .html file"),
         (["runs", "--metric", "online/top9"], "metric='online/top9': metric must be one that these runs logged"),
         (["runs", "--baseline", "BYOL"], "baseline='BYOL': baseline must be one of AlphaCL Direct"),
@@ -320,6 +410,7 @@ def test_command_prints_the_page_and_the_winner(tmp_path, capsys):
 def test_bad_input_is_one_clear_line(tmp_path, monkeypatch, words, message):
     if "runs" in words:
         write_run(tmp_path / "runs" / "a", epochs=1)
+    (tmp_path / "a.txt").touch()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match=re.escape(message)) as error:
         command.main(words)
@@ -367,9 +458,18 @@ def test_watch_rebuilds_and_ends_with_a_final_page(tmp_path):
     assert (tmp_path / "page" / "final.svg").exists()
 
 
-def test_command_line_has_report(tmp_path, capsys):
-    assert cli.main(["report", str(tmp_path)]) == 2
-    assert "no run below it" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("name", "words"), [("empty", "no run below it"), ("missing", "must be a folder"), ("a.txt", "must be a folder")]
+)
+def test_report_without_runs_ends_with_code_2_and_one_line(tmp_path, capsys, name, words):
+    (tmp_path / "empty" / "notes").mkdir(parents=True)
+    (tmp_path / "a.txt").touch()
+    assert cli.main(["report", str(tmp_path / name)]) == 2
+    output, error = capsys.readouterr()
+    assert output == ""
+    assert words in error
+    assert error.count("\n") == 1
+    assert not list(tmp_path.rglob("*.html"))
 
 
 @pytest.mark.slow

@@ -69,7 +69,7 @@ def opened(browser, address):
     """The page in a window of desktop size with the light theme."""
     emulate(browser)
     browser.get(address)
-    wait(browser, "return document.querySelectorAll('#plot-spectrum .scatterlayer .trace').length > 0")
+    wait(browser, "return document.querySelectorAll('#plot-spectrum-0 .scatterlayer .trace').length > 0")
     return browser
 
 
@@ -82,7 +82,7 @@ def page(opened):
     )
     wait(
         opened,
-        "return document.getElementById('plot-spectrum').data.filter(t => t.name).length"
+        "return document.getElementById('plot-spectrum-0').data.filter(t => t.name).length"
         " === document.querySelectorAll('#legend [aria-pressed=true]').length",
     )
     return opened
@@ -120,12 +120,12 @@ def headings(browser, table="comparison"):
 def lines(browser, panel):
     """Return the names of the lines that Plotly draws in a panel."""
     script = "return document.getElementById(arguments[0]).data.filter(t => t.name).map(t => t.name)"
-    return browser.execute_script(script, f"plot-{panel}")
+    return browser.execute_script(script, f"plot-{panel}-0")
 
 
 def test_every_figure_is_drawn_without_errors(page):
     for key in ("final", "accuracy", "loss", "alpha", "spectrum"):
-        assert page.execute_script(f"return document.querySelectorAll('#plot-{key} svg.main-svg').length") > 0
+        assert page.execute_script(f"return document.querySelectorAll('#plot-{key}-0 svg.main-svg').length") > 0
     page.execute_script("document.getElementById('plot-parameters').scrollIntoView()")
     wait(page, "return document.querySelectorAll('#plot-parameters .parcoords .y-axis').length >= 3")
     assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
@@ -139,17 +139,17 @@ def test_page_makes_no_network_request(page):
 
 def test_scripts_from_runs_are_not_executed(page):
     page.execute_script(
-        "const place = document.getElementById('plot-accuracy');"
+        "const place = document.getElementById('plot-accuracy-0');"
         "Plotly.Fx.hover(place, [{curveNumber: place.data.findIndex(t => t.name?.includes('bold')), pointNumber: 2}])"
     )
-    wait(page, "return document.querySelector('#plot-accuracy .hoverlayer').textContent.includes('<b>bold')")
+    wait(page, "return document.querySelector('#plot-accuracy-0 .hoverlayer').textContent.includes('<b>bold')")
     assert page.execute_script("return window.ran") is None
     assert page.execute_script("return document.images.length") == 0
     assert HOSTILE in page.execute_script("return document.querySelector('h1').innerText")
     legend = page.execute_script("return [...document.querySelectorAll('#legend button')].map(b => b.innerText)")
     assert any("<b>bold<" in name for name in legend)
     # Plotly interprets <b>, unless it is escaped.
-    drawn = page.execute_script("return document.querySelector('#plot-final').textContent")
+    drawn = page.execute_script("return document.querySelector('#plot-final-0').textContent")
     assert "<script>" in drawn
 
 
@@ -192,7 +192,7 @@ def test_missing_values_sort_last_in_both_orders(page):
 def test_filter_applies_to_the_table_and_the_figures(page):
     page.find_element("id", "filter").send_keys("square")
     wait(page, "return document.getElementById('matches').textContent.startsWith('2 of')")
-    wait(page, "return document.getElementById('plot-loss').data.filter(t => t.name).length === 2")
+    wait(page, "return document.getElementById('plot-loss-0').data.filter(t => t.name).length === 2")
     assert all(name.startswith("AlphaCL Square") for name in lines(page, "loss"))
     batch = page.find_element("css selector", "select[data-filter=s0]")
     batch.send_keys("256")
@@ -217,17 +217,19 @@ def test_legend_button_toggles_its_line(page):
     before = lines(page, "accuracy")
     button = page.find_element("css selector", "#legend button")
     button.click()
-    wait(page, f"return document.getElementById('plot-accuracy').data.filter(t => t.name).length === {len(before) - 1}")
+    wait(
+        page, f"return document.getElementById('plot-accuracy-0').data.filter(t => t.name).length === {len(before) - 1}"
+    )
     assert set(lines(page, "spectrum")) < set(before)
     page.execute_script("document.querySelector('#legend button').click()")
-    wait(page, f"return document.getElementById('plot-accuracy').data.filter(t => t.name).length === {len(before)}")
+    wait(page, f"return document.getElementById('plot-accuracy-0').data.filter(t => t.name).length === {len(before)}")
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
 def test_page_fits_the_window_and_has_contrast_in_every_theme(browser, address, tmp_path, width, dark):
     emulate(browser, width, dark)
     browser.get(address)
-    wait(browser, "return document.querySelectorAll('#plot-spectrum .scatterlayer .trace').length > 0")
+    wait(browser, "return document.querySelectorAll('#plot-spectrum-0 .scatterlayer .trace').length > 0")
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     ink, paper = browser.execute_script(
         "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]"
@@ -236,7 +238,9 @@ def test_page_fits_the_window_and_has_contrast_in_every_theme(browser, address, 
     assert (ink > paper) == dark
     assert abs(ink - paper) > 150
     # The text of the figures has the colour of the page's text.
-    tick = browser.execute_script("return getComputedStyle(document.querySelector('#plot-spectrum .xtick text')).fill")
+    tick = browser.execute_script(
+        "return getComputedStyle(document.querySelector('#plot-spectrum-0 .xtick text')).fill"
+    )
     assert tick == browser.execute_script("return getComputedStyle(document.body).color")
     picture = base64.b64decode(browser.get_screenshot_as_base64())
     (tmp_path / "page.png").write_bytes(picture)
@@ -249,3 +253,78 @@ def test_chosen_theme_survives_a_reload(page, address):
     button.click()
     page.get(address)
     assert page.execute_script("return document.documentElement.dataset.theme") == "dark"
+
+
+# The smallest contrast ratio (WCAG 2) of every visible text with the background that is drawn below it, and the text.
+CONTRAST = """
+const channel = (c) => { c /= 255; return c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4; };
+const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
+const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+const background = (element) => {
+  for (let e = element; e; e = e.parentElement) {
+    const c = numbers(getComputedStyle(e).backgroundColor);
+    if (c.length < 4 || c[3] > 0.5) return c;
+  }
+  return [255, 255, 255];
+};
+const ratio = (a, b) => {
+  const [x, y] = [luminance(a), luminance(b)].sort((p, q) => q - p);
+  return (x + 0.05) / (y + 0.05);
+};
+const found = [];
+for (const element of document.querySelectorAll("body *")) {
+  if (!element.getClientRects().length || element.closest(".modebar, script, style, option")) continue;
+  if (![...element.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())) continue;
+  const style = getComputedStyle(element);
+  const ink = numbers(element instanceof SVGElement ? style.fill : style.color);
+  if ((ink.length > 3 && ink[3] === 0) || style.fillOpacity === "0") continue;
+  found.push([ratio(ink, background(element)), element.textContent.trim().slice(0, 60)]);
+}
+return found.sort((a, b) => a[0] - b[0])[0];
+"""
+
+
+@pytest.mark.parametrize(("system", "chosen"), [("light", None), ("dark", None), ("light", "dark"), ("dark", "light")])
+def test_every_text_is_readable_in_every_theme(browser, two_sets, system, chosen):
+    emulate(browser, dark=system == "dark")
+    browser.get(two_sets)
+    browser.execute_script("sessionStorage.clear()")
+    browser.get(two_sets)
+    for _ in range(("light", "dark").index(chosen) + 1 if chosen else 0):
+        browser.find_element("id", "theme").click()
+    browser.execute_script("document.getElementById('plot-parameters').scrollIntoView()")
+    wait(browser, "return document.querySelectorAll('#plot-parameters .parcoords .y-axis').length >= 2")
+    browser.execute_script("document.querySelector('#runs button.open').click()")
+    ratio, text = browser.execute_script(CONTRAST)
+    assert ratio > 4.5, text
+    # The browser draws its own parts, such as drop-down lists, in the same theme.
+    scheme = browser.execute_script("return getComputedStyle(document.documentElement).colorScheme")
+    assert scheme == (chosen or "light dark")
+    browser.execute_script("sessionStorage.clear()")
+
+
+@pytest.fixture(scope="module")
+def two_sets(tmp_path_factory):
+    """The address of a page with two data sets, a failed and a running run."""
+    folder = tmp_path_factory.mktemp("two")
+    for data, losses in (("shapes", ("direct", "infonce", "square")), ("cifar10", ("infonce", "square", "direct"))):
+        write_sweep(folder / data, losses, 2, epochs=4, data=data)
+    write_run(folder / "dead", "direct", 9, 0.2, epochs=4, points=2, status="failed", error="nan at step 7")
+    write_run(folder / "going", "direct", 8, 0.2, epochs=4, points=2, status="running")
+    return report.build([folder], figures=False).page.resolve().as_uri()
+
+
+def test_each_data_set_has_its_own_axes_and_a_loss_one_colour(browser, two_sets):
+    emulate(browser)
+    browser.get(two_sets)
+    wait(browser, "return document.querySelectorAll('#plot-spectrum-1 .scatterlayer .trace').length > 0")
+    colours = browser.execute_script(
+        "return [0, 1].map(k => Object.fromEntries(document.getElementById(`plot-accuracy-${k}`).data"
+        ".filter(t => t.name).map(t => [t.name, t.line.color + t.line.dash])))"
+    )
+    assert colours[0] == colours[1]
+    assert len(set(colours[0].values())) == 3
+    assert len(browser.find_elements("css selector", "#legend button")) == 3  # one for each loss
+    browser.find_element("css selector", "select[data-filter=data]").send_keys("shapes")
+    wait(browser, "return document.getElementById('plot-final-0').closest('.axes').hidden")  # cifar10 is first
+    assert not browser.execute_script("return document.getElementById('plot-final-1').closest('.axes').hidden")

@@ -1,8 +1,9 @@
 """Which runs are one experiment, and what their result is."""
 
 from helpers.closeness import close
-from helpers.run_folders import write_run
+from helpers.run_folders import with_images, write_mixed, write_run, write_trials
 
+from lightning_ssl.report.figures import group_styles
 from lightning_ssl.report.groups import Grouping, accuracy
 from lightning_ssl.runs.record import Reader, read_record
 
@@ -33,7 +34,133 @@ def test_settings_that_differ_only_between_losses_are_the_recipe(tmp_path):
     write_run(tmp_path / "s", "simsiam", lr=0.03)
     grouping = grouping_of(tmp_path)
     assert grouping.swept == []
-    assert grouping.recipe == {"model.optimization.lr": [0.01, 0.03]}
+    assert grouping.differences.recipe == {"model.optimization.lr": [0.01, 0.03]}
+
+
+# -- what is part of the comparison -----------------------------------------------------------------------------------
+
+
+def test_callbacks_probe_and_trainer_extras_make_no_groups(tmp_path):
+    grouping = grouping_of(write_mixed(tmp_path))
+    assert grouping.swept == []
+    assert [len(group.runs) for group in grouping.groups] == [3, 3, 3]
+    assert grouping.groups[0].title == "SimCLR InfoNCE τ=0.5"
+
+
+def test_one_note_names_the_other_differences_and_those_that_change_the_measurement(tmp_path):
+    note = grouping_of(write_mixed(tmp_path)).differences.note()
+    assert note.startswith("Differs between runs but is not part of the comparison: knn (none, OnlineKNN), ")
+    for words in ("probe.lr (0.01, 0.1)", "trainer.callbacks (none, EarlyStopping)", "precision (none, 16-mixed)"):
+        assert words in note
+    assert "patience" not in note  # an argument of a callback that other runs lack
+    assert note.endswith("This can change the measured accuracy: knn (knn/top1); probe.lr, probe.share (online/top1).")
+
+
+def test_only_a_difference_in_the_metric_that_is_compared_disturbs_it(tmp_path):
+    write_run(tmp_path / "a", "direct", change=lambda c: c["knn"].update(k=5))
+    write_run(tmp_path / "b", "infonce")
+    differences = grouping_of(tmp_path).differences
+    assert differences.unplanned == {"knn.k": [5, 20]}
+    assert differences.disturbs("knn/top1")
+    assert not differences.disturbs("online/top1")
+    assert not differences.disturbs("linear/adam_top1")
+
+
+def test_equal_runs_need_no_note(tmp_path):
+    write_run(tmp_path / "a", seed=0)
+    write_run(tmp_path / "b", seed=1, change=lambda c: c["trainer"].update(devices=2))
+    assert grouping_of(tmp_path).differences.note() is None
+
+
+def test_length_of_training_makes_groups(tmp_path):
+    write_run(tmp_path / "a", epochs=2)
+    write_run(tmp_path / "b", epochs=3)
+    assert [group.title for group in grouping_of(tmp_path).groups] == [
+        "AlphaCL Direct p=4 τ=0.5 · epochs 2",
+        "AlphaCL Direct p=4 τ=0.5 · epochs 3",
+    ]
+
+
+def test_parameter_of_a_sweep_makes_groups_whatever_its_role(tmp_path):
+    grouping = grouping_of(write_trials(tmp_path / "sweep", "probe.lr", [0.1, 1.0]))
+    assert grouping.swept == ["probe.lr"]
+    assert [(group.settings["probe.lr"], len(group.runs)) for group in grouping.groups] == [(0.1, 2), (1, 2)]
+    assert grouping.differences.note() is None
+
+
+def test_parameters_of_two_sweeps_that_each_have_one_value_make_no_groups(tmp_path):
+    write_trials(tmp_path / "one", "probe.lr", [0.1])
+    write_trials(tmp_path / "two", "probe.lr", [1.0])
+    grouping = grouping_of(tmp_path)
+    assert grouping.swept == []
+    assert list(grouping.differences.unplanned) == ["probe.lr"]
+
+
+def test_sweep_over_a_parameter_of_the_loss_has_no_other_setting(tmp_path):
+    grouping = grouping_of(write_trials(tmp_path / "sweep", "model.importance.p", [2.0, 4.0, 8.0]))
+    assert grouping.swept == []
+    assert [group.label for group in grouping.groups] == [f"AlphaCL Direct p={p} τ=0.5" for p in (2, 4, 8)]
+
+
+def test_part_that_one_run_switches_off_is_one_setting(tmp_path):
+    write_run(tmp_path / "a")
+    write_run(tmp_path / "b", seed=1, change=lambda c: c["model"]["init_args"].update(projector=None))
+    assert [group.title for group in grouping_of(tmp_path).groups] == [
+        "AlphaCL Direct p=4 τ=0.5 · projector given",
+        "AlphaCL Direct p=4 τ=0.5 · projector none",
+    ]
+
+
+# -- data sets --------------------------------------------------------------------------------------------------------
+
+
+def test_runs_on_different_images_are_different_data_sets(tmp_path):
+    for images in (2000, 600):
+        write_run(tmp_path / f"d{images}", "direct", change=with_images(images))
+        write_run(tmp_path / f"i{images}", "infonce", change=with_images(images))
+    grouping = grouping_of(tmp_path)
+    assert grouping.data_sets == ["shapes, train_images=600", "shapes, train_images=2000"]
+    assert grouping.swept == []
+    assert "the runs on shapes differ in train_images (600, 2000)" in grouping.separation
+    assert grouping.data_names == ["shapes"]
+
+
+def test_default_options_and_splits_have_readable_names(tmp_path):
+    write_run(tmp_path / "a")
+    write_run(tmp_path / "b", change=with_images(600))
+    assert grouping_of(tmp_path).data_sets == ["shapes, default options", "shapes, train_images=600"]
+    write_run(tmp_path / "c", data="stl10")
+    write_run(tmp_path / "d", data="stl10", change=lambda c: c["data"].update(split="train"))
+    assert grouping_of(tmp_path).data_sets[2:] == ["stl10, split=pretrain", "stl10, split=train"]
+
+
+def test_one_data_set_has_its_plain_name_and_needs_no_reason(tmp_path):
+    write_run(tmp_path / "a", change=with_images(600))
+    write_run(tmp_path / "b", "infonce", change=with_images(600))
+    grouping = grouping_of(tmp_path)
+    assert grouping.data_sets == ["shapes"]
+    assert grouping.separation is None
+
+
+def test_two_image_folders_are_two_data_sets(tmp_path):
+    for root in ("cats", "dogs"):
+        write_run(tmp_path / root, data="folder", change=lambda c, root=root: c["data"].update(root=root))
+    assert grouping_of(tmp_path).data_sets == ["folder, root=cats", "folder, root=dogs"]
+
+
+def test_loss_has_one_colour_on_all_data_sets_and_a_repeated_colour_another_line(tmp_path):
+    losses = ["direct", "direct_p6", "direct_unnormalized", "quadratic", "entropy", "inverse", "square", "infonce"]
+    for k, loss in enumerate(losses):
+        write_run(tmp_path / f"s{k}", loss, accuracy=0.1 * k, epochs=1)
+        write_run(tmp_path / f"c{k}", loss, accuracy=0.1 * (8 - k), epochs=1, data="cifar10")
+    groups = grouping_of(tmp_path).groups
+    styles = {}
+    for group, style in zip(groups, group_styles(groups), strict=True):
+        assert styles.setdefault(group.title, style) == style
+    assert len(set(styles.values())) == len(losses)
+
+
+# -- results ----------------------------------------------------------------------------------------------------------
 
 
 def test_only_finished_runs_are_results_and_the_others_stay_in_their_group(tmp_path):

@@ -1,5 +1,7 @@
 """Intervals and tests against scipy and slow definitions, the verdict, and published values by setting."""
 
+import re
+
 import numpy as np
 import pytest
 from helpers.closeness import close
@@ -144,6 +146,19 @@ def test_lead_of_one_seed_is_not_a_win(tmp_path):
     assert not found.clear
     assert "leads" in found.headline
     assert "one seed" in found.reason
+
+
+@pytest.mark.parametrize("seeds", [1, 2, 3])
+def test_tie_is_no_lead(tmp_path, seeds):
+    for seed in range(seeds):
+        write_run(tmp_path / f"a{seed}", "direct", seed, 0.7 + 0.01 * seed, epochs=2)
+        write_run(tmp_path / f"b{seed}", "infonce", seed, 0.70002 + 0.01 * seed, epochs=2)
+        write_run(tmp_path / f"c{seed}", "square", seed, 0.6, epochs=2)
+    found = verdict_of(tmp_path)
+    assert (found.clear, found.winner, found.headline) == (False, None, "No clear winner")
+    assert found.reason.startswith("SimCLR InfoNCE τ=0.5 and AlphaCL Direct p=4 τ=0.5 have the same mean, 7")
+    assert not re.search(r"ahead|leads|\b0\.00 (ahead|over)", found.line)
+    assert [row.rank for row in rows(grouping_of(tmp_path))] == [1, 1, 3]
 
 
 def test_verdict_without_finished_runs_counts_failures(tmp_path):

@@ -22,6 +22,10 @@ def test_configuration_is_flattened_to_its_flags():
     }
 
 
+def test_callback_without_arguments_is_kept():
+    assert flatten({"callbacks": [{"class_path": "x.Timer", "init_args": {}}]}) == {"callbacks.Timer": None}
+
+
 @pytest.mark.parametrize(
     ("loss", "label"),
     [

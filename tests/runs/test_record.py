@@ -6,9 +6,10 @@ import time
 
 import pytest
 from helpers.closeness import close
-from helpers.run_folders import write_run, write_sweep
+from helpers.run_folders import write_run, write_sweep, write_trials
 
 from lightning_ssl.runs.record import Reader, read_record
+from lightning_ssl.sweep.state import State
 
 
 def test_complete_run_is_read_completely(tmp_path):
@@ -91,8 +92,49 @@ def test_trial_with_only_a_log_is_shown_with_its_last_line(tmp_path):
     (tmp_path / "sweep" / "sweep.db").touch()
     (tmp_path / "sweep" / "trial" / "log.txt").write_text("starting\nlightning-ssl: tau=0: must be above 0\n\n")
     (run,) = Reader().runs([tmp_path])
-    assert run.status == "broken"
+    assert run.status == "broken"  # sweep.db does not know the trial
     assert run.error == "lightning-ssl: tau=0: must be above 0"
+
+
+def test_trial_that_failed_before_it_wrote_a_file_is_failed(tmp_path):
+    with State(tmp_path / "sweep.db") as state:
+        state.add(1, "trial", {"model.tau": 0})
+        (tmp_path / "trial").mkdir()
+        (tmp_path / "trial" / "log.txt").write_text("lightning-ssl: tau=0: must be above 0\n")
+        reader = Reader()
+        state.set("trial", status="running")
+        assert reader.runs([tmp_path])[0].status == "running"
+        state.set("trial", status="failed", error="tau=0: must be above 0")
+        assert [(run.status, run.error) for run in reader.runs([tmp_path])] == [("failed", "tau=0: must be above 0")]
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "metrics.csv"])
+def test_run_that_ended_with_an_error_is_failed_even_if_a_file_is_missing(tmp_path, file):
+    folder = write_run(tmp_path / "a", status="failed", error="no disk")
+    (folder / file).unlink()
+    run = read_record(folder)
+    assert (run.status, run.error) == ("failed", "no disk")
+    assert f"{file} is missing" in run.problems
+
+
+def test_failed_trial_whose_summary_cannot_be_read_is_failed(tmp_path):
+    folder = write_run(tmp_path / "001", "direct")
+    with State(tmp_path / "sweep.db") as state:
+        state.add(1, "001", {})
+        state.set("001", status="failed", error="killed")
+    (folder / "summary.json").write_text("{")
+    assert read_record(folder).status == "failed"
+    (tmp_path / "sweep.db").write_text("no database")
+    assert read_record(folder).status == "broken"
+
+
+def test_parameters_are_those_of_a_sweep_trial(tmp_path):
+    write_trials(tmp_path / "sweep", "model.importance.p", [2.0], seeds=1)
+    (run,) = Reader().runs([tmp_path])
+    assert run.parameters == {"config": "configs/method/direct.yaml", "seed_everything": 0, "model.importance.p": 2.0}
+    (tmp_path / "sweep" / "001" / "parameters.json").write_text("{")
+    assert read_record(tmp_path / "sweep" / "001").parameters == {}
+    assert read_record(write_run(tmp_path / "alone")).parameters == {}
 
 
 def test_reader_rereads_only_changed_runs(tmp_path):

@@ -6,12 +6,14 @@ import re
 import subprocess
 import sys
 
+from helpers.run_folders import write_run
 from helpers.sweeps import FAKE_TRIAL
 from rich.console import Console
 
 from lightning_ssl.machine import available_cores
+from lightning_ssl.runs.record import Reader
 from lightning_ssl.sweep import plan, screen
-from lightning_ssl.sweep.state import Trial
+from lightning_ssl.sweep.state import State, Trial
 
 
 def test_help_gives_examples_and_imports_neither_torch_nor_wandb():
@@ -33,6 +35,31 @@ def test_a_dry_run_prints_trials_and_commands_and_writes_nothing(run_sweep, writ
 def test_status_needs_no_count(run_sweep, write_sweep):
     result = run_sweep(write_sweep(method="random", parameters={"quality": {"min": 0.0, "max": 1.0}}), "--status")
     assert (result.returncode, result.stdout) == (0, "one: 0 of 0 finished · 0 running\n")
+
+
+def test_failed_and_broken_mean_the_same_in_status_and_report(run_sweep, write_sweep, tmp_path):
+    file = write_sweep(command=["lightning-ssl", "fit", "${args}"], parameters={"model.tau": {"values": [1, 2, 3, 4]}})
+    folder = tmp_path / "runs" / "one"
+    for name in ("whole", "unreadable", "dead"):
+        write_run(folder / name, "infonce", status="failed" if name == "dead" else "finished", epochs=2)
+    (folder / "unreadable" / "metrics.csv").unlink()
+    (folder / "early").mkdir()
+    (folder / "early" / "log.txt").write_text("model.tau=0: must be above 0\n")
+    with State(folder / "sweep.db") as state:
+        for number, name in enumerate(("whole", "unreadable", "dead", "early"), 1):
+            state.add(number, name, {"model.tau": number})
+            state.set(name, status="finished" if number < 3 else "failed", error="nan" if number > 2 else None)
+    status = run_sweep(file, "--status").stdout
+    assert status.startswith("one: 1 of 4 finished · 0 running · 2 failed · 1 broken")
+    shown = dict(re.findall(r"^  (\w+)  (\w+) after", status, re.MULTILINE))
+    assert shown == {run.name: run.status for run in Reader().runs([folder])}
+    assert "broken after 0 s: metrics.csv is missing" in status
+
+
+def test_trials_of_other_programs_need_no_run_folder(run_sweep, write_sweep):
+    file = write_sweep(parameters={"quality": {"values": [0.5]}})
+    assert run_sweep(file).returncode == 0
+    assert "1 of 1 finished" in run_sweep(file, "--status").stdout
 
 
 def test_trials_share_the_cores(run_sweep, write_sweep, monkeypatch):
