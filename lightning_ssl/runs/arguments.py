@@ -8,6 +8,7 @@ import textwrap
 import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import docstring_parser
@@ -86,13 +87,17 @@ def from_columns(text: str, name: str) -> str:
 
 def from_google(text: str, name: str) -> str:
     """Read the section `Args:` of a docstring, as in Lightning, without its markup."""
-    if "Args:" not in text:
-        return ""
+    return google_arguments(text).get(name, "") if "Args:" in text else ""
+
+
+@cache
+def google_arguments(text: str) -> dict[str, str]:
+    """The descriptions of the section `Args:`, by name."""
+    found = {}
     for parameter in docstring_parser.parse(textwrap.dedent(text)).params:
-        if parameter.arg_name == name:
-            plain = re.sub(r":\w+:`~?([^`<]*?)(?: <[^>]*>)?`", r"\1", parameter.description or "")
-            return " ".join(plain.replace("``", "").replace("`", "").split())
-    return ""
+        plain = re.sub(r":\w+:`~?([^`<]*?)(?: <[^>]*>)?`", r"\1", parameter.description or "")
+        found[parameter.arg_name] = " ".join(plain.replace("``", "").replace("`", "").split())
+    return found
 
 
 def summary(kind: type) -> str:
