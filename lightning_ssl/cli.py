@@ -5,6 +5,7 @@ The module of a command is imported only when the command is run, because torch 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import sys
@@ -23,6 +24,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     # OpenMP reads this variable when torch is imported. Threads that wait in a busy loop become ten times slower when
     # another process uses one of their cores (README, "Threads").
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    # Labels have Greek letters: a terminal with another encoding shows a question mark instead.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            with contextlib.suppress(ValueError, OSError):
+                stream.reconfigure(errors="replace")
     try:
         return dispatch([word for word in words if word != "--debug"])
     except ValueError as error:

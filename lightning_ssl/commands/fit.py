@@ -6,33 +6,27 @@ import importlib.util
 import logging
 import os
 import sys
-import time
 import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import ProgressBar
-from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
-from pytorch_lightning.utilities.exceptions import SIGTERMException
 
+from lightning_ssl._lightning import pl
 from lightning_ssl.checks import require
 from lightning_ssl.commands.fit_flags import with_suggestion
 from lightning_ssl.commands.progress import TrainingBar
 from lightning_ssl.commands.result import print_result
 from lightning_ssl.runs import resume
+from lightning_ssl.runs.begin import begin
 from lightning_ssl.runs.checkpointing import AtomicCheckpointIO
 from lightning_ssl.runs.configuration import Configuration, Parts
 from lightning_ssl.runs.errors import with_full_key
 from lightning_ssl.runs.folder import RunFolder
-from lightning_ssl.runs.labels import label_of_config
 from lightning_ssl.runs.ranks import is_first_process, print_once
 from lightning_ssl.runs.recorder import Recorder, RunLogger
-from lightning_ssl.runs.version import version
 
 SILENCED = (
     ".*does not have many workers.*",
@@ -73,13 +67,15 @@ def train(config: Configuration, parts: Parts, choice: resume.Choice, argv: list
     """Train, and record how it ended. Returns the exit code."""
     run, stored = choice.run, config.stored()
     if is_first_process():
-        begin(run, choice.checkpoint, stored, argv)
+        label = begin(run, stored, ["lightning-ssl", "fit", *argv], choice.checkpoint)
+        resumed = "" if choice.checkpoint is None else f", resumed from {choice.checkpoint.name}"
+        print_once(f"{label} on {stored['data']['name']} in {run.path}{resumed}")
     try:
         with quiet():
             trainer = make_trainer(parts, run, stored)
             warn_of_local_batch_norm(trainer, parts)
             trainer.fit(parts.method, parts.data, ckpt_path=choice.checkpoint, weights_only=True)
-    except SIGTERMException:
+    except pl.utilities.exceptions.SIGTERMException:
         return stopped(run, 143)
     except SystemExit as stop:  # Lightning's, after Ctrl-C
         if run.summary().get("status") == "interrupted":
@@ -97,41 +93,15 @@ def train(config: Configuration, parts: Parts, choice: resume.Choice, argv: list
     return 0
 
 
-def begin(run: RunFolder, checkpoint: Path | None, config: dict[str, Any], argv: list[str]) -> None:
-    """Write config.yaml and the first summary.json."""
-    before = run.summary() if checkpoint is not None else {}
-    if checkpoint is not None:
-        run.abandon_newer(checkpoint)
-    label = label_of_config(config)
-    run.update_summary(
-        name=run.path.name,
-        status="running",
-        error=None,
-        label=label,
-        command=["lightning-ssl", "fit", *argv],
-        started=before.get("started") or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        seed=config["seed_everything"],
-        group=config["group"],
-        tags=config["tags"],
-        version=version(),
-        last=before.get("last", {}),
-        best=before.get("best", {}),
-        linear={},  # an evaluation of other weights
-    )
-    run.write_config(config)
-    resumed = "" if checkpoint is None else f", resumed from {checkpoint.name}"
-    print_once(f"{label} on {config['data']['name']} in {run.path}{resumed}")
-
-
 def make_trainer(parts: Parts, run: RunFolder, config: dict[str, Any]) -> pl.Trainer:
     """The Trainer as configured, with our callbacks, loggers and checkpoints in the right order."""
     arguments = dict(parts.trainer)
-    loggers: list[Logger] = [RunLogger(run)]
+    loggers: list[pl.loggers.Logger] = [RunLogger(run)]
     if arguments["logger"] not in (None, True, False):
         loggers += as_list(arguments["logger"])
     arguments["logger"] = [*loggers, *chosen_logger(config["logger"], run, config)]
     own = as_list(arguments["callbacks"])
-    has_bar = any(isinstance(callback, ProgressBar) for callback in own)
+    has_bar = any(isinstance(callback, pl.callbacks.ProgressBar) for callback in own)
     if arguments["enable_progress_bar"] is None and not has_bar:
         arguments["enable_progress_bar"] = sys.stdout.isatty()
     bar = [TrainingBar()] if arguments["enable_progress_bar"] and not has_bar else []
@@ -144,16 +114,16 @@ def make_trainer(parts: Parts, run: RunFolder, config: dict[str, Any]) -> pl.Tra
     return pl.Trainer(**arguments)
 
 
-def chosen_logger(kind: str, run: RunFolder, config: dict[str, Any]) -> list[Logger]:
+def chosen_logger(kind: str, run: RunFolder, config: dict[str, Any]) -> list[pl.loggers.Logger]:
     """The logger of `--logger`, which writes besides metrics.csv: to W&B, or into the run folder."""
     if kind == "wandb":
         from lightning_ssl.tracking.logger import RunFolderWandbLogger  # late: wandb takes a second to import
 
         return [RunFolderWandbLogger(run, config)]
     if kind == "tensorboard":
-        return [TensorBoardLogger(run.path, name="", version="tensorboard")]
+        return [pl.loggers.TensorBoardLogger(run.path, name="", version="tensorboard")]
     # Each process of a resumed run has its own version_N: Lightning's CSV logger empties an existing folder.
-    return [CSVLogger(run.path, name="csv")] if kind == "csv" else []
+    return [pl.loggers.CSVLogger(run.path, name="csv")] if kind == "csv" else []
 
 
 def check_logger(kind: str) -> None:

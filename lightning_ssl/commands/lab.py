@@ -9,11 +9,9 @@ lightning-ssl lab all --quick               run every lab, seconds each
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
 import inspect
 import re
-import sys
 import time
 import traceback
 import types
@@ -34,11 +32,6 @@ PROG = "lightning-ssl lab"
 
 def main(argv: Sequence[str]) -> int:
     """Run one lab or all of them; returns the exit code. A wrong name, flag or value is a ValueError of one line."""
-    # A table with ± or λ must not fail on a terminal with another encoding.
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            with contextlib.suppress(ValueError, OSError):
-                stream.reconfigure(errors="replace")
     name, *flags = argv or ["--help"]
     summaries = labs.summaries()
     if name in ("-h", "--help"):

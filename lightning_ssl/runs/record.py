@@ -99,7 +99,10 @@ def read_record(folder: Path) -> RunRecord:
     run.problems += [f"{file} is missing" for file in FILES if not (folder / file).is_file()]
     run.config = read_text(folder / "config.yaml")[0]
     config, problems = read_config(folder / "config.yaml")
-    run.settings = flatten(config)
+    try:
+        run.settings = flatten(config)
+    except (RecursionError, TypeError, ValueError) as error:  # such as a document that contains itself
+        problems = [*problems, f"config.yaml cannot be read: {type(error).__name__}"]
     run.summary, more = read_summary(folder / "summary.json")
     run.metrics, yet_more = read_metrics(folder / "metrics.csv")
     run.problems += [*problems, *more, *yet_more]
@@ -119,7 +122,7 @@ def read_parameters(file: Path) -> dict[str, Scalar]:
     """Read the parameters of a sweep's trial; none if the file cannot be read."""
     try:
         return flatten(json.loads(read_text(file)[0] or "{}"))
-    except (ValueError, RecursionError):
+    except (ValueError, TypeError, RecursionError):
         return {}
 
 

@@ -98,7 +98,7 @@ class Screen:
                 self.console.print(table)
             self.print_line(f"best: {best[0].id}  {self.plan.metric}={best[0].value:.6g}  ({self.folder / best[0].id})")
         elif self.plan.metric and any(row.status == "finished" for row in rows):
-            logged = sorted({name for row in rows for name in RunFolder(self.folder / row.id).metrics()})
+            logged = sorted({name for row in rows for name in RunFolder(self.folder / row.id).logged_metrics()})
             names = ", ".join(logged) or "none"
             self.print_line(f"no trial logged the metric {self.plan.metric!r}; logged metrics: {names}")
         if interrupted or any(row.status in UNFINISHED for row in rows):

@@ -49,6 +49,8 @@ def test_run_without_a_file_is_listed_as_broken(tmp_path, file):
     [
         ("config.yaml", "model: [unclosed", "config.yaml cannot be read"),
         ("config.yaml", "just words", None),
+        ("config.yaml", "a: &x {b: *x}", "config.yaml cannot be read"),
+        ("config.yaml", "a: &x [*x]", "config.yaml cannot be read"),
         ("summary.json", '{"status": "fini', "summary.json cannot be read"),
         ("summary.json", "[1, 2]", None),
         ("summary.json", "[" * 100_000, "summary.json cannot be read"),
