@@ -15,8 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Literal
 
-import pytorch_lightning as pl
-
+from lightning_ssl._lightning import pl
 from lightning_ssl.commands import catalog
 from lightning_ssl.data import DataModule
 from lightning_ssl.losses import Family, Importance

@@ -9,16 +9,16 @@ import math
 import sys
 from typing import Any
 
-import pytorch_lightning as pl
-from pytorch_lightning.callbacks import ProgressBar
 from tqdm.std import tqdm  # type: ignore[import-untyped]
+
+from lightning_ssl._lightning import pl
 
 WIDTH = 80
 FORMAT = "{desc} {percentage:3.0f}%|{bar}| {remaining} left{postfix}"
 FORMAT_WITHOUT_END = "{desc} step {n_fmt}, {elapsed}{postfix}"  # neither max_epochs nor max_steps
 
 
-class TrainingBar(ProgressBar):
+class TrainingBar(pl.callbacks.ProgressBar):
     """Shows the epoch, the time left of all epochs, the speed, and the last accuracy of the probe.
 
     metric   the metric at the end of the line, once it is logged

@@ -9,7 +9,7 @@ import zipfile
 import pytest
 from helpers import ROOT
 
-BUILT_FROM = ("lightning_ssl", "configs", "sweeps", "pyproject.toml", "README.md", "LICENSE")
+BUILT_FROM = ("lightning_ssl", "configs", "sweeps", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 SMALL = [
     "--model.backbone=resnet_tiny",
     '--data.options={"train_images": 64, "test_images": 32}',
