@@ -31,10 +31,11 @@ from torch import Tensor
 
 from lightning_ssl import papers
 from lightning_ssl.checks import require, require_positive
-from lightning_ssl.labs.lab import PALETTE, Claim, Result, panels, per_seed, track
+from lightning_ssl.labs.lab import Claim, Result, panels, per_seed, track
 from lightning_ssl.losses.families import InfoNCE, Quadratic
 from lightning_ssl.losses.importance import Direct, Entropy, Exact, FromFamily, Gaussian, Importance, Uniform
 from lightning_ssl.losses.solved import Inverse, Square, Tsallis
+from lightning_ssl.palette import line_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -372,7 +373,7 @@ def _table(named: dict[str, Entry], measured: dict[str, Tensor], table1: dict[st
 def _draw(result: Result) -> Figure:
     fig, (weight, path, accuracy) = panels(1, 3, (17, 5.4))
     a, names = result.arrays, list(result.settings["importances"])
-    styles = [(PALETTE[k % 7], ("-", "--")[k // 7]) for k in range(len(names))]
+    styles = [line_style(k) for k in range(len(names))]
     for k, name in enumerate(names):
         if name == "Entropy, α propagated":  # it has the weights of Entropy, for another encoder
             continue

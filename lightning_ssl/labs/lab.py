@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lightning_ssl.palette import BLACK, COLOURS, YELLOW
+from lightning_ssl.palette import BLACK, COLOURS
 
 if TYPE_CHECKING:
     import torch
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PALETTE = (*COLOURS, BLACK, YELLOW)
+PALETTE = (*COLOURS, BLACK)  # for a fixed number of lines; palette.line_style is for any number
 _LARGEST_ARRAY_IN_JSON = 20_000
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from lightning_ssl.labs.lab import PALETTE, Result, panels
+from lightning_ssl.palette import line_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,13 +23,14 @@ def draw(result: Result) -> Figure:
         low, median, high = arrays[f"residue {name}"].quantile(
             torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64), dim=1
         )
-        left.plot(sigmas, median, "os"[k % 2] + "-", color=PALETTE[k], label=name)
-        left.fill_between(sigmas, low, high, color=PALETTE[k], alpha=0.15, linewidth=0)
+        colour, line = line_style(k)
+        left.plot(sigmas, median, "os"[k % 2] + line, color=colour, label=name)
+        left.fill_between(sigmas, low, high, color=colour, alpha=0.15, linewidth=0)
         low, median, high = arrays[f"training {name}"].quantile(
             torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64), dim=1
         )
-        middle.plot(median, color=PALETTE[k], label=name)
-        middle.fill_between(range(len(median)), low, high, color=PALETTE[k], alpha=0.15, linewidth=0)
+        middle.plot(median, line, color=colour, label=name)
+        middle.fill_between(range(len(median)), low, high, color=colour, alpha=0.15, linewidth=0)
     for ax in (left, middle):
         ax.set(ylabel="‖θ vec(W)‖ / ‖OP vec(W)‖", yscale="log")
         ax.legend(frameon=False, fontsize=9)

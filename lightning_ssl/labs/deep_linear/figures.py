@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lightning_ssl.labs.deep_linear.flow import NORMALIZATIONS
 from lightning_ssl.labs.lab import PALETTE, Result, panels
+from lightning_ssl.palette import marked_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,8 +42,8 @@ def _draw_singular_values(ax: Axes, values: Tensor) -> None:
     """Values (T, L, 2)."""
     steps = torch.arange(values.shape[0])
     for layer in range(values.shape[1]):
-        ax.plot(steps, values[:, layer, 0], color=PALETTE[layer % 6], label=f"W{layer + 1}")
-        ax.plot(steps, values[:, layer, 1], color=PALETTE[layer % 6], linestyle="--")
+        ax.plot(steps, values[:, layer, 0], label=f"W{layer + 1}", **marked_line(layer))
+        ax.plot(steps, values[:, layer, 1], linestyle="--", **marked_line(layer))
     ax.set(
         title="Every layer becomes rank one\n(solid: σ₁, dashed: σ₂; mean over seeds)",
         xlabel="step",

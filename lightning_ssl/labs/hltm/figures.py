@@ -9,6 +9,7 @@ import torch
 from lightning_ssl import papers
 from lightning_ssl.labs.hltm.claims import PAPER_WIDTHS
 from lightning_ssl.labs.lab import PALETTE, Result, panels
+from lightning_ssl.palette import marked_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -29,7 +30,7 @@ def draw(result: Result) -> Figure:
     upper, lower = axes[:columns], axes[columns:]
     order = sorted(range(len(widths)), key=lambda w: -widths[w])
     styles: Styles = {
-        (w, d): {"color": PALETTE[d % 8], "linestyle": ("-", (0, (4, 2)), ":", "-.")[k % 4], "linewidth": 1.6}
+        (w, d): {"linestyle": ("-", (0, (4, 2)), ":", "-.")[k % 4], "linewidth": 1.6, **marked_line(d)}
         for k, w in enumerate(order)
         for d in range(len(deltas))
     }
@@ -42,7 +43,7 @@ def draw(result: Result) -> Figure:
         ax.set_visible(False)
     upper[0].set_ylabel("best |corr(z, f̃)|, mean of the trials")
     lower[0].set_ylabel("‖OP‖, median of the trials")
-    handles = [Line2D([], [], color=PALETTE[d % 8], label=f"ρ ~ U[{delta:g}, 1]") for d, delta in enumerate(deltas)]
+    handles = [Line2D([], [], **marked_line(d), label=f"ρ ~ U[{delta:g}, 1]") for d, delta in enumerate(deltas)]
     handles += [Line2D([], [], **{**styles[w, 0], "color": "0.2"}, label=f"|N| = {widths[w]}") for w in order]
     for marker, width in zip("os", reversed(PAPER_WIDTHS), strict=True):
         label = f"paper, |N| = {width}"

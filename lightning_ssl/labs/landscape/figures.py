@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from lightning_ssl.labs.lab import PALETTE, Result, panels
+from lightning_ssl.labs.lab import Result, panels
 from lightning_ssl.labs.landscape.tables import Row, published_cells
+from lightning_ssl.palette import marked_line, point_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +42,8 @@ def _draw_importances(ax: Axes, paths: dict[str, Tensor], sparsities: list[float
         last = torch.stack([path[-1, j, :, 2] for path in paths.values()])  # (names, S)
         x = torch.arange(len(paths)) + 0.2 * (j - (len(sparsities) - 1) / 2)
         std = last.std(1) if last.shape[1] > 1 else None
-        ax.errorbar(x, last.mean(1), std, fmt="o", color=PALETTE[j % 8], capsize=2, label=f"β={sparsity:g}")
+        colour, marker = point_style(j)
+        ax.errorbar(x, last.mean(1), std, fmt=marker, color=colour, capsize=2, label=f"β={sparsity:g}")
     ax.set_xticks(range(len(paths)), list(paths), rotation=30)
     ax.set(title="Every α in place of NT-Xent", ylabel="minimum max-cosine", ylim=(0, 1))
     ax.legend(frameon=False, fontsize=8)
@@ -52,11 +54,11 @@ def _draw_final(
 ) -> None:
     width = 0.07 / max(len(rows), 1)
     for k, row in enumerate(rows):
-        colour = PALETTE[k % 8]
+        colour, marker = point_style(k)
         value = arrays[row.key][-1, ..., 2]  # (sparsities, S)
         x = [s + width * (k - (len(rows) - 1) / 2) for s in sparsities]
         std = value.std(1) if value.shape[1] > 1 else torch.zeros(len(sparsities))
-        ax.errorbar(x, value.mean(1), std, fmt="o", color=colour, label=row.name, capsize=2)
+        ax.errorbar(x, value.mean(1), std, fmt=marker, color=colour, label=row.name, capsize=2)
         cells = [published_cells(row, s) if compare else None for s in sparsities]
         published = [(a, cell[2][0]) for a, cell in zip(x, cells, strict=True) if cell]
         if published:
@@ -73,13 +75,14 @@ def _draw_final(
 
 
 def _draw_paths(ax: Axes, rows: list[Row], arrays: dict[str, Tensor], sparsities: list[float], table: str) -> None:
-    styles = ("-", "--", ":")
+    styles = ("-", "--", ":", "-.")
     for k, row in enumerate(rows):
         for j in range(len(sparsities)):
             path = arrays[row.key][:, j, :, 2]  # (T, S)
             label = row.name if j == 0 else None
-            ax.plot(arrays["epochs"], path.mean(1), styles[j % 3], color=PALETTE[k % 8], label=label)
-    legend = ", ".join(f"{style} β={s:g}" for style, s in zip(("solid", "dashed", "dotted"), sparsities, strict=False))
+            ax.plot(arrays["epochs"], path.mean(1), linestyle=styles[j % 4], label=label, **marked_line(k))
+    names = ("solid", "dashed", "dotted", "dash-dotted")
+    legend = ", ".join(f"{style} β={s:g}" for style, s in zip(names, sparsities, strict=False))
     title = "Figures" if table == "figures" else f"Table {table}"
     ax.set(title=f"{title}: training", xlabel=f"epoch ({legend})", ylabel="minimum max-cosine", ylim=(0, 1))
     ax.legend(frameon=False, fontsize=8)

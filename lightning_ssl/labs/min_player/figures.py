@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lightning_ssl.labs.lab import PALETTE, Result, panels
+from lightning_ssl.labs.lab import Result, panels
+from lightning_ssl.palette import line_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -20,7 +21,8 @@ def draw(result: Result) -> Figure:
     a, q = result.arrays, result.settings["q"]
     steps = torch.arange(1, a["gap_path"].shape[1])
     for k, name in enumerate(result.settings["losses"]):
-        gap.plot(steps, a["gap_path"][k, 1:].clamp_min(1e-17), color=PALETTE[k % 7], label=name)
+        colour, line = line_style(k)
+        gap.plot(steps, a["gap_path"][k, 1:].clamp_min(1e-17), line, color=colour, label=name)
     gap.plot(steps, a["propagated_path"][0, 1:], "k--", label="propagating through α")
     gap.axhline(1e-6, color="0.5", linestyle=":")
     gap.set(title="Coordinate-wise steps against descent on the loss", xlabel="step", ylabel="largest gap of a weight")

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from lightning_ssl.labs.lab import PALETTE, Result, panels
 from lightning_ssl.labs.one_layer.dynamics import THRESHOLD
+from lightning_ssl.palette import line_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +43,8 @@ def _draw_spectrum(ax: Axes, arrays: Arrays) -> None:
 def _draw_power_iteration(ax: Axes, arrays: Arrays) -> None:
     for k, moved in enumerate(arrays["power_iteration"]):
         label = f"{float(arrays['skew_norm'][k].mean()):.2f}"
-        ax.semilogy(range(1, len(moved) + 1), moved.clamp_min(1e-17), color=PALETTE[k % 8], label=label)
+        colour, line = line_style(k)
+        ax.semilogy(range(1, len(moved) + 1), moved.clamp_min(1e-17), line, color=colour, label=label)
     ax.set(title="Power iteration from u_m (Figure 1, right), median", xlabel="iteration t", ylabel="‖w(t+1) − w(t)‖")
     ax.legend(title="‖UᵀU − I‖", frameon=False)
 
@@ -82,7 +84,8 @@ def _draw_basins(ax: Axes, arrays: Arrays, taus: Sequence[float]) -> None:
     for k, (sizes, name) in enumerate(zip(arrays["basins"].double(), _alpha_names(taus), strict=True)):
         share = sizes.mean(0) / sizes.sum(1).mean()
         share = share[share > 0]
-        ax.plot(range(1, len(share) + 1), share, "o-", markersize=3, color=PALETTE[k % 8], label=name)
+        colour, line = line_style(k)
+        ax.plot(range(1, len(share) + 1), share, "o" + line, markersize=3, color=colour, label=name)
     ax.set(title="Basins, largest first", xlabel="rank of the basin", ylabel="share of random filters")
     ax.legend(frameon=False)
 

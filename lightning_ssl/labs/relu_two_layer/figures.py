@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl.labs.lab import PALETTE, Result, panels
+from lightning_ssl.palette import BLACK, line_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +41,8 @@ def draw(result: Result) -> Figure:
 def _draw_sticky(ax: Axes, arrays: dict[str, Tensor], hidden: tuple[int, ...], modes: int) -> None:
     for k, nodes in enumerate(hidden):
         share = arrays["alive"][:, k].double().mean((0, 1)) / (nodes * modes)
-        ax.plot(arrays["recorded_at"] + 1, share, color=PALETTE[k % 8], label=f"K = {nodes}")
+        colour, line = line_style(k)
+        ax.plot(arrays["recorded_at"] + 1, share, line, color=colour, label=f"K = {nodes}")
     ax.set(title="Weights that reach zero stay there (Thm 4)", xlabel="step", ylabel="share of W₁ above zero")
     ax.set(xscale="log", ylim=(0, 1.02))
     ax.legend(frameon=False)
@@ -58,7 +60,11 @@ def _draw_ranks(ax: Axes, rank: Tensor, hidden: tuple[int, ...], strength: float
     for k, nodes in enumerate(hidden):
         share = torch.bincount(rank[k], minlength=highest + 1).double()[1:] / rank.shape[1]
         place = torch.arange(1, highest + 1) + (k - (len(hidden) - 1) / 2) * width
-        ax.bar(place.tolist(), share.tolist(), width, color=PALETTE[k % 8], label=f"K = {nodes}")
+        colour, line = line_style(k)
+        bars = ax.bar(place.tolist(), share.tolist(), width, color=colour, label=f"K = {nodes}")
+        if line != "-":  # a repeated colour has an edge
+            for bar in bars:
+                bar.set(edgecolor=BLACK, linestyle=line)
     ax.set(title=f"Ranks at the end (Thm 6), augmentation {strength:g}", xlabel="rank of W₁")
     ax.set(ylabel="share of seeds")
     ax.set_xticks(range(1, highest + 1))
@@ -68,7 +74,8 @@ def _draw_ranks(ax: Axes, rank: Tensor, hidden: tuple[int, ...], strength: float
 def _draw_border(ax: Axes, arrays: dict[str, Tensor], hidden: tuple[int, ...], strengths: tuple[float, ...]) -> None:
     for k, nodes in enumerate(hidden):
         share = (arrays["rank"][:, k] > 1).double().mean(1)
-        ax.plot(strengths, share, "o-", color=PALETTE[k % 8], label=f"rank > 1, K = {nodes}")
+        colour, line = line_style(k)
+        ax.plot(strengths, share, "o" + line, color=colour, label=f"rank > 1, K = {nodes}")
     ax.plot(strengths, (arrays["lam_min"] < 0).double().mean(1), "k:", label="λ_min(X_α) < 0")
     ax.set(title="Several modes need strong augmentation", xlabel="augmentation (log-scale jitter)")
     ax.set(ylabel="share of seeds", ylim=(-0.03, 1.03))
