@@ -46,7 +46,9 @@ def vote(
 class OnlineKNN(pl.Callback):
     """Classifies the validation images by their neighbours among the labelled training images: `knn/top1`.
 
-    k, tau, distance   as above; logged as the hyperparameters `knn/k`, `knn/tau`, `knn/distance`
+    k                  number of neighbours that vote
+    tau                temperature of the vote
+    distance           "cosine" or "euclidean"; these three are logged as hyperparameters, such as `knn/k`
     every_n_epochs     how often it runs, besides the last epoch; its cost is the forward pass of the references
     max_reference      the largest number of references; the same images are used every time
     """

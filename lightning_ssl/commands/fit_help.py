@@ -31,7 +31,7 @@ the run
   --runs DIR                             folder of run folders (default: runs)
   --resume auto|never|PATH               resume a stopped run; a new run; a folder or checkpoint
   --seed_everything INT                  seed of weights, batches and views (default: 0)
-  --logger none|wandb                    where metrics are logged besides the run folder
+  --logger none|csv|tensorboard|wandb    where metrics are logged besides the run folder
 
 the loss
   --model NAME                           SimCLR, AlphaCL, SimSiam, BYOL

@@ -129,7 +129,9 @@ def completed(values: Namespace) -> Namespace:
 
 def make_parser(description: str = "") -> LightningArgumentParser:
     """The parser of `lightning-ssl fit`: Lightning's Trainer, a method, a data module, and the flags of a run."""
-    parser = LightningArgumentParser(exit_on_error=False, description=description, prog="lightning-ssl fit")
+    parser = LightningArgumentParser(
+        exit_on_error=False, allow_abbrev=False, description=description, prog="lightning-ssl fit"
+    )
     parser.add_argument("-c", "--config", action=ActionConfigFile, help="a YAML file; later files and flags win")
     parser.add_argument("--seed_everything", type=bool | int, default=0, help="seed of weights, batches and views")
     add_run_flags(parser)
@@ -161,9 +163,9 @@ def add_run_flags(parser: LightningArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--logger",
-        type=Literal["none", "wandb"] | None,
+        type=Literal["none", "csv", "tensorboard", "wandb"] | None,
         default=None,
-        help="copy the run to W&B as well; the default under a sweep agent",
+        help="log besides the run folder: csv and tensorboard write into it; wandb is the default under a sweep agent",
     )
     parser.add_argument("--group", type=str | None, default=None, help="name of a set of runs, such as a sweep's name")
     parser.add_argument("--tags", type=list[str], default=[], help="words to find the run by")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -104,8 +105,8 @@ def choose_named(config: Configuration, folder: Path, name: str, resume: str) ->
 
 def generated_name(config: Configuration) -> str:
     """Data set, loss and seed: `shapes-alphacl-direct-seed0`."""
-    label = short_label(config.stored()).lower().replace(" ", "-")
-    return f"{config.values.data.name}-{label}-seed{config.seed}"
+    words = f"{config.values.data.name}-{short_label(config.stored())}-seed{config.seed}"
+    return re.sub(r"[^\w.+-]+", "-", words.lower())  # a data set can be `hf:owner/name`
 
 
 def stopped_run(config: Configuration, folder: Path) -> RunFolder | None:

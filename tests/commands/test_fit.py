@@ -352,6 +352,7 @@ def test_a_run_folder_is_locked_by_one_process(tmp_path):
         (["--model=SimCLR", "--data.name=cifar100", "--data.download=false", "--data.root=nowhere"], "Three options"),
         ([*SIMCLR, "--data.batch_size=97"], "data.batch_size=97: batch_size must be between 1 and"),
         ([*SIMCLR, "--seed_everything=true"], "seed_everything=True: expected a number"),
+        (["--model=SimCLR", "--trainer.max_epoch=3"], "trainer.max_epoch"),
         ([*SIMCLR, "--name=a/b"], "name='a/b': expected the name of a folder"),
         ([*SIMCLR, "--resume=nowhere.ckpt"], "resume='nowhere.ckpt': expected auto, never"),
     ],

@@ -277,7 +277,7 @@ def test_every_block_of_the_page_runs(folder, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     (folder / "mine.py").unlink()
     blocks = BLOCK.findall((ROOT / "docs" / "own_parts.md").read_text(encoding="utf-8"))
-    assert len(blocks) == 13
+    assert len(blocks) == 18
     for language, text in blocks:
         if name := re.match(r"# (\w+\.\w+)\n", text):
             (folder / name[1]).write_text(text)
