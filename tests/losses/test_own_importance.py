@@ -43,7 +43,7 @@ def test_functions_and_callable_objects_count_as_importances(rule):
     assert not isinstance(rule, Entropy)
 
 
-@pytest.mark.parametrize("thing", [of_two, CallableOfTwo(), CallableClass, function.__name__, 3, None, {}], ids=repr)
+@pytest.mark.parametrize("thing", [of_two, CallableOfTwo(), CallableClass, function.__name__, 3, None, {}], ids=lambda value: type(value).__name__)
 def test_other_objects_do_not(thing):
     assert not isinstance(thing, Importance)
 
