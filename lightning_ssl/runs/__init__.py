@@ -22,7 +22,7 @@ from lightning_ssl.runs.folder import RunFolder, find, read_checkpoint
 from lightning_ssl.runs.metrics import LOWER_IS_BETTER, TIMING_METRICS
 
 if TYPE_CHECKING:
-    from lightning_ssl.runs.python import record as record
+    from lightning_ssl.runs.python import record_run as record_run
 
-__all__ = ["LOWER_IS_BETTER", "TIMING_METRICS", "RunFolder", "find", "read_checkpoint", "record"]
-__getattr__, __dir__ = lazy_names(__name__, {"python": ("record",)})
+__all__ = ["LOWER_IS_BETTER", "TIMING_METRICS", "RunFolder", "find", "read_checkpoint", "record_run"]
+__getattr__, __dir__ = lazy_names(__name__, {"python": ("record_run",)})

@@ -1,7 +1,7 @@
 """Run folders for trainings that are started from Python.
 
     trainer = pl.Trainer(max_epochs=10, callbacks=[OnlineProbe()])
-    run = record(trainer, "runs/direct")
+    run = record_run(trainer, "runs/direct")
     trainer.fit(AlphaCL(Direct(p=4)), DataModule("shapes"))
 
 `runs/direct` then holds what `lightning-ssl fit` writes, and `lightning-ssl evaluate`, `export` and `report` read it.
@@ -28,7 +28,7 @@ RECORDED = ("max_epochs", "max_steps", "accumulate_grad_batches", "gradient_clip
 OUR_CALLBACKS = (OnlineProbe, OnlineKNN, FeatureSpectrum, ImportanceMonitor, WeightNoise)
 
 
-def record(
+def record_run(
     trainer: pl.Trainer,
     folder: str | Path,
     *,

@@ -16,6 +16,12 @@ def sections():
     return fit_flags.sections()
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """A terminal of 100 columns, whatever the environment of the tests is."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+
 def shown(topic, capsys):
     assert cli.main(["fit", "--help", topic]) == 0
     return capsys.readouterr().out

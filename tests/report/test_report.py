@@ -449,7 +449,7 @@ def test_watch_rebuilds_and_ends_with_a_final_page(tmp_path):
         shutil.move(tmp_path / "made" / "b", folder / "b")
         assert "2 of 2 finished; SimCLR InfoNCE τ=0.5 leads" in watcher.stdout.readline()
         watcher.send_signal(signal.SIGINT)
-        rest, _ = watcher.communicate(timeout=60)
+        rest, _ = watcher.communicate(timeout=300)
     finally:
         watcher.kill()
     assert rest.splitlines()[0] == str(page)

@@ -7,7 +7,7 @@ from helpers.training import METHODS, data, every_method, same, seeded
 from torch import nn
 
 from lightning_ssl import AlphaCL, Direct, OnlineKNN, OnlineProbe, SimCLR, cli, report
-from lightning_ssl.runs import read_checkpoint, record
+from lightning_ssl.runs import read_checkpoint, record_run
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def trainer(epochs=2, callbacks=(), **settings):
 def test_a_python_training_leaves_a_complete_run_folder(make, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runner = trainer(callbacks=[OnlineProbe(), OnlineKNN(k=5)])
-    run = record(runner, "runs/mine", tags=["a"])
+    run = record_run(runner, "runs/mine", tags=["a"])
     runner.fit(make(), data())
     summary = run.summary()
     assert (summary["status"], summary["step"], summary["tags"]) == ("finished", 8, ["a"])
@@ -47,7 +47,7 @@ def test_a_python_training_leaves_a_complete_run_folder(make, tmp_path, monkeypa
 
 def test_the_label_is_that_of_the_command_line(tmp_path):
     runner = trainer(epochs=1)
-    run = record(runner, tmp_path / "mine")
+    run = record_run(runner, tmp_path / "mine")
     runner.fit(AlphaCL(Direct(p=6), backbone="resnet_tiny"), data())
     assert run.summary()["label"] == "AlphaCL Direct p=6 τ=0.5"
 
@@ -67,7 +67,7 @@ def test_a_checkpoint_of_the_command_line_loads_in_python(tmp_path):
 def test_a_recorded_run_resumes_to_the_same_result(tmp_path):
     def training(folder, epochs, resume=False):
         runner = trainer(epochs, [OnlineProbe()])
-        run = record(runner, tmp_path / folder, resume=resume)
+        run = record_run(runner, tmp_path / folder, resume=resume)
         checkpoint = run.newest_checkpoint() if resume else None
         runner.fit(seeded(METHODS["SimCLR"]), data(), ckpt_path=checkpoint, weights_only=True)
         return run
@@ -81,10 +81,10 @@ def test_a_recorded_run_resumes_to_the_same_result(tmp_path):
 
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
     runner = trainer(epochs=1)
-    record(runner, tmp_path / "mine")
+    record_run(runner, tmp_path / "mine")
     runner.fit(SimCLR(backbone="resnet_tiny"), data())
     with pytest.raises(ValueError, match="there is a run already; choose another folder, or resume=True"):
-        record(trainer(), tmp_path / "mine")
+        record_run(trainer(), tmp_path / "mine")
 
 
 class Own(pl.LightningModule):
@@ -110,7 +110,7 @@ class Own(pl.LightningModule):
 
 def test_a_module_of_the_user_is_recorded_and_reported(tmp_path):
     runner = trainer(epochs=1, callbacks=[OnlineProbe()])
-    run = record(runner, tmp_path / "runs/own")
+    run = record_run(runner, tmp_path / "runs/own")
     runner.fit(Own(width=6), data())
     assert run.summary()["label"] == "Own width=6"
     built = report.build([tmp_path / "runs"], tmp_path / "page.html", figures=False)
