@@ -436,7 +436,9 @@ def test_help_shows_an_example_and_imports_no_heavy_package():
 def test_watch_rebuilds_and_ends_with_a_final_page(tmp_path):
     folder, page = tmp_path / "runs", tmp_path / "page.html"
     folder.mkdir()
-    code = "import sys; from lightning_ssl.commands.report import main; sys.exit(main(sys.argv[1:]))"
+    # A shell's background job starts with SIGINT ignored, and so would the watcher.
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "from lightning_ssl.commands.report import main; sys.exit(main(sys.argv[1:]))"
     words = [str(folder), "--watch", "--every", "0.2", "--out", str(page)]
     watcher = subprocess.Popen([sys.executable, "-u", "-c", code, *words], stdout=subprocess.PIPE, encoding="utf-8")
     try:
@@ -449,7 +451,7 @@ def test_watch_rebuilds_and_ends_with_a_final_page(tmp_path):
         shutil.move(tmp_path / "made" / "b", folder / "b")
         assert "2 of 2 finished; SimCLR InfoNCE τ=0.5 leads" in watcher.stdout.readline()
         watcher.send_signal(signal.SIGINT)
-        rest, _ = watcher.communicate(timeout=300)
+        rest, _ = watcher.communicate(timeout=60)
     finally:
         watcher.kill()
     assert rest.splitlines()[0] == str(page)
