@@ -25,6 +25,7 @@ PUBLIC_NAMES = {
     "losses": (
         "Importance", "Streaming", "Solved", "Regularized",
         "Entropy", "Inverse", "Square", "Tsallis", "Direct", "Uniform", "Gaussian", "Exact", "FromFamily",
+        "ReleasedInverse", "ReleasedSquare",
         "Family", "ExponentialFamily", "InfoNCE", "MINE", "Triplet", "SoftTriplet", "NPlusOneTuplet",
         "LiftedStructured", "ModifiedTriplet", "Quadratic",
         "PairLoss", "FamilyLoss", "contrastive_covariance", "energy",

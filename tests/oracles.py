@@ -135,6 +135,20 @@ def tsallis(c: list[float], tau: float, q: float) -> list[float]:
     return by_bisection(c, weight)
 
 
+def released_inverse(c: list[float], tau: float, exponent: float) -> list[float]:
+    return [1 / (x + tau) ** exponent for x in c]
+
+
+def released_square(c: list[float], tau: float) -> list[float]:
+    """The μ of the first pair outside of the support, or of the nearest pair if there is none outside."""
+    ordered, means = sorted(c), []
+    for k in range(len(c)):
+        means.append((tau + sum(ordered[: k + 1])) / (k + 1))
+    outside = [k for k in range(len(c)) if ordered[k] >= means[k]]
+    mu = means[outside[0] if outside else 0]
+    return [max(0.0, (mu - x) / tau) for x in c]
+
+
 def exact(r: list[float], tau: float, kind: str, r0: float = 0.0) -> list[float]:
     if kind == "infonce":
         return [math.exp(-x / tau) / (1 + math.exp(-x / tau)) / tau for x in r]

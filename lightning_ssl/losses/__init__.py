@@ -4,6 +4,7 @@ pairs.py       distances of a batch, masks, shares of the ranks
 families.py    the (φ, ψ) losses
 importance.py  α in closed form, and α of a (φ, ψ) loss
 solved.py      α as the solution of a regularizer, and the row solver
+released.py    two rows of the α-CL paper as its released code computes them
 energy.py      E_α, `PairLoss`, `FamilyLoss` and their kernel
 """
 
@@ -30,6 +31,7 @@ from lightning_ssl.losses.importance import (
     Streaming,
     Uniform,
 )
+from lightning_ssl.losses.released import ReleasedInverse, ReleasedSquare
 from lightning_ssl.losses.solved import Inverse, Regularized, Solved, Square, Tsallis
 
 __all__ = [
@@ -51,6 +53,8 @@ __all__ = [
     "PairLoss",
     "Quadratic",
     "Regularized",
+    "ReleasedInverse",
+    "ReleasedSquare",
     "SoftTriplet",
     "Solved",
     "Square",

@@ -13,6 +13,7 @@ from helpers.closeness import close
 from lightning_ssl import losses
 from lightning_ssl.losses.families import Family
 from lightning_ssl.losses.importance import Direct, Entropy, Exact, Gaussian, Importance, Uniform
+from lightning_ssl.losses.released import ReleasedInverse, ReleasedSquare
 from lightning_ssl.losses.solved import Inverse, Regularized, Square, Tsallis
 
 
@@ -62,6 +63,10 @@ CASES = [
     (Gaussian(tau=0.3), oracles.gaussian, {"tau": 0.3}),
     (Exact(), oracles.exact, {"tau": 0.5, "kind": "infonce"}),
     (Exact(tau=0.3, kind="soft_triplet", r0=0.4), oracles.exact, {"tau": 0.3, "kind": "soft_triplet", "r0": 0.4}),
+    (ReleasedInverse(), oracles.released_inverse, {"tau": 0.5, "exponent": 0.5}),
+    (ReleasedInverse(tau=0.2, exponent=2.0), oracles.released_inverse, {"tau": 0.2, "exponent": 2.0}),
+    (ReleasedSquare(), oracles.released_square, {"tau": 5.0}),
+    (ReleasedSquare(tau=0.3), oracles.released_square, {"tau": 0.3}),
     (Uniform(), lambda c: [1.0] * len(c), {}),
 ]
 

@@ -1,0 +1,86 @@
+"""What the released code of the α-CL paper computes in two rows of its Table 1, where it differs from the paper.
+
+Both rows are regularizers whose μ_i should make Σ_j α_ij = 1 (solved.py). The released code does not solve for μ_i in
+the first and picks another μ_i in the second. Use these classes only to test which of the two explains a published
+figure: `Inverse` and `Square` are the formulas of the paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lightning_ssl.checks import require_positive
+from lightning_ssl.losses.importance import Importance, Rows, Streaming
+
+
+@dataclass(frozen=True)
+class ReleasedInverse(Streaming):
+    """α_ij = (d2_neg_ij + τ)^{−exponent}: the inverse regularizer with μ_i = −τ, without the factor τ^{1/γ}.
+
+    The rows do not sum to 1.
+
+    tau       shift τ of the distances
+    exponent  1/γ of the paper; its γ = 2 gives 0.5
+
+    >>> ReleasedInverse(tau=0.5)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
+    tensor([[1.1952, 1.0000, 0.8452]])
+    """
+
+    tau: float = 0.5
+    exponent: float = 0.5
+
+    def __post_init__(self) -> None:
+        require_positive("tau", self.tau)
+        require_positive("exponent", self.exponent)
+
+    def log_kernel(self, d2_neg: Tensor) -> Tensor:
+        return d2_neg.add_(self.tau).log_().mul_(-self.exponent)
+
+    def row_sum(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
+        return log_sum.exp()
+
+    def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
+        return -self.exponent * alpha / (d2_neg + self.tau) * cotangent
+
+
+@dataclass(frozen=True)
+class ReleasedSquare(Importance):
+    """α_ij = max(0, (μ_i − d2_neg_ij)/τ) with the released code's μ_i. The rows sum to more than 1.
+
+    With the distances of a row sorted, m_k = (τ + Σ_{j≤k} d2_neg_ij)/k, and the support ends before the first k with
+    d2_neg_ik ≥ m_k. The solution (`Square`) has μ_i = m of the last pair of the support. The released code takes m of
+    the pair after it, or m_1 where every pair is in the support.
+
+    tau  strength τ of the regularizer
+
+    >>> ReleasedSquare(tau=0.5)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
+    tensor([[0.8000, 0.2000, 0.0000]])
+    >>> ReleasedSquare(tau=5.0)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]])).sum()
+    tensor(2.7400)
+    """
+
+    tau: float = 5.0
+
+    def __post_init__(self) -> None:
+        require_positive("tau", self.tau)
+
+    def fit(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Rows:
+        count = d2_neg.shape[1]
+        negatives = torch.full_like(d2_neg[:, :1], count) if valid is None else valid.sum(1, keepdim=True)  # (M, 1)
+        ordered = d2_neg if valid is None else d2_neg.masked_fill(~valid, torch.inf)
+        ordered = ordered.sort(1).values
+        present = torch.arange(count, device=d2_neg.device) < negatives  # (M, K)
+        sums = ordered.masked_fill(~present, 0.0).cumsum(1)
+        means = (sums + self.tau) / torch.arange(1, count + 1, device=d2_neg.device, dtype=d2_neg.dtype)
+        support = (present & (ordered < means)).sum(1, keepdim=True)  # (M, 1)
+        mu = means.gather(1, torch.where(support < negatives, support, 0))  # (M, 1)
+        weights = self.weigh(d2_neg, mu[None])
+        row_sum = (weights if valid is None else weights.masked_fill(~valid, 0.0)).sum(1)
+        return Rows(mu.T, row_sum)
+
+    def weigh(self, d2_neg: Tensor, params: Tensor) -> Tensor:
+        (mu,) = params
+        return (mu - d2_neg).clamp(min=0) / self.tau
