@@ -12,9 +12,9 @@ help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 # The stamp is written last: make repeats an interrupted installation, but not a complete one.
-$(VENV)/installed: requirements.txt pyproject.toml
+$(VENV)/installed: requirements.txt requirements-dev.txt pyproject.toml
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --progress-bar off -r requirements.txt -e .
+	$(PIP) install --progress-bar off -r requirements-dev.txt -e .
 	$(BIN)/python -c "from lightning_ssl import _torchvision_guard as guard; guard.write_pth()"
 	touch $@
 
