@@ -46,6 +46,8 @@ class ImportanceMonitor(pl.Callback):
     every_n_steps   how often; the last step of an epoch is always included
     rows            number of anchors of the global batch that are measured, the same number from each view that has
                     anchors; α of an anchor is exact for any number of ranks
+
+    >>> trainer = pl.Trainer(accelerator="cpu", logger=False, callbacks=[ImportanceMonitor(every_n_steps=100)])
     """
 
     def __init__(self, every_n_steps: int = 50, rows: int = 128) -> None:

@@ -51,6 +51,8 @@ class OnlineKNN(pl.Callback):
     distance           "cosine" or "euclidean"; these three are logged as hyperparameters, such as `knn/k`
     every_n_epochs     how often it runs, besides the last epoch; its cost is the forward pass of the references
     max_reference      the largest number of references; the same images are used every time
+
+    >>> trainer = pl.Trainer(accelerator="cpu", logger=False, callbacks=[OnlineKNN(k=20, every_n_epochs=5)])
     """
 
     def __init__(

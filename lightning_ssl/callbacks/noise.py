@@ -25,6 +25,8 @@ class WeightNoise(pl.Callback):
     std    η above
     seed   ξ is a function of (seed, step): a resumed run and every rank add the same noise, and the global generator is
            not used; None takes the method's seed
+
+    >>> trainer = pl.Trainer(accelerator="cpu", logger=False, callbacks=[WeightNoise(std=0.01)])
     """
 
     def __init__(self, std: float = 0.01, seed: int | None = None) -> None:

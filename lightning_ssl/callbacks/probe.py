@@ -150,6 +150,8 @@ class OnlineProbe(pl.Callback):
     logistic regression on the final features of all 10,000 images reaches 0.703. The probe reaches 0.61 by default (8
     forward passes in 39 steps), 0.62 with share=1 (39 passes), 0.52 with share=1 and every_n_steps=4 (10 passes), and
     0.49 with one step of Adam per batch and no memory.
+
+    >>> trainer = pl.Trainer(accelerator="cpu", logger=False, callbacks=[OnlineProbe(), OnlineProbe("slow", lr=1e-4)])
     """
 
     def __init__(

@@ -99,6 +99,8 @@ class FeatureSpectrum(pl.Callback):
     every_n_epochs   how often it runs, besides the last epoch
     images           number of images for the two views, taken evenly from all ranks and batches; which images, and
                      their augmentations, can depend on the number of ranks (the features are those of all images)
+
+    >>> trainer = pl.Trainer(accelerator="cpu", logger=False, callbacks=[FeatureSpectrum(every_n_epochs=5)])
     """
 
     def __init__(self, every_n_epochs: int = 1, images: int = 256) -> None:

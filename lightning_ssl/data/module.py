@@ -172,6 +172,12 @@ class DataModule(pl.LightningDataModule):
     options       options of the data set: `{"train_images": 5000}` of shapes, `{"store_size": 160}` of a folder
 
     `DataModule.of(train, test)` takes map-style data sets of torch.
+
+    >>> data = DataModule("shapes", batch_size=64, options={"train_images": 256, "test_images": 64})
+    >>> data.setup("fit")
+    >>> images, labels, ids = next(iter(data.train_dataloader()))
+    >>> images.shape, images.dtype, data.num_classes
+    (torch.Size([64, 3, 32, 32]), torch.uint8, 10)
     """
 
     def __init__(

@@ -26,6 +26,9 @@ class Family(ABC):
         L = mean_i φ(ξ_i),   ξ_i = Σ_j ψ(d2_pos_i − d2_neg_ij)
 
     A subclass defines φ, ψ and their derivatives, elementwise.
+
+    >>> Quadratic().psi(torch.tensor([-0.5, 0.5])), Quadratic().psi_prime(torch.tensor([-0.5, 0.5]))
+    (tensor([-0.5000,  0.5000]), tensor([1., 1.]))
     """
 
     averages: ClassVar[bool] = False
@@ -72,7 +75,13 @@ class Family(ABC):
 
 
 class ExponentialFamily(Family):
-    """A family with ψ(x) = exp(x/τ + margin). A subclass defines `tau`, `margin`, φ and two functions of u = log ξ."""
+    """A family with ψ(x) = exp(x/τ + margin). A subclass defines `tau`, `margin`, φ and two functions of u = log ξ.
+
+    The logarithm does not overflow where ξ does:
+
+    >>> InfoNCE(tau=0.001).value(torch.tensor([1.0]), torch.tensor([[0.2, 0.5]]))
+    tensor([0.8000])
+    """
 
     tau: float
     margin: float

@@ -43,7 +43,14 @@ class Rows(NamedTuple):
 
 
 class Importance(metaclass=ImportanceType):
-    """A rule for the weight of every negative pair: importance(d2_pos, d2_neg, valid=None) → α (M, K)."""
+    """A rule for the weight of every negative pair: importance(d2_pos, d2_neg, valid=None) → α (M, K).
+
+    A subclass defines `fit` and `weigh`. Any function or class with the same signature counts as an importance too.
+
+    >>> rows = Entropy(tau=0.5).fit(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
+    >>> Entropy(tau=0.5).weigh(torch.tensor([[0.5]]), rows.params[..., None])  # α of the second pair alone
+    tensor([[0.3057]])
+    """
 
     uses_clean_view: ClassVar[bool] = False
     """Whether d2_neg must be the distances of the un-augmented samples."""
@@ -100,9 +107,11 @@ class Streaming(Importance):
 
     A subclass defines ℓ in `log_kernel`. Rows sum to 1 unless it overrides `row_sum`. For example, α_ij ∝ 1/(1 + d2):
 
-        class Cauchy(Streaming):
-            def log_kernel(self, d2_neg):
-                return -(1 + d2_neg).log()
+    >>> class Cauchy(Streaming):
+    ...     def log_kernel(self, d2_neg):
+    ...         return -(1 + d2_neg).log()
+    >>> Cauchy()(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
+    tensor([[0.4113, 0.3290, 0.2597]])
     """
 
     @property

@@ -57,9 +57,9 @@ class ReleasedSquare(Importance):
     tau  strength τ of the regularizer
 
     >>> ReleasedSquare(tau=0.5)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
-    tensor([[0.8000, 0.2000, 0.0000]])
+    tensor([[1.0000, 0.4000, 0.0000]])
     >>> ReleasedSquare(tau=5.0)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]])).sum()
-    tensor(2.7400)
+    tensor(2.8000)
     """
 
     tau: float = 5.0

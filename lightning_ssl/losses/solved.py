@@ -81,6 +81,10 @@ class Solved(Importance):
     """α_i = argmin_{α ≥ 0, Σ_j α_ij = 1} Σ_j α_ij c_ij − Σ_j r(α_ij), with c = d2_neg and a concave r.
 
     A subclass defines `fit`, `weigh` and `vjp`. For your own r, use `Regularized`.
+
+    >>> d2_neg = torch.rand(4, 100)
+    >>> [isinstance(each, Solved) and each(d2_neg[:, 0], d2_neg).sum().round() for each in (Inverse(), Square())]
+    [tensor(4.), tensor(4.)]
     """
 
     def __call__(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Tensor:

@@ -40,6 +40,9 @@ class Head:
 
     The default is that of the α-CL and dual-network papers, as in their released code. Chen et al. 2020 (Sec. 2.1) use
     `Head(2048, 128, norm="bn", last_norm="bn")` on ResNet50; the last norm is in their code and not in their text.
+
+    >>> Head(hidden=2048, norm="bn")
+    Head(hidden=2048, out=128, layers=2, norm='bn', last_norm=None)
     """
 
     hidden: int = 512
@@ -127,6 +130,15 @@ class Method(pl.LightningModule):
     channels_last  memory format of images and convolutions. "auto" is True where this is faster: on a CPU, and on CUDA
                    with mixed precision
     compile        compile the backbone with torch.compile
+
+    >>> class Alignment(Method):
+    ...     def compute_loss(self, views):
+    ...         z1, z2 = (self.projector(self(x)) for x in views[:2])
+    ...         return (z1 - z2).square().sum(1).mean()
+    >>> model = Alignment(backbone="resnet_tiny")
+    >>> images = torch.randint(256, (4, 3, 32, 32), dtype=torch.uint8)
+    >>> model.compute_loss(model.views(images)).shape, model.features(images).shape
+    (torch.Size([]), torch.Size([4, 112]))
     """
 
     needs_clean = False

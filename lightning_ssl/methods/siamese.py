@@ -21,6 +21,9 @@ class PredictorHead:
     """The shape of a predictor, without its input width. The arguments are those of `networks.Predictor`.
 
     The default is SimSiam's.
+
+    >>> PredictorHead(hidden=64)
+    PredictorHead(hidden=64, layers=2, norm='bn', last_norm=None)
     """
 
     hidden: int = 512
