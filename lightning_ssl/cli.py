@@ -16,6 +16,8 @@ import lightning_ssl
 from lightning_ssl.commands import fit_help, packaged
 from lightning_ssl.commands.names import COMMANDS
 
+STARTS_RUNS = ("sweep",)  # commands that run `lightning-ssl fit` in other processes, and need `main` for it
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Bad input is one line on standard error and exit code 2; --debug adds the traceback."""
@@ -36,6 +38,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         print(f"lightning-ssl: {error}", file=sys.stderr)
         return 2
+    except SystemExit as stop:  # argparse's, after --help
+        if isinstance(stop.code, str):
+            print(stop.code, file=sys.stderr)
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except KeyboardInterrupt:
         print("lightning-ssl: stopped", file=sys.stderr)
         return 130
@@ -57,7 +63,7 @@ def dispatch(words: list[str]) -> int:
             return fit_help.main(arguments)
         arguments = packaged.expand(name, arguments)
         module = importlib.import_module(f"lightning_ssl.commands.{name}")
-        code: int = module.main(arguments)
+        code: int = module.main(arguments, main) if name in STARTS_RUNS else module.main(arguments)
         return code
     if words and words[0] == "--version":
         print(lightning_ssl.__version__)

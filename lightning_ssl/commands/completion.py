@@ -40,10 +40,7 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str]) -> int:
     """Print the script."""
-    try:
-        arguments = parser().parse_args(list(argv))
-    except SystemExit:  # --help was printed
-        return 0
+    arguments = parser().parse_args(list(argv))
     import shtab  # here: only this command needs it
 
     print(shtab.complete(program(), shell=arguments.shell, root_prefix="lightning_ssl"))

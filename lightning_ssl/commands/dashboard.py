@@ -42,10 +42,7 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str]) -> int:
     """Build the workspace, then save it in W&B or write it to a file."""
-    try:
-        arguments = parser().parse_args(list(argv))
-    except SystemExit:  # --help was printed
-        return 0
+    arguments = parser().parse_args(list(argv))
     for key in ("entity", "project"):
         value = getattr(arguments, key)
         require(re.fullmatch(r"[\w.-]+", value) is not None, key, value, "a name of letters, digits, -, _ and .")

@@ -21,10 +21,7 @@ Your own data needs no command: `fit --data.name folder`, `mine.make_dataset` or
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `fetch` or `list`."""
-    try:
-        arguments = parser().parse_args(argv)
-    except SystemExit:  # --help was printed
-        return 0
+    arguments = parser().parse_args(argv)
     if arguments.action == "fetch":
         print(f"{arguments.name} is in {data.fetch(arguments.name, arguments.root, arguments.source)}")
     else:

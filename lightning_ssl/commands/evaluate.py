@@ -48,10 +48,7 @@ lbfgs    L-BFGS to convergence; the penalty is chosen on a tenth of the training
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate a checkpoint, print a table, write the result."""
-    try:
-        arguments = parser().parse_args(argv)
-    except SystemExit:  # --help was printed
-        return 0
+    arguments = parser().parse_args(argv)
     require(arguments.seeds >= 1, "seeds", arguments.seeds, "at least 1")
     require(arguments.seed >= 0, "seed", arguments.seed, "0 or above")
     require(arguments.batch_size >= 1, "batch-size", arguments.batch_size, "at least 1")

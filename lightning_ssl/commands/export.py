@@ -52,10 +52,7 @@ The command prints the lines of Python that load the file."""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the backbone of a checkpoint, and print how to load it."""
-    try:
-        arguments = parser().parse_args(argv)
-    except SystemExit:  # --help was printed
-        return 0
+    arguments = parser().parse_args(argv)
     require(
         arguments.format == "safetensors" or not arguments.with_projector,
         "with-projector",

@@ -67,10 +67,7 @@ docs/migration.md compares the names and arguments of bolts with ours."""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Read a checkpoint of bolts, write the converted one, print the assumptions."""
-    try:
-        arguments = parser().parse_args(argv)
-    except SystemExit:  # --help was printed
-        return 0
+    arguments = parser().parse_args(argv)
     source = Path(arguments.checkpoint)
     out = Path(arguments.out or source.with_suffix(".imported.ckpt"))
     require(out.resolve() != source.resolve(), "out", str(out), "another file than the checkpoint of bolts")

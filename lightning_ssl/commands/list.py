@@ -29,10 +29,7 @@ def parser() -> Parser:
 
 def main(argv: Sequence[str]) -> int:
     """Print one section or all."""
-    try:
-        arguments = parser().parse_args(list(argv))
-    except SystemExit:  # --help was printed
-        return 0
+    arguments = parser().parse_args(list(argv))
     sections = [arguments.section] if arguments.section else list(catalog.SECTIONS)
     print("\n\n".join(listing(section) for section in sections))
     return 0

@@ -33,10 +33,7 @@ different data (data.name, data.options, data.split) are not ranked together."""
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Build the page; print its path and the verdict of each data set."""
-    try:
-        arguments = parser().parse_args(argv)
-    except SystemExit:  # argparse has printed --help
-        return 0
+    arguments = parser().parse_args(argv)
     from lightning_ssl.report.compose import build
 
     require(arguments.every > 0, "every", arguments.every, "above 0 seconds")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from lightning_ssl.checks import require
@@ -48,16 +48,16 @@ def parser() -> Parser:
     return top
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run, resume or show a sweep. The exit code is 0 if no trial failed, 1 if one failed, 130 if interrupted."""
+def main(argv: Sequence[str], program: Callable[[list[str]], int]) -> int:
+    """Run, resume or show a sweep. The exit code is 0 if no trial failed, 1 if one failed, 130 if interrupted.
+
+    program  the entry point of `lightning-ssl`, which the process of a trial calls with ["fit", …]
+    """
     words, extra_flags = list(argv), []
     if "--" in words:
         cut = words.index("--")
         words, extra_flags = words[:cut], words[cut + 1 :]
-    try:
-        arguments = parser().parse_args(words)
-    except SystemExit:  # argparse has printed --help
-        return 0
+    arguments = parser().parse_args(words)
     require(arguments.workers >= 1, "workers", arguments.workers, "at least 1")
     require(arguments.count is None or arguments.count >= 1, "count", arguments.count, "at least 1")
     gpus = [gpu.strip() for gpu in (arguments.gpus or "").split(",") if gpu.strip()]
@@ -78,4 +78,4 @@ def main(argv: Sequence[str]) -> int:
     if arguments.status:
         screen.print_status(sweep, folder)
         return 0
-    return Engine(sweep, folder, arguments.workers, gpus, arguments.retry).run()
+    return Engine(sweep, folder, program, arguments.workers, gpus, arguments.retry).run()

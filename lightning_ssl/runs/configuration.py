@@ -31,6 +31,7 @@ from lightning_ssl.losses.energy import PairLoss
 from lightning_ssl.methods import Method
 from lightning_ssl.networks import NAMES as BACKBONES
 from lightning_ssl.networks import stem_for
+from lightning_ssl.runs import keys
 from lightning_ssl.runs.checkpointing import Checkpoints
 from lightning_ssl.runs.errors import one_line, refusal
 from lightning_ssl.runs.imports import explain, failure
@@ -42,7 +43,6 @@ CALLBACKS: dict[str, type[pl.Callback]] = {
     "spectrum": FeatureSpectrum,
     "importance_monitor": ImportanceMonitor,
 }
-NOT_STORED = ("config", "runs", "name", "resume")  # flags that say where a run is, not what it is
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Configuration:
     def stored(self) -> dict[str, Any]:
         """The configuration as plain values, as in config.yaml."""
         kept = self.values.clone()
-        for key in NOT_STORED:
+        for key in keys.PLACE:
             kept.pop(key, None)
         found: dict[str, Any] = yaml.safe_load(self.parser.dump(kept, skip_unset=False))
         arguments = found["model"].get("init_args") or {}

@@ -24,10 +24,9 @@ Role = Literal["loss", "data", "setting", "measuring", "other", "incidental"]
 
 # Flags of `fit` outside of trainer, model and data.
 MEASURING = ("probe", "knn")  # callbacks whose settings change the accuracy that is measured
-INCIDENTAL = (
-    "config", "seed_everything", "runs", "name", "resume", "logger", "group", "tags", "debug", "checkpoint", "spectrum",
-    "importance_monitor",
-)  # fmt: skip
+PLACE = ("config", "runs", "name", "resume")  # where a run is; they are not stored in its config.yaml
+TRACKING = ("logger", "group", "tags")  # how a run is tracked; they may change when it is resumed
+INCIDENTAL = (*PLACE, *TRACKING, "seed_everything", "debug", "checkpoint", "spectrum", "importance_monitor")
 
 DATA = ("name", "split", "options")
 DATA_SETTINGS = ("batch_size", "reshuffle")

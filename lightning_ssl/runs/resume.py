@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lightning_ssl.runs import keys
 from lightning_ssl.runs.checkpoints import load_checkpoint
 from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.labels import short_label
 from lightning_ssl.runs.ranks import is_first_process, launched_externally, launcher_job, print_once
 
-# Keys ignored when two configurations are compared.
-IGNORED = ("config", "runs", "name", "resume", "logger", "group", "tags")
 # Keys that may change when a run is resumed.
 LENGTH = ("trainer.max_epochs", "trainer.max_steps", "trainer.max_time", "trainer.enable_progress_bar")
 # Environment variable that passes the first process's choice to the processes that Lightning starts.
@@ -127,7 +126,7 @@ def first_change(config: Configuration, run: RunFolder, may_change: tuple[str, .
         return "config.yaml cannot be read"
     before, now = leaves(stored), leaves(config.stored())
     for key in sorted(before.keys() | now.keys()):
-        compared = key.split(".")[0] not in IGNORED and key not in may_change
+        compared = key.split(".")[0] not in (*keys.PLACE, *keys.TRACKING) and key not in may_change
         if compared and before.get(key, MISSING) != now.get(key, MISSING):
             return f"{key}={now.get(key)!r}: it was {before.get(key)!r} before"
     return None

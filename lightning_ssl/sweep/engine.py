@@ -15,7 +15,7 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
@@ -47,12 +47,19 @@ class RunningTrial(NamedTuple):
 
 
 class Engine:
-    """Runs the trials of a plan in separate processes, `workers` at a time."""
+    """Runs the trials of a plan in separate processes, `workers` at a time. `program` is that of commands/sweep.py."""
 
     def __init__(
-        self, plan: Plan, folder: Path, workers: int = 1, gpus: Sequence[str] = (), retry: bool = False
+        self,
+        plan: Plan,
+        folder: Path,
+        program: Callable[[list[str]], int],
+        workers: int = 1,
+        gpus: Sequence[str] = (),
+        retry: bool = False,
     ) -> None:
-        self.plan, self.folder, self.workers, self.gpus, self.retry = plan, folder, workers, list(gpus), retry
+        self.plan, self.folder, self.program, self.workers, self.gpus = plan, folder, program, workers, list(gpus)
+        self.retry = retry
         self.running: dict[str, RunningTrial] = {}
         self.histories: dict[str, list[float]] = {}  # values of the metric, per trial
         self.signals = SignalCounter()
@@ -134,7 +141,8 @@ class Engine:
         slot = min(set(range(self.workers)) - {entry.slot for entry in self.running.values()})
         job = self.job(row, slot)
         if not self.running:
-            self.context.set_forkserver_preload(trial.PRELOAD if job.fit_flags is None else trial.PRELOAD_FIT)
+            fit = [] if job.fit_flags is None else [trial.FIT_MODULE]
+            self.context.set_forkserver_preload([*trial.PRELOAD, self.program.__module__, *fit])
         process = self.context.Process(target=trial.run_trial, args=(job,), name=row.id)
         self.screen.trial_started(row)
         try:
@@ -159,6 +167,7 @@ class Engine:
             attempt=self.state.start_attempt(row),
             folder=folder / row.id,
             command=command,
+            program=self.program,
             fit_flags=flags,
             cwd=Path.cwd(),
             parameters=json.dumps(row.parameters),

@@ -8,7 +8,6 @@ Ctrl-C in a terminal reaches only the engine. It ends when the engine ends, even
 from __future__ import annotations
 
 import contextlib
-import importlib
 import multiprocessing
 import os
 import signal
@@ -17,15 +16,16 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 
 from lightning_ssl.sweep.state import State
 
-CLI_MODULE = "lightning_ssl.cli"  # imported by name: the rules on imports do not let this module import it
-PRELOAD = ["lightning_ssl.sweep.detach", "lightning_ssl", CLI_MODULE, "lightning_ssl.sweep.trial"]
-PRELOAD_FIT = [*PRELOAD, "lightning_ssl.commands.fit"]
+# Modules that the parent process of all trials imports once.
+PRELOAD = ["lightning_ssl.sweep.detach", "lightning_ssl", "lightning_ssl.sweep.trial"]
+FIT_MODULE = "lightning_ssl.commands.fit"  # and torch with it
 
 ATTEMPT_REVOKED = 3  # exit code of a process whose attempt another engine has revoked
 GRACE_PERIOD = 30.0  # seconds between SIGTERM and SIGKILL, in which a trial saves its state
@@ -40,6 +40,7 @@ class Job:
     attempt: int
     folder: Path
     command: list[str]
+    program: Callable[[list[str]], int]  # the entry point of `lightning-ssl`
     fit_flags: list[str] | None  # None for a command other than `lightning-ssl fit`
     cwd: Path
     parameters: str = "{}"  # JSON
@@ -58,7 +59,7 @@ def run_trial(job: Job) -> None:
     (job.folder / "parameters.json").write_text(job.parameters, encoding="utf-8")
     redirect_output(job.folder / "log.txt")
     os.environ.update(job.environment)
-    code = run_command(job.command) if job.fit_flags is None else run_fit(job.fit_flags)
+    code = run_command(job.command) if job.fit_flags is None else run_fit(job.program, job.fit_flags)
     with State(job.state) as state:
         state.record_exit(job.id, job.attempt, code)
     sys.stdout.flush()
@@ -76,21 +77,15 @@ def redirect_output(log: Path) -> None:
     sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
 
 
-def run_fit(flags: list[str]) -> int:
+def run_fit(program: Callable[[list[str]], int], flags: list[str]) -> int:
     """Run `lightning-ssl fit` in this process and return its exit code."""
-    cli = importlib.import_module(CLI_MODULE)
-    assert cli.__file__ is not None
+    module = sys.modules[program.__module__]
+    assert module.__file__ is not None
     # Lightning starts the other ranks of a DDP run from __main__ and sys.argv.
-    sys.modules["__main__"] = cli
-    sys.argv = [cli.__file__, "fit", *flags]
+    sys.modules["__main__"] = module
+    sys.argv = [module.__file__, "fit", *flags]
     try:
-        code: int = cli.main(["fit", *flags])
-        return code
-    except SystemExit as end:
-        if end.code is None or isinstance(end.code, int):
-            return end.code or 0
-        print(end.code, file=sys.stderr)
-        return 1
+        return program(["fit", *flags])
     except BaseException:
         traceback.print_exc()
         return 1

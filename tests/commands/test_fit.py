@@ -1,7 +1,6 @@
 """`lightning-ssl fit`: a complete run folder, killed runs that resume bit for bit, errors in one line."""
 
 import errno
-import multiprocessing
 import os
 import signal
 import warnings
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.killing import fit_until_killed, in_a_fork
 
 from lightning_ssl import cli, methods, runs
 from lightning_ssl.commands import fit, result
@@ -44,30 +44,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-def in_a_fork(work, *arguments):
-    """Run a function in a fork of this process; return its exit code."""
-    process = multiprocessing.get_context("fork").Process(target=work, args=arguments)
-    process.start()
-    process.join()
-    return process.exitcode
-
-
-def fit_until_killed(argv, steps):
-    """Train for `steps` training steps and send SIGKILL in the next."""
-    done = 0
-    original = methods.Method.training_step
-
-    def training_step(self, batch, batch_idx):
-        nonlocal done
-        if done == steps:
-            os.kill(os.getpid(), signal.SIGKILL)
-        done += 1
-        return original(self, batch, batch_idx)
-
-    methods.Method.training_step = training_step
-    fit.main(argv)
 
 
 def outcome(run):

@@ -14,9 +14,10 @@ import pytest
 import torch
 from helpers import ROOT
 from helpers.closeness import close
+from helpers.killing import fit_until_killed, in_a_fork
 from helpers.training import free_port, terms_of
 
-from lightning_ssl import cli, methods, runs
+from lightning_ssl import cli, runs
 from lightning_ssl.commands import fit
 from lightning_ssl.runs import RunFolder
 
@@ -73,29 +74,6 @@ def words(*flags, name="run"):
 
 def weights_of(name):
     return runs.read_checkpoint(RunFolder(f"runs/{name}").newest_checkpoint())["state_dict"]
-
-
-def fit_until_killed(argv, steps):
-    """Train for `steps` training steps and send SIGKILL in the next."""
-    done = 0
-    original = methods.Method.training_step
-
-    def training_step(self, batch, batch_idx):
-        nonlocal done
-        if done == steps:
-            os.kill(os.getpid(), signal.SIGKILL)
-        done += 1
-        return original(self, batch, batch_idx)
-
-    methods.Method.training_step = training_step
-    fit.main(argv)
-
-
-def in_a_fork(work, *arguments):
-    process = multiprocessing.get_context("fork").Process(target=work, args=arguments)
-    process.start()
-    process.join()
-    return process.exitcode
 
 
 OWN = {

@@ -1,6 +1,8 @@
 """Small methods, small data and short trainings."""
 
+import logging
 import socket
+import warnings
 
 import pytest
 import pytorch_lightning as pl
@@ -20,6 +22,15 @@ METHODS = {
     "BYOL": lambda **k: BYOL(projector=Head(64, 32, norm="bn"), **SMALL, **k),
 }
 every_method = pytest.mark.parametrize("make", METHODS.values(), ids=METHODS.keys())
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """Silence Lightning's messages about hardware, workers and short epochs."""
+    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="pytorch_lightning")
+        yield
 
 
 def data(batch_size=16, images=64):

@@ -10,17 +10,6 @@ from lightning_ssl import AlphaCL, Direct, OnlineKNN, OnlineProbe, SimCLR, cli, 
 from lightning_ssl.runs import read_checkpoint, record_run
 
 
-@pytest.fixture(autouse=True)
-def quiet():
-    import logging
-    import warnings
-
-    logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module="pytorch_lightning")
-        yield
-
-
 def trainer(epochs=2, callbacks=(), **settings):
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
     return pl.Trainer(

@@ -17,7 +17,7 @@ from lightning_ssl.sweep.state import State, Trial
 
 
 def test_help_gives_examples_and_imports_neither_torch_nor_wandb():
-    code = "import sys; from lightning_ssl.commands import sweep; sweep.main(['--help']); "
+    code = "import sys; from lightning_ssl import cli; cli.main(['sweep', '--help']); "
     code += "sys.exit(any(name in sys.modules for name in ('torch', 'wandb', 'scipy', 'numpy')))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert result.returncode == 0, result.stderr

@@ -7,34 +7,23 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from lightning_ssl import losses
 from lightning_ssl.labs.importances import batched_alpha
-from lightning_ssl.losses.families import (
-    MINE,
-    ExponentialFamily,
-    Family,
-    InfoNCE,
-    LiftedStructured,
-    ModifiedTriplet,
-    NPlusOneTuplet,
-    Quadratic,
-    SoftTriplet,
-    Triplet,
-)
 from lightning_ssl.losses.solved import Regularized, Tsallis
 
 
-def families(tau: float) -> dict[str, Family]:
+def families(tau: float) -> dict[str, losses.Family]:
     """Every loss of the (φ, ψ) table."""
     return {
-        "InfoNCE, ε=0": InfoNCE(tau, 0.0),
-        "InfoNCE, ε=1": InfoNCE(tau, 1.0),
-        "MINE": MINE(),
-        "Soft triplet": SoftTriplet(tau, 0.1),
-        "N+1 tuplet": NPlusOneTuplet(),
-        "Lifted structured": LiftedStructured(),
-        "Triplet": Triplet(1.0),
-        "Modified triplet": ModifiedTriplet(2.0),
-        "Quadratic": Quadratic(),
+        "InfoNCE, ε=0": losses.InfoNCE(tau, 0.0),
+        "InfoNCE, ε=1": losses.InfoNCE(tau, 1.0),
+        "MINE": losses.MINE(),
+        "Soft triplet": losses.SoftTriplet(tau, 0.1),
+        "N+1 tuplet": losses.NPlusOneTuplet(),
+        "Lifted structured": losses.LiftedStructured(),
+        "Triplet": losses.Triplet(1.0),
+        "Modified triplet": losses.ModifiedTriplet(2.0),
+        "Quadratic": losses.Quadratic(),
     }
 
 
@@ -55,7 +44,7 @@ def negatives(samples: int) -> Tensor:
     return ~torch.eye(samples, dtype=torch.bool)
 
 
-def family_loss(family: Family, d2_pos: Tensor, d2_neg: Tensor) -> Tensor:
+def family_loss(family: losses.Family, d2_pos: Tensor, d2_neg: Tensor) -> Tensor:
     """L = mean_i φ(Σ_{j≠i} ψ(d2_pos_i − d2_neg_ij)), (R,)."""
     runs, samples = d2_pos.shape
     value = family.value(d2_pos.flatten(), d2_neg.flatten(0, 1), negatives(samples).repeat(runs, 1))
@@ -67,7 +56,7 @@ def mean_energy(alpha: Tensor, d2_pos: Tensor, d2_neg: Tensor) -> Tensor:
     return (alpha * (d2_neg - d2_pos[:, :, None])).sum(2).mean(1)
 
 
-def theorem2_alpha(family: ExponentialFamily, d2_pos: Tensor, d2_neg: Tensor) -> Tensor:
+def theorem2_alpha(family: losses.ExponentialFamily, d2_pos: Tensor, d2_neg: Tensor) -> Tensor:
     """argmin_α E_α − R_H(α) over rows of sum b_i = τ⁻¹ ξ_i φ'(ξ_i), solved from r' = −τ(log α + 1) alone.
 
     With α = b_i a_i the rows a_i are on the simplex, and b_i only multiplies their problem.
