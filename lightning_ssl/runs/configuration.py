@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 import torch
 import yaml  # type: ignore[import-untyped]
-from jsonargparse import ActionConfigFile, Namespace
+from jsonargparse import ActionConfigFile, Namespace, get_loader, set_loader
 from pytorch_lightning.cli import LightningArgumentParser
 
 from lightning_ssl import data
@@ -35,6 +35,7 @@ from lightning_ssl.runs import keys
 from lightning_ssl.runs.checkpointing import Checkpoints
 from lightning_ssl.runs.errors import one_line, refusal
 from lightning_ssl.runs.imports import explain, failure
+from lightning_ssl.untrusted import check_yaml
 
 # The callbacks that measure, by the flag that configures each; null switches one off.
 CALLBACKS: dict[str, type[pl.Callback]] = {
@@ -43,6 +44,7 @@ CALLBACKS: dict[str, type[pl.Callback]] = {
     "spectrum": FeatureSpectrum,
     "importance_monitor": ImportanceMonitor,
 }
+load_of_jsonargparse = get_loader("yaml")
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,15 @@ def completed(values: Namespace) -> Namespace:
     if values.logger is None:
         values.logger = "wandb" if os.environ.get("WANDB_SWEEP_ID") else "none"
     return values
+
+
+def load_checked(text: str) -> Any:
+    """Load YAML as jsonargparse does, within the limits of `untrusted`."""
+    check_yaml(text)
+    return load_of_jsonargparse(text)
+
+
+set_loader("yaml", load_checked, (yaml.YAMLError,))
 
 
 def make_parser(description: str = "") -> LightningArgumentParser:

@@ -36,12 +36,12 @@ from lightning_ssl.checks import require
 from lightning_ssl.files import write_atomic
 from lightning_ssl.runs.checkpoints import damage, load_checkpoint
 from lightning_ssl.runs.metrics import MetricsWriter, Series, read_metrics
+from lightning_ssl.untrusted import load_json, load_yaml, one_line, printable
+from lightning_ssl.untrusted import read_text as read_limited
 
 FILES = ("config.yaml", "metrics.csv", "summary.json")
 LOG_TAIL = 20_000  # bytes at the end of a log in which its last line is looked for
 MAX_LINE = 500  # characters kept of a log's last line
-# The loader written in C is ten times faster, but it is not installed everywhere.
-YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class RunFolder:
@@ -92,7 +92,7 @@ class RunFolder:
         """Why a trial failed: the error of its summary, or else the last line of its log."""
         error = self.summary().get("error")
         if isinstance(error, str) and error.strip():
-            return error.strip().splitlines()[-1]
+            return printable(error).strip().splitlines()[-1]
         line = self.last_line()
         if exit_code >= 0:
             return line or f"exit code {exit_code}"
@@ -106,7 +106,7 @@ class RunFolder:
                 text = stream.read().decode("utf-8", errors="replace")
         except OSError:
             return None
-        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        lines = [line.strip() for line in printable(text.replace("\r", "\n")).splitlines() if line.strip()]
         return lines[-1][:MAX_LINE] if lines else None
 
     # -- writing ------------------------------------------------------------------------------------------------------
@@ -214,8 +214,8 @@ def read_config(file: Path) -> tuple[dict[str, Any], list[str]]:
     """Read config.yaml."""
     text, problems = read_text(file)
     try:
-        content = yaml.load(text, Loader=YAML_LOADER)
-    except Exception as error:  # a wrong value under a tag, or deep nesting, raises almost anything
+        content = load_yaml(text)
+    except ValueError as error:
         return {}, [*problems, f"config.yaml cannot be read: {one_line(error)}"]
     return content if isinstance(content, dict) else {}, problems
 
@@ -224,8 +224,8 @@ def read_summary(file: Path) -> tuple[dict[str, Any], list[str]]:
     """Read summary.json."""
     text, problems = read_text(file)
     try:
-        content = json.loads(text) if text else {}
-    except (ValueError, RecursionError) as error:
+        content = load_json(text) if text else {}
+    except ValueError as error:
         return {}, [*problems, f"summary.json cannot be read: {one_line(error)}"]
     return content if isinstance(content, dict) else {}, problems
 
@@ -235,9 +235,9 @@ def read_text(file: Path) -> tuple[str, list[str]]:
     if not file.is_file():
         return "", []
     try:
-        return file.read_text(encoding="utf-8", errors="replace"), []
-    except OSError as error:
-        return "", [f"{file.name} cannot be read: {one_line(error)}"]
+        return read_limited(file, errors="replace"), []
+    except ValueError as error:
+        return "", [f"{file.name} cannot be read: {one_line(error).removeprefix(f'{file}: ')}"]
 
 
 def as_number(value: Any) -> float | None:
@@ -248,7 +248,3 @@ def as_number(value: Any) -> float | None:
         return None if math.isnan(value) else float(value)
     except OverflowError:
         return None
-
-
-def one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:200] or type(error).__name__

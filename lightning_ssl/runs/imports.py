@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml  # type: ignore[import-untyped]
-
 from lightning_ssl.losses.importance import Importance
 from lightning_ssl.losses.interface import ARGUMENTS, call_of, wrong_signature
+from lightning_ssl.untrusted import load_yaml, read_text
 from lightning_ssl.user_code import is_path, is_user_file, load_object, place_of, place_of_error, reason
 
 # Keys whose value can be a path without the word class_path.
@@ -156,13 +155,13 @@ def short(key: str) -> str:
 
 def read_yaml(file: str) -> Any:
     try:
-        return parse_yaml(Path(file).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError):
+        return load_yaml(read_text(Path(file)))
+    except ValueError:
         return None
 
 
 def parse_yaml(text: str) -> Any:
     try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
+        return load_yaml(text)
+    except ValueError:
         return text

@@ -12,7 +12,6 @@ broken    files of the run are missing or cannot be read, so its result is not k
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import time
@@ -24,6 +23,7 @@ from typing import Any
 from lightning_ssl.runs.folder import FILES, RunFolder, as_number, find, read_config, read_summary, read_text
 from lightning_ssl.runs.labels import Scalar, flatten
 from lightning_ssl.runs.metrics import STEPWISE, Curve, Series, read_metrics
+from lightning_ssl.untrusted import load_json
 
 BROKEN = "broken"
 STATUSES = ("finished", "running", "interrupted", "failed", BROKEN)
@@ -121,7 +121,7 @@ def read_record(folder: Path) -> RunRecord:
 def read_parameters(file: Path) -> dict[str, Scalar]:
     """Read the parameters of a sweep's trial; none if the file cannot be read."""
     try:
-        return flatten(json.loads(read_text(file)[0] or "{}"))
+        return flatten(load_json(read_text(file)[0] or "{}"))
     except (ValueError, TypeError, RecursionError):
         return {}
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml  # type: ignore[import-untyped]
 
 from lightning_ssl.checks import require
 from lightning_ssl.sweep import wandb_sweeps
 from lightning_ssl.sweep.state import Trial
 from lightning_ssl.sweep.wandb_sweeps import Parameters
+from lightning_ssl.untrusted import load_yaml, read_text
 
 RESERVED_FLAGS = ("name", "runs", "resume")
 """Flags of `lightning-ssl fit` that the sweep sets for each trial."""
@@ -116,7 +116,7 @@ def read(
     file: Path, name: str | None = None, seed: int = 0, count: int | None = None, extra_flags: Sequence[str] = ()
 ) -> Plan:
     """Read and check a sweep file."""
-    config = load_yaml(file)
+    config = load_file(file)
     cap = config.pop("run_cap", None)  # known to W&B's servers, but not to the schema of `sweeps`
     if cap is not None and (type(cap) is not int or cap < 1):
         raise ValueError(f"{file}: run_cap={cap!r}: expected a whole number of trials, at least 1")
@@ -143,13 +143,12 @@ def read(
     )
 
 
-def load_yaml(file: Path) -> dict[str, Any]:
+def load_file(file: Path) -> dict[str, Any]:
+    text = read_text(file)
     try:
-        config = yaml.safe_load(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"{file}: {error.strerror or error}") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file}: not YAML: {' '.join(str(error).split())}") from error
+        config = load_yaml(text)
+    except ValueError as error:
+        raise ValueError(f"{file}: not YAML: {error}") from error
     if not isinstance(config, dict):
         raise ValueError(f"{file}: expected a sweep: `method`, `parameters`, …")
     return config
