@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -32,6 +33,7 @@ class Screen:
         self.plan, self.folder, self.workers = plan, folder, workers
         self.console = console or Console(highlight=False, soft_wrap=True)
         self.live: Live | None = None
+        self.epochs: dict[str, int] = {}  # epochs of each trial, by its configuration
 
     def __enter__(self) -> Screen:
         self.print_line(f"sweep {self.plan.name}: {self.plan.limit} trials in {self.folder}, {self.workers} at a time")
@@ -73,7 +75,7 @@ class Screen:
         for row in rows:
             if row.status == "running":
                 elapsed = time.time() - (row.started_at or time.time())
-                table.add_row(*table_cells(row, self.current_value(row), elapsed))
+                table.add_row(*table_cells(row, self.current_value(row), elapsed, *self.progress(row)))
         for row in ranked(self.plan, rows)[:MAX_RANKED]:
             table.add_row(*table_cells(row, row.value, row.seconds), style="dim")
         with self.ignore_closed_output():
@@ -81,6 +83,22 @@ class Screen:
 
     def current_value(self, row: Trial) -> float | None:
         return RunFolder(self.folder / row.id).last_value(self.plan.metric)
+
+    def progress(self, row: Trial) -> tuple[str, str]:
+        """The epoch of a running trial, such as 3/10, and the time left; empty where its files do not tell them."""
+        run = RunFolder(self.folder / row.id)
+        if row.id not in self.epochs and (epochs := planned_epochs(run)):
+            self.epochs[row.id] = epochs
+        planned = self.epochs.get(row.id)
+        if planned is None:
+            return "", ""
+        summary = run.summary()
+        done, duration = epochs_done(summary), summary.get("duration")
+        epoch = f"{min(done + 1, planned)}/{planned}"
+        if not done or not isinstance(duration, (int, float)):
+            return epoch, ""
+        since = time.time() - (run.path / "summary.json").stat().st_mtime  # it is written at the end of each epoch
+        return epoch, format_duration(max(0.0, duration / done * (planned - done) - since))
 
     def print_summary(self, rows: list[Trial], interrupted: bool) -> int:
         """Print failed and broken trials, the best ones and the progress; return the exit code of the command."""
@@ -122,13 +140,26 @@ def new_table(plan: Plan) -> Table:
     table = Table(box=None, pad_edge=False)
     for title in ("trial", "status"):
         table.add_column(title, no_wrap=True)
-    for title in (plan.metric or "", "time"):
+    for title in (plan.metric or "", "time", "epoch", "left"):
         table.add_column(title, justify="right")
     return table
 
 
-def table_cells(row: Trial, value: float | None, seconds: float) -> tuple[str, str, str, str]:
-    return row.id, row.status, "" if value is None else f"{value:.4f}", format_duration(seconds)
+def table_cells(row: Trial, value: float | None, seconds: float, *progress: str) -> tuple[str, ...]:
+    return row.id, row.status, "" if value is None else f"{value:.4f}", format_duration(seconds), *progress
+
+
+def planned_epochs(run: RunFolder) -> int | None:
+    """`trainer.max_epochs` of a run; None before its configuration is written, or if it has no limit."""
+    trainer = run.config().get("trainer")
+    epochs = trainer.get("max_epochs") if isinstance(trainer, dict) else None
+    return epochs if isinstance(epochs, int) and epochs > 0 else None
+
+
+def epochs_done(summary: dict[str, Any]) -> int:
+    """Complete epochs of a run. `epoch` of summary.json is the index of the last one, and 0 before the first step."""
+    epoch, step = summary.get("epoch"), summary.get("step")
+    return epoch + 1 if isinstance(epoch, int) and isinstance(step, int) and step > 0 else 0
 
 
 def ranked(plan: Plan, rows: Iterable[Trial]) -> list[Trial]:

@@ -86,3 +86,17 @@ def test_the_live_table_shows_running_trials_the_best_and_the_time_left(write_sw
         shown = console.file.getvalue()
     assert re.search(r"one: 1 of 4 finished · 1 running · 1 failed · best 001 0.5000 · 1 min 30 s left", shown)
     assert re.search(r"003 +running +0\.2500 +30 s", shown)
+
+
+def test_the_live_table_shows_epoch_and_time_left_of_a_running_trial(write_sweep, tmp_path, monkeypatch):
+    sweep = plan.read(write_sweep(parameters={"quality": {"values": [0.1]}}))
+    shown = screen.Screen(sweep, tmp_path, 1, Console(file=io.StringIO()))
+    row = Trial(1, "001", {}, status="running", started_at=0.0)
+    assert shown.progress(row) == ("", "")  # it has no files yet
+    (tmp_path / "001").mkdir()
+    (tmp_path / "001" / "config.yaml").write_text("trainer: {max_epochs: 10}")
+    assert shown.progress(row) == ("1/10", "")
+    summary = tmp_path / "001" / "summary.json"
+    summary.write_text('{"epoch": 1, "step": 40, "duration": 120.0}')  # two of ten epochs in two minutes
+    monkeypatch.setattr(screen.time, "time", lambda: summary.stat().st_mtime + 30)
+    assert shown.progress(row) == ("3/10", "7 min 30 s")
