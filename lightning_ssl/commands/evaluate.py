@@ -38,6 +38,7 @@ EXAMPLES = """examples:
   lightning-ssl evaluate runs/direct --protocol adam --seeds 5   the papers' protocol only, five classifiers
   lightning-ssl evaluate runs/direct/checkpoints/step-00001560.ckpt
   lightning-ssl evaluate runs/direct --data cifar100             transfer: another data set than that of training
+  lightning-ssl evaluate runs/direct --data mine.make_dataset    your own data set, by its path
   lightning-ssl evaluate runs/mine --data folder --root photos --options '{"store_size": 160}'
   lightning-ssl evaluate simclr.imported.ckpt --device cuda
 
@@ -52,6 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     require(arguments.seeds >= 1, "seeds", arguments.seeds, "at least 1")
     require(arguments.seed >= 0, "seed", arguments.seed, "0 or above")
     require(arguments.batch_size >= 1, "batch-size", arguments.batch_size, "at least 1")
+    if arguments.data is not None:
+        data.require_data_set("data", arguments.data)
     options = read_options(arguments.options)
     sys.path.insert(0, os.getcwd())  # the configuration may name a class of the user
 
@@ -83,7 +86,10 @@ def parser() -> Parser:
     )
     top.add_argument("checkpoint", metavar="CKPT", help="a checkpoint, or a run folder for its newest one")
     top.add_argument("--protocol", choices=tuple(PROTOCOLS), default="both", help="default: %(default)s")
-    top.add_argument("--data", choices=tuple(data.DATASETS), help="data set (default: that of training)")
+    top.add_argument(
+        "--data", metavar="NAME",
+        help=f"{', '.join(data.DATASETS)}, hf:NAME, or the path of your own data set (default: that of training)",
+    )  # fmt: skip
     top.add_argument("--root", help="folder of the data set (default: that of training)")
     top.add_argument("--options", metavar="JSON", help="options of the data set (default: those of training)")
     top.add_argument("--seed", type=int, default=0, help="of the classifiers and the held-out images (default: 0)")

@@ -106,9 +106,15 @@ def module_of(name: str) -> ModuleType:
         return importlib.import_module("lightning_ssl.data.huggingface")
     if is_path(name):
         return importlib.import_module("lightning_ssl.data.own")
-    others = "hf:NAME, or the path of your own, such as mine.make_dataset"
-    require(name in DATASETS, "name", name, f"one of {', '.join(DATASETS)}, {others}")
+    require_data_set("name", name)
     return importlib.import_module(f"lightning_ssl.data.{DATASETS[name].module}")
+
+
+def require_data_set(argument: str, name: str) -> None:
+    """Refuse a name that is no data set. Nothing is imported."""
+    others = "hf:NAME, or the path of your own, such as mine.make_dataset"
+    known = name in DATASETS or name.startswith("hf:") or is_path(name)
+    require(known, argument, name, f"one of {', '.join(DATASETS)}, {others}")
 
 
 def check_options(name: str, module: ModuleType, options: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
+from lightning_ssl import cli
 from lightning_ssl.commands import evaluate, fit
 from lightning_ssl.evaluation import linear
 from lightning_ssl.evaluation.features import LabelledFeatures
@@ -120,6 +121,23 @@ def test_the_best_test_accuracy_is_not_in_the_summary(run, capsys):
     assert "chosen on the test images" in capsys.readouterr().out
 
 
+def test_the_users_own_data_set_is_given_by_its_path(run, tmp_path, monkeypatch):
+    (tmp_path / "own_pictures.py").write_text(
+        "import torch\nfrom torch.utils.data import TensorDataset\n\n\n"
+        "def make(split, count=96):\n"
+        "    generator = torch.Generator().manual_seed(0)\n"
+        "    labels = torch.arange(count) % 2\n"
+        "    images = torch.randint(128, (count, 3, 32, 32), dtype=torch.uint8, generator=generator)\n"
+        "    return TensorDataset(images + 100 * labels[:, None, None, None].to(torch.uint8), labels)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    words = ["--data", "own_pictures.make", "--options", '{"count": 64}', "--protocol", "lbfgs", "--device", "cpu"]
+    assert evaluate.main([str(run.path), *words]) == 0
+    (record,) = evaluations(run.path / "evaluation.json")
+    assert record["data"]["train_images"] == 64
+    assert record["metrics"]["linear/lbfgs_top1@own_pictures.make"] > 0.9  # two brightnesses
+
+
 def test_another_data_set_is_named_in_the_metric(run, tmp_path):
     for split, count in (("train", 20), ("val", 6)):
         for name, colour in (("dark", 40), ("light", 200)):
@@ -151,6 +169,7 @@ def test_another_data_set_is_named_in_the_metric(run, tmp_path):
         (["RUN", "--device", "abacus"], r"device='abacus': device must be auto or a device that torch has here"),
         (["RUN", "--options", "train_images=5"], r"options='train_images=5': options must be a JSON object"),
         (["RUN", "--options", '{"train_image": 5}'], r"train_image=5: unknown option of shapes"),
+        (["RUN", "--data", "cifar1"], r"data='cifar1': data must be one of shapes, cifar10, .*or the path of your own"),
         (["RUN", "--data", "folder", "--root", "nowhere"], r"root='nowhere': root must be a folder with"),
     ],
 )
@@ -174,5 +193,5 @@ def test_a_damaged_file_and_missing_weights_are_one_line(trained, tmp_path):
 
 
 def test_help_gives_examples(capsys):
-    evaluate.main(["--help"])
+    assert cli.main(["evaluate", "--help"]) == 0
     assert "lightning-ssl evaluate runs/direct" in capsys.readouterr().out

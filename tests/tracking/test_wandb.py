@@ -446,7 +446,7 @@ def test_dashboard_errors_name_what_is_missing(environment):
 
 
 def test_help_and_dump_import_no_torch(tmp_path):
-    code = "import sys; from lightning_ssl.commands import dashboard as d; d.main(sys.argv[1:]); "
+    code = "import sys; from lightning_ssl import cli; cli.main(['dashboard', *sys.argv[1:]]); "
     code += "sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True).returncode == 0
     assert subprocess.run([sys.executable, "-c", code, *WORDS, "--dump", str(tmp_path / "file")]).returncode == 0
