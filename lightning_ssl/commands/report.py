@@ -28,7 +28,8 @@ during training.
 
 Groups are made by the loss, by the parameters of a sweep, and by the settings of model, data, optimizer and length of
 training that differ. Other differences, such as callbacks or settings of the probe, are named in a note. Runs on
-different data (data.name, data.options, data.split) are not ranked together."""
+different data (data.name, data.options, data.split, data.holdout) are not ranked together. The page says which images
+an accuracy comes from, and warns where the best of several settings is chosen on test images."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

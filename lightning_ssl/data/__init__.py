@@ -49,7 +49,7 @@ DATASETS = {
     "folder": Entry("folder", "your own images: ROOT/train/CLASS/*.jpg, ROOT/val/CLASS/*.jpg, or ROOT/*.jpg", False),
 }
 SPLITS = ("train", "test", "pretrain")
-"""`pretrain` is every image for training without labels: train and unlabeled of STL-10, train of the others."""
+"""`pretrain` is every image for training without labels: train, followed by unlabeled of STL-10, or train alone."""
 
 __getattr__, __dir__ = lazy_names(
     __name__, {"module": ("DataModule",), "split": ("Images",), "lightning_data": ("adapt", "check_batches")}

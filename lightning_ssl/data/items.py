@@ -46,6 +46,11 @@ class Items:
         pairs = [read_item(self.dataset, i, self.size) for i in items.tolist()]
         return torch.stack([image for image, _ in pairs]), torch.tensor([label for _, label in pairs]), ids
 
+    @property
+    def labels(self) -> Tensor:
+        """int64 (N,), −1 without a label."""
+        return labels_of(self.dataset) if self.ids is None else labels_of(self.dataset)[self.ids]
+
     def load(self) -> Images:
         """Read every item into memory."""
         return load_all(self, self.size, self.classes)
@@ -84,6 +89,18 @@ def as_label(label: Any) -> int:
     if isinstance(label, bool) or not isinstance(label, int) or label < -1:
         raise ValueError(f"a label {label!r}; expected a whole number from 0, or None")
     return label
+
+
+def labels_of(dataset: Any) -> Tensor:
+    """The labels of a data set (N,): its `targets` or `labels`, else read from its items."""
+    for name in ("targets", "labels"):
+        found = getattr(dataset, name, None)
+        if isinstance(found, Sequence | Tensor | np.ndarray) and len(found) == len(dataset):
+            return torch.as_tensor([as_label(label) for label in found])
+    with fixed_random_numbers():
+        if raw_item(dataset, 0)[1] is None:
+            return torch.full((len(dataset),), -1)
+        return torch.tensor([as_label(raw_item(dataset, i)[1]) for i in range(len(dataset))])
 
 
 class Source:
@@ -164,15 +181,8 @@ class Source:
 
     @cached_property
     def labels(self) -> Tensor:
-        """The labels of the training images (N,): `targets` or `labels` of the data set, else read from its items."""
-        for name in ("targets", "labels"):
-            found = getattr(self.train, name, None)
-            if isinstance(found, Sequence | Tensor | np.ndarray) and len(found) == len(self.train):
-                return torch.as_tensor([as_label(label) for label in found])
-        with fixed_random_numbers():
-            if raw_item(self.train, 0)[1] is None:
-                return torch.full((len(self.train),), -1)
-            return torch.tensor([as_label(raw_item(self.train, i)[1]) for i in range(len(self.train))])
+        """The labels of the training images (N,)."""
+        return labels_of(self.train)
 
     def moments(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
         """Mean and standard deviation of the channels: `mean` and `std` of the data set, else of a sample."""

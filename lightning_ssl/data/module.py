@@ -1,14 +1,14 @@
 """The DataModule: batches of a data set. The batches and their order do not depend on the number of ranks.
 
-The permutation of an epoch is a function of (seed, epoch) only. Batch b is its positions b·B … (b+1)·B − 1. Rank r of W
-takes the r-th part of every batch, so W ranks together take the steps of one process with the whole batch.
+`sampling.py` says which rank takes which images of a batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -16,87 +16,11 @@ from torch.utils.data import DataLoader
 
 from lightning_ssl import data
 from lightning_ssl._lightning import pl
-from lightning_ssl.checks import require
+from lightning_ssl.checks import is_number, require
 from lightning_ssl.data.items import Source
-from lightning_ssl.data.split import Batch, BatchDataset, DatasetInfo, Split
+from lightning_ssl.data.sampling import BatchSampler, SequentialSampler, ShuffledSampler
+from lightning_ssl.data.split import Batch, BatchDataset, DatasetInfo, Split, stratified
 from lightning_ssl.machine import available_cores
-from lightning_ssl.seeding import generator_of
-
-
-class BatchSampler(Protocol):
-    """Yields the ids of one batch after another, for one rank."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Tensor]: ...
-
-
-class ShuffledSampler:
-    """Training: reshuffles every epoch and drops the last incomplete batch. `seek` starts at any batch of any epoch."""
-
-    def __init__(
-        self, length: int, batch_size: int, rank: int = 0, ranks: int = 1, seed: int = 0, reshuffle: bool = True
-    ) -> None:
-        require(1 <= batch_size <= length, "batch_size", batch_size, f"between 1 and the number of images, {length}")
-        require(
-            batch_size % ranks == 0,
-            "batch_size",
-            batch_size,
-            f"a multiple of the number of ranks, {ranks}: it is the batch of all ranks together",
-        )
-        require(0 <= rank < ranks, "rank", rank, f"between 0 and {ranks - 1}")
-        require(seed >= 0, "seed", seed, "0 or above")
-        self.length, self.batch_size, self.rank, self.ranks = length, batch_size, rank, ranks
-        self.seed, self.reshuffle = seed, reshuffle
-        self.epoch = self.start = 0
-
-    def __len__(self) -> int:
-        """The number of batches of a complete epoch, also after `seek`."""
-        return self.length // self.batch_size
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch; Lightning calls this before each one. A position set by `seek` for the same epoch is kept."""
-        if epoch != self.epoch:
-            self.epoch, self.start = epoch, 0
-
-    def seek(self, epoch: int, batch: int) -> None:
-        """Start the next iteration at this batch of this epoch. Later iterations start at batch 0."""
-        require(epoch >= 0, "epoch", epoch, "0 or above")
-        require(0 <= batch <= len(self), "batch", batch, f"between 0 and {len(self)}")
-        self.epoch, self.start = epoch, batch
-
-    def epoch_batches(self) -> Tensor:
-        """The ids of the epoch's batches for all ranks: (batches, batch_size)."""
-        generator = generator_of(self.seed, self.epoch if self.reshuffle else 0)
-        kept = len(self) * self.batch_size
-        return torch.randperm(self.length, generator=generator)[:kept].view(len(self), self.batch_size)
-
-    def __iter__(self) -> Iterator[Tensor]:
-        share = self.batch_size // self.ranks
-        start, self.start = self.start, 0
-        yield from self.epoch_batches()[start:, self.rank * share : (self.rank + 1) * share]
-
-
-class SequentialSampler:
-    """Evaluation: every image occurs once, on one rank. All ranks have the same number of batches, none empty."""
-
-    def __init__(
-        self, length: int, batch_size: int, rank: int = 0, ranks: int = 1, max_images: int | None = None
-    ) -> None:
-        ids = torch.arange(length)
-        if max_images is not None and max_images < length:
-            # A random subset: a data set may be sorted by class, or its classes may alternate.
-            ids = torch.randperm(length, generator=generator_of(0))[: max(max_images, ranks)].sort().values
-            length = len(ids)
-        require(length >= ranks, "ranks", ranks, f"at most the number of images, {length}")
-        self.ids = ids.tensor_split(ranks)[rank]
-        self.num_batches = max(1, -(-(length // ranks) // max(1, batch_size // ranks)))
-
-    def __len__(self) -> int:
-        return self.num_batches
-
-    def __iter__(self) -> Iterator[Tensor]:
-        yield from self.ids.tensor_split(self.num_batches)
 
 
 class Loader:
@@ -164,9 +88,11 @@ class DataModule(pl.LightningDataModule):
     root          the folder of the data sets
     batch_size    images per step of all ranks together: with W ranks each gets batch_size/W
     split         the split for training, "pretrain" or "train"
+    holdout       number or share of the labelled training images that are held out for validation, the same share of
+                  each class, chosen by `seed`; 0 validates on the test images, as the papers do
     seed          decides the order of the images; default 0; the command line sets it to `seed_everything`
     reshuffle     False repeats the order of the first epoch, as the code released with the papers does
-    validate      whether the test images are used for validation; it is skipped where there are none
+    validate      whether there is a validation; it is skipped where there are neither test nor held-out images
     download      whether missing files are downloaded
     workers       processes that decode image files; default: one per core; splits in memory use none
     options       options of the data set: `{"train_images": 5000}` of shapes, `{"store_size": 160}` of a folder
@@ -186,6 +112,7 @@ class DataModule(pl.LightningDataModule):
         root: str = "data",
         batch_size: int = 256,
         split: str = "pretrain",
+        holdout: int | float = 0,
         seed: int | None = None,
         reshuffle: bool = True,
         validate: bool = True,
@@ -196,9 +123,12 @@ class DataModule(pl.LightningDataModule):
         super().__init__()
         require(batch_size >= 1, "batch_size", batch_size, "at least 1")
         require(split in ("pretrain", "train"), "split", split, "'pretrain' or 'train'")
+        counted = is_number(holdout) and (0 <= holdout < 1 or (holdout >= 1 and int(holdout) == holdout))
+        require(counted, "holdout", holdout, "0, a share below 1, or a number of images")
         require(seed is None or seed >= 0, "seed", seed, "0 or above")
         require(workers is None or workers >= 0, "workers", workers, "0 or above")
         self.data_set, self.root, self.batch_size, self.split = name, Path(root), batch_size, split
+        self.holdout = int(holdout) if holdout >= 1 else holdout
         self.seed, self.reshuffle, self.validate = seed or 0, reshuffle, validate
         self.download, self.workers = download, workers
         self.options = dict(options or {})
@@ -225,7 +155,7 @@ class DataModule(pl.LightningDataModule):
         test         None skips the validation, unless `val_share` holds out a part of each class
         store_size   side of the images; None takes the shorter side of the first image, at most 256
         num_classes  None takes it from `num_classes`, `classes`, `targets` or `labels` of `train`, else from all items
-        arguments    `seed`, `reshuffle`, `validate` and `workers` of `DataModule`
+        arguments    `holdout`, `seed`, `reshuffle`, `validate` and `workers` of `DataModule`
         """
         source = Source(train, test, "train", store_size, num_classes, val_share)
         return DatasetModule(source, batch_size=batch_size, **arguments)
@@ -237,6 +167,7 @@ class DataModule(pl.LightningDataModule):
             "root": str(self.root),
             "batch_size": self.batch_size,
             "split": self.split,
+            "holdout": self.holdout,
             "seed": self.seed,
             "reshuffle": self.reshuffle,
             "validate": self.validate,
@@ -296,8 +227,8 @@ class DataModule(pl.LightningDataModule):
 
     @property
     def validates(self) -> bool:
-        """Whether there is a validation: it is wanted, and there are test images."""
-        return self.validate and not self.no_test()
+        """Whether there is a validation: it is wanted, and there are images for it."""
+        return self.validate and (bool(self.holdout) or not self.no_test())
 
     def print_once(self, line: str) -> None:
         """Print a line on the first rank, once."""
@@ -317,9 +248,9 @@ class DataModule(pl.LightningDataModule):
         """Open the splits, so that errors occur before the first step. Lightning calls this on every rank."""
         if stage in (None, "fit"):
             self.train_dataloader()
-        if stage == "test" or self.validates:
+        if stage == "test" or (self.validates and not self.holdout):
             self.open_split("test")
-        else:
+        elif not self.validates:
             self.skip_validation()
 
     def skip_validation(self) -> None:
@@ -332,8 +263,8 @@ class DataModule(pl.LightningDataModule):
 
     def train_dataloader(self) -> Loader:
         """This rank's part of every training batch."""
-        split = self.open_split(self.split)
-        sampler = ShuffledSampler(len(split), self.batch_size, *self.ranks, seed=self.seed, reshuffle=self.reshuffle)
+        split, ids = self.open_split(self.split), self.training_ids(self.split)
+        sampler = ShuffledSampler(ids, self.batch_size, *self.ranks, seed=self.seed, reshuffle=self.reshuffle)
         self._loader = Loader(split, sampler, self.workers_per_rank, self.current_epoch)
         if self._resume_state:
             self._loader.load_state_dict(self._resume_state)
@@ -360,21 +291,37 @@ class DataModule(pl.LightningDataModule):
         return None if trainer is None else trainer.current_epoch
 
     def val_dataloader(self) -> Loader | list[Loader]:
-        """The test images, each on one rank. Empty if `validate=False`, or if there are none."""
-        return self.sequential_dataloader("test") if self.validates else []
+        """The held-out or else the test images, each on one rank. Empty if `validate=False`, or if there are none."""
+        if not self.validates:
+            return []
+        if self.holdout:
+            return self.loader_in_order(self.split, self.held_out.nonzero()[:, 0])
+        return self.sequential_dataloader("test")
 
     def test_dataloader(self) -> Loader:
         return self.sequential_dataloader("test")
 
     def reference_dataloader(self, max_images: int | None = None) -> Loader:
         """The labelled training images for kNN, each on one rank; at most `max_images`, chosen at random."""
-        return self.sequential_dataloader("train", max_images)
+        return self.loader_in_order("train", self.training_ids("train"), max_images)
 
-    def sequential_dataloader(self, split: str, max_images: int | None = None) -> Loader:
-        """The images of a split in their order, each on one rank."""
-        opened = self.open_split(split)
-        sampler = SequentialSampler(len(opened), self.batch_size, *self.ranks, max_images=max_images)
-        return Loader(opened, sampler, self.workers_per_rank)
+    def sequential_dataloader(self, split: str) -> Loader:
+        """The images of a split in their order, each on one rank; of the training split also the held-out ones."""
+        return self.loader_in_order(split, len(self.open_split(split)))
+
+    def loader_in_order(self, split: str, ids: int | Tensor, max_images: int | None = None) -> Loader:
+        sampler = SequentialSampler(ids, self.batch_size, *self.ranks, max_images=max_images)
+        return Loader(self.open_split(split), sampler, self.workers_per_rank)
+
+    @cached_property
+    def held_out(self) -> Tensor:
+        """Which images of the training split are held out: bool (N,)."""
+        return stratified(self.open_split(self.split).labels, self.holdout, self.seed, "holdout")
+
+    def training_ids(self, split: str) -> int | Tensor:
+        """The ids of a training split without the held-out images; the number of images if none is held out."""
+        images = len(self.open_split(split))
+        return (~self.held_out[:images]).nonzero()[:, 0] if self.holdout else images
 
     @property
     def workers_per_rank(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Protocol
 
@@ -31,6 +32,10 @@ class Split(Protocol):
 
     decodes: ClassVar[bool]
     """Whether `batch` decodes files. If so, batches are read by worker processes."""
+
+    @property
+    def labels(self) -> Tensor:
+        """int64 (N,), −1 without a label."""
 
     def __len__(self) -> int: ...
 
@@ -94,11 +99,41 @@ def load_all(split: Split, size: int, classes: tuple[str, ...]) -> Images:
 def held_out(labels: Tensor, share: float) -> Tensor:
     """Choose a share of every class for validation: labels (N,) → bool (N,). The choice does not depend on a seed."""
     require(0 < share < 1, "val_share", share, "above 0 and below 1")
+    return stratified(labels, share, 0, "val_share")
+
+
+def stratified(labels: Tensor, amount: int | float, seed: int, key: str) -> Tensor:
+    """Choose images of every class for validation: labels (N,) → bool (N,). Images with the label −1 are not chosen.
+
+    amount   a share of every class below 1, or a number of images, which the classes share by their sizes
+    key      how errors name the amount
+    """
+    classes, sizes = labels[labels >= 0].unique(return_counts=True)
+    require(len(classes) > 0, key, amount, "0 for images without labels: validation needs labels")
     chosen = torch.zeros(len(labels), dtype=torch.bool)
-    for label in labels.unique().tolist():
+    for label, count in zip(classes.tolist(), class_counts(sizes.tolist(), amount), strict=True):
         ids = (labels == label).nonzero()[:, 0]
-        require(label >= 0, "val_share", share, "0 for images without labels: validation needs labels")
-        count = min(len(ids) - 1, max(1, round(share * len(ids))))  # every class keeps a training image
-        chosen[ids[torch.randperm(len(ids), generator=generator_of(0, label))[:count]]] = True
-    require(bool(chosen.any()), "val_share", share, "0 where every class has a single image")
+        kept = min(len(ids) - 1, count)  # every class keeps a training image
+        chosen[ids[torch.randperm(len(ids), generator=generator_of(seed, label))[:kept]]] = True
+    require(bool(chosen.any()), key, amount, "0 where every class has a single image")
+    most = int(sizes.sum()) - len(classes)
+    require(
+        amount < 1 or int(chosen.sum()) == amount, key, amount, f"at most {most}: every class keeps a training image"
+    )
     return chosen
+
+
+def class_counts(sizes: Sequence[int], amount: int | float) -> list[int]:
+    """How many images of each class are held out. A share is at least one image.
+
+    >>> class_counts([50, 30, 20], 0.1), class_counts([50, 30, 20], 4)
+    ([5, 3, 2], [2, 1, 1])
+    """
+    if amount < 1:
+        return [max(1, round(amount * size)) for size in sizes]
+    exact = [amount * size / sum(sizes) for size in sizes]
+    counts = [int(share) for share in exact]
+    largest_first = sorted(range(len(sizes)), key=lambda k: counts[k] - exact[k])  # the remainders
+    for k in largest_first[: int(amount) - sum(counts)]:
+        counts[k] += 1
+    return counts

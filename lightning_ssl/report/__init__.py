@@ -10,6 +10,7 @@ compose.py      the order of the steps
 groups.py       which runs are one experiment
 differences.py  which settings differ between runs, and which of them make groups
 data_sets.py    which runs have the same data
+images.py       which images an accuracy comes from, and choices on test images
 statistics.py   intervals, tests, the verdict
 published.py    the papers' figure for a setting
 curves.py       metrics by epoch

@@ -12,6 +12,7 @@ from lightning_ssl.report import figures as drawing
 from lightning_ssl.report import page, tables
 from lightning_ssl.report.differences import value_list
 from lightning_ssl.report.groups import Grouping
+from lightning_ssl.report.images import choice_on_test_images, measured_on
 from lightning_ssl.report.statistics import Row, Verdict, list_names, rows, verdict
 from lightning_ssl.runs.record import STATUSES, Reader, RunRecord
 
@@ -98,7 +99,7 @@ def encoded(text: str) -> bytes:
 
 def notes_of(grouping: Grouping, runs: Sequence[RunRecord]) -> list[str]:
     """What a reader must know to judge the table."""
-    notes = []
+    notes = [note for note in (measured_on(grouping), choice_on_test_images(grouping)) if note is not None]
     others = [status for status in STATUSES if status != "finished"]
     count = {status: sum(run.status == status for run in runs) for status in others}
     left = ", ".join(f"{n} {status}" for status, n in count.items() if n)

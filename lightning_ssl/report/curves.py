@@ -35,7 +35,7 @@ PANELS = (
     Panel(
         "accuracy",
         "Accuracy",
-        "Accuracy on test images.",
+        "Accuracy on the test images, or on the held-out images if data.holdout is set.",
         (
             Metric("online/top1", "online probe, top-1 (%)", True),
             Metric("knn/top1", "nearest neighbours, top-1 (%)", True),

@@ -1,7 +1,8 @@
 """The data set of each run, and a readable name for it.
 
 Two runs have the same data set if every key with the role "data" is equal (runs/keys.py): data.name, data.options,
-data.split. An accuracy depends on the training and test images, so runs on different data are never ranked together.
+data.split, data.holdout. An accuracy depends on the training and test images, so runs on different data are never
+ranked together.
 
     shapes                        all runs on shapes have the same options
     shapes, train_images=600      another run has another number of training images
@@ -18,7 +19,7 @@ from lightning_ssl.runs.keys import role
 from lightning_ssl.runs.labels import format_value, plain_number
 from lightning_ssl.runs.record import RunRecord
 
-DEFAULTS: Settings = {"data.split": "pretrain"}  # values of keys that a configuration may omit
+DEFAULTS: Settings = {"data.split": "pretrain", "data.holdout": 0}  # values of keys that a configuration may omit
 IN_A_FOLDER = ("folder",)  # data sets whose images are those of data.root
 
 
@@ -96,5 +97,5 @@ def separation(runs: Sequence[RunRecord]) -> str | None:
         reasons += [f"the runs on {base} differ in {', '.join(varied)}"] if varied else []
     if len(bases) < 2 and not reasons:
         return None
-    why = "; ".join(["an accuracy depends on the training and test images", *reasons])
+    why = "; ".join(["an accuracy depends on the images for training and for testing", *reasons])
     return f"Losses are ranked within each data set and not across data sets: {why}."

@@ -31,6 +31,7 @@ from lightning_ssl.report.differences import natural
 from lightning_ssl.report.figure_data import SINGLE_RUN_PANELS, figure_data
 from lightning_ssl.report.figures import DARK, LIGHT, group_styles
 from lightning_ssl.report.groups import Group, Grouping, accuracy, setting_name
+from lightning_ssl.report.images import choice_on_test_images
 from lightning_ssl.report.published import published
 from lightning_ssl.report.statistics import LEVEL, Row, Verdict, p_digits, p_text, rounds_to_zero, signed
 from lightning_ssl.report.tables import command_of, winners
@@ -291,7 +292,10 @@ def run_table(grouping: Grouping, runs: Sequence[RunRecord]) -> Table:
     columns += [
         Column("final %", hint="last value of a finished run"),
         Column("last %", hint="last value logged so far, whatever the status of the run"),
-        Column("best %", hint="highest value during training; selected on test images, so it is not a result"),
+        Column(
+            "best %",
+            hint="highest value during training; selected on the images it is measured on, so it is not a result",
+        ),
         Column("epochs"),
         Column("duration"),
         Column("images/s"),
@@ -370,9 +374,13 @@ def explanation(grouping: Grouping, rows: Sequence[Row]) -> dict[str, Any]:
 
 
 def cautions(grouping: Grouping) -> list[str]:
-    """Return what a reader must know beside the headline: why data sets are separate, whether measurements differ."""
+    """Return what a reader must know beside the headline.
+
+    Why data sets are separate, whether measurements differ, whether something was chosen on test images.
+    """
     differences = grouping.differences
     found = [grouping.separation, differences.note() if differences.disturbs(grouping.metric) else None]
+    found.append(choice_on_test_images(grouping))
     return [text for text in found if text is not None]
 
 

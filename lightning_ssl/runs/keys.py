@@ -28,7 +28,7 @@ PLACE = ("config", "runs", "name", "resume")  # where a run is; they are not sto
 TRACKING = ("logger", "group", "tags")  # how a run is tracked; they may change when it is resumed
 INCIDENTAL = (*PLACE, *TRACKING, "seed_everything", "debug", "checkpoint", "spectrum", "importance_monitor")
 
-DATA = ("name", "split", "options")
+DATA = ("name", "split", "holdout", "options")
 DATA_SETTINGS = ("batch_size", "reshuffle")
 DATA_INCIDENTAL = ("root", "seed", "validate", "download", "workers")
 
@@ -36,7 +36,7 @@ TRAINER_SETTINGS = (
     "max_epochs", "max_steps", "max_time", "limit_train_batches", "overfit_batches", "accumulate_grad_batches",
     "gradient_clip_val", "gradient_clip_algorithm",
 )  # fmt: skip
-TRAINER_MEASURING = ("limit_val_batches",)  # the share of the test images
+TRAINER_MEASURING = ("limit_val_batches",)  # the share of the validation images
 TRAINER_OTHER = (
     "callbacks", "min_epochs", "min_steps", "precision", "sync_batchnorm", "use_distributed_sampler",
     "reload_dataloaders_every_n_epochs",

@@ -56,7 +56,11 @@ def label_of_config(config: Mapping[str, Any]) -> str:
 
 def short_label(config: Mapping[str, Any]) -> str:
     """The classes of a loss without their parameters, `AlphaCL Direct`, for the names of folders."""
-    settings = flatten(config)
+    return loss_name(flatten(config))
+
+
+def loss_name(settings: Mapping[str, Scalar]) -> str:
+    """The classes of the loss of a flat configuration."""
     words = [settings.get(key) for key in ("model", "model.importance", "model.importance.family")]
     return " ".join(str(word) for word in words if word not in (None, "FromFamily"))
 

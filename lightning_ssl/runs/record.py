@@ -71,7 +71,7 @@ class RunRecord:
         return None
 
     def best(self, metric: str) -> float | None:
-        """The largest logged value. It is chosen on test images, so it is never a result."""
+        """The largest logged value. It is chosen on the images it is measured on, so it is never a result."""
         if metric in self.metrics and len(finite := self.metrics[metric].finite):
             return float(finite.max())
         return as_number(as_mapping(self.summary.get("best")).get(metric))
@@ -141,15 +141,30 @@ def apply_trial_status(run: RunRecord) -> None:
 
 def trial_status(folder: Path) -> tuple[str | None, str | None]:
     """Read status and error of a trial from sweep.db (sweep/state.py); (None, None) if it is not there."""
+    return query(folder.parent, "SELECT status, error FROM trials WHERE id = ?", folder.name) or (None, None)
+
+
+def sweep_settings(folder: Path) -> dict[str, Any]:
+    """Read the settings of a sweep, such as `method` and `metric`, from sweep.db; empty if the folder is no sweep."""
+    row = query(folder, "SELECT value FROM metadata WHERE key = ?", "settings")
     try:
-        database = sqlite3.connect(f"{(folder.parent / SWEEP).resolve().as_uri()}?mode=ro", uri=True, timeout=5)
+        return as_mapping(load_json(row[0])) if row else {}
+    except (ValueError, TypeError, RecursionError):
+        return {}
+
+
+def query(sweep: Path, statement: str, key: str) -> Any:
+    """Read one row of a sweep.db; None if there is none, or if the file cannot be read."""
+    if not (sweep / SWEEP).is_file():
+        return None
+    try:
+        database = sqlite3.connect(f"{(sweep / SWEEP).resolve().as_uri()}?mode=ro", uri=True, timeout=5)
         try:
-            row = database.execute("SELECT status, error FROM trials WHERE id = ?", (folder.name,)).fetchone()
+            return database.execute(statement, (key,)).fetchone()
         finally:
             database.close()
     except sqlite3.Error:
-        return None, None
-    return row or (None, None)
+        return None
 
 
 class Reader:

@@ -283,3 +283,75 @@ def test_epoch_set_after_the_iterator_was_created_applies():
 def test_splits_in_memory_start_no_workers():
     split = data.load("shapes", split="train", **SMALL)
     assert Loader(split, SequentialSampler(50, 12), workers=4).workers == 0
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Held-out images
+
+
+def ids_of(loader):
+    return torch.cat([ids for _, _, ids in loader]).tolist()
+
+
+@pytest.mark.parametrize(("holdout", "counts"), [(10, (10,)), (0.2, range(8, 13)), (7, (7,))])
+def test_training_validation_and_references_share_no_image(holdout, counts):
+    module = small(holdout=holdout, batch_size=4)
+    module.setup("fit")
+    held, trained = ids_of(module.val_dataloader()), ids_of(module.train_dataloader())
+    references = ids_of(module.reference_dataloader())
+    assert len(held) == len(set(held))
+    assert len(held) in counts  # a share is rounded in every class
+    assert not set(held) & set(trained)
+    assert set(trained) <= set(references)
+    assert sorted(held + references) == list(range(50))
+
+
+def test_the_same_share_of_each_class_is_held_out_and_the_seed_decides_which():
+    one, two, other = (small(holdout=20, seed=seed) for seed in (3, 3, 4))
+    held = torch.cat([labels for _, labels, _ in one.val_dataloader()]).bincount(minlength=10)
+    assert held.sum() == 20
+    assert (held - 20 / 50 * one.open_split("train").labels.bincount(minlength=10)).abs().max() < 1
+    assert ids_of(one.val_dataloader()) == ids_of(two.val_dataloader()) != ids_of(other.val_dataloader())
+
+
+def test_without_a_holdout_the_batches_are_unchanged_and_validation_uses_the_test_images():
+    module = small(holdout=0)
+    assert ids_of(module.train_dataloader()) == torch.cat(list(ShuffledSampler(50, 12))).tolist()
+    assert len(ids_of(module.val_dataloader())) == 23
+
+
+def test_with_a_holdout_the_test_images_are_not_opened_before_the_test():
+    module = small(holdout=0.1)
+    module.setup("fit")
+    list(module.val_dataloader())
+    assert "test" not in module._splits
+    assert len(ids_of(module.test_dataloader())) == 23
+    assert len(ids_of(module.sequential_dataloader("train"))) == 50  # `evaluate` trains on all of them
+
+
+def test_ranks_split_the_held_out_images():
+    parts = [ids_of(as_rank(small(holdout=11), rank, 2).val_dataloader()) for rank in range(2)]
+    assert sorted(parts[0] + parts[1]) == sorted(ids_of(small(holdout=11).val_dataloader()))
+
+
+def test_images_without_labels_stay_in_training():
+    class Unlabelled(DataModule):  # as STL-10: labelled images first
+        def open_split(self, split):
+            images = super().open_split(split)
+            if split == "train":
+                return data.Images(images.images[:30], images.labels[:30], images.classes)
+            labels = images.labels.clone()
+            labels[30:] = -1
+            return data.Images(images.images, labels, images.classes)
+
+    module = Unlabelled("shapes", batch_size=2, options=SMALL, holdout=10)
+    held = ids_of(module.val_dataloader())
+    assert max(held) < 30
+    assert sorted(held + ids_of(module.train_dataloader())) == list(range(50))
+    assert sorted(held + ids_of(module.reference_dataloader())) == list(range(30))
+
+
+@pytest.mark.parametrize("holdout", [-1, 1.5, 41, 50, "many", True])
+def test_a_wrong_holdout_is_an_error_that_names_it(holdout):
+    with pytest.raises(ValueError, match=r"^holdout="):
+        small(holdout=holdout).setup("fit")

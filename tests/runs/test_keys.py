@@ -47,6 +47,7 @@ def test_every_flag_of_fit_has_exactly_one_role():
         ("data.options.train_images", "data"),
         ("data.name", "data"),
         ("data.split", "data"),
+        ("data.holdout", "data"),
         ("data", "data"),
         ("data.my_own_argument", "data"),
         ("data.root", "incidental"),
