@@ -1,21 +1,46 @@
-"""Atomic file writes: a reader sees the previous file or the complete new one. Importing this imports no torch."""
+"""File writes: atomic, and never over something that the same command did not write. Importing this imports no torch.
+
+    require_replaceable(out, b"lightning-ssl export", force)      before the work
+    write_atomic(out, content)                                    a reader sees the previous file or the new one
+
+A command marks its output: the page of the report has a generator tag, an archive has a comment (`marked_archive`). A
+file with the marker is replaced; any other file only with --force. A device, a pipe, a socket or a folder is never
+replaced.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import re
+import stat
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
+
+END = 65_536  # bytes at the start and at the end of a file in which its marker is looked for
+TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)")
+KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
 
 
 def write_atomic(path: Path, content: bytes | memoryview | Callable[[BinaryIO], object]) -> None:
     """Write a file under a temporary name in the same folder, then rename it to `path`.
 
-    A crash or a full disk leaves the previous file, or no file. The parent folder is created if it does not exist.
+    A crash or a full disk leaves the previous file, or no file. The parent folder is created if it does not exist. Only
+    a regular file is replaced.
 
     content     the bytes, or a function that writes them to an open binary file: `lambda file: torch.save(x, file)`
     """
+    if kind := special_kind(path):
+        raise ValueError(f"cannot write {path}: it is {kind}, not a regular file")
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -36,6 +61,87 @@ def write_atomic(path: Path, content: bytes | memoryview | Callable[[BinaryIO], 
     finally:
         with contextlib.suppress(OSError):  # the folder itself may be missing
             temporary.unlink(missing_ok=True)
+    remove_leftovers(path.parent, path.name)
+
+
+def remove_leftovers(folder: Path, name: str | None = None) -> None:
+    """Remove the temporary files of writers that were killed: of one file, or of all files in a folder."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            found = TEMPORARY.fullmatch(entry.name)
+            if found and found["name"] == (name or found["name"]) and not is_alive(int(found["pid"])):
+                os.unlink(entry.path)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process with this number exists on this machine."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # it belongs to another user
+        return True
+    return True
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What may be replaced
+
+
+def require_replaceable(path: Path, marker: bytes, force: bool = False, key: str = "out") -> None:
+    """Refuse an output path unless it is new, empty, an earlier output of the same command, or forced.
+
+    marker      what the command writes into its files, such as b"lightning-ssl export"
+    """
+    shown = f"{key}={str(path)!r}"
+    if kind := special_kind(path):
+        raise ValueError(f"{shown}: it is {kind}; {key} must be a new file, or a regular one")
+    parent = next(folder for folder in (path.absolute().parents) if os.path.lexists(folder))
+    if not parent.is_dir():
+        raise ValueError(f"{shown}: {parent} is not a folder")
+    if force or not os.path.lexists(path) or is_own(path, marker):
+        return
+    what = "it is a link" if path.is_symlink() else f"there is a file that `{marker.decode()}` did not write"
+    raise ValueError(f"{shown}: {what}; choose another name, or --force replaces it")
+
+
+def require_own_folder(folder: Path, witness: str, marker: bytes, force: bool = False, key: str = "out") -> None:
+    """Refuse an output folder unless it is new, empty, an earlier output of the same command, or forced.
+
+    witness     the name of the file in the folder that has the marker
+    """
+    shown = f"{key}={str(folder)!r}"
+    if os.path.lexists(folder) and not folder.is_dir():
+        raise ValueError(f"{shown}: {folder} exists and is not a folder")
+    if not force and folder.is_dir() and any(folder.iterdir()) and not is_own(folder / witness, marker):
+        raise ValueError(f"{shown}: {folder} has files that `{marker.decode()}` did not write; choose another name")
+
+
+def is_own(path: Path, marker: bytes) -> bool:
+    """Whether a regular file is empty, or has the marker near its start or its end."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        start = file.read(END)
+        file.seek(max(0, file.seek(0, os.SEEK_END) - END))
+        return not start or marker in start or marker in file.read()
+
+
+def special_kind(path: Path) -> str | None:
+    """The kind of a path, or of what it links to, that is no regular file: "a device"; None for a file or nothing."""
+    try:
+        return KINDS.get(stat.S_IFMT(path.stat().st_mode))
+    except (OSError, ValueError):  # nothing there; or a name with a null character, which a write refuses
+        return None
+
+
+def marked_archive(write: Callable[[BinaryIO], object], marker: bytes) -> memoryview:
+    """The bytes of a zip archive, such as `torch.save` writes, with the marker as its comment."""
+    content = io.BytesIO()
+    write(content)
+    with zipfile.ZipFile(content, "a") as archive:
+        archive.comment = marker
+    return content.getbuffer()
 
 
 def os_error_of(error: BaseException) -> OSError | None:

@@ -2,12 +2,22 @@
 
 import os
 import resource
+import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+import torch
 
-from lightning_ssl.files import write_atomic
+from lightning_ssl.files import (
+    is_own,
+    marked_archive,
+    remove_leftovers,
+    require_own_folder,
+    require_replaceable,
+    write_atomic,
+)
 
 
 def names(folder):
@@ -60,7 +70,9 @@ def test_a_full_disk_during_torch_save_is_one_line(tmp_path):
     """torch.save raises RuntimeError on a full disk. A limit on the size of files has the same effect."""
     code = f"""
 import pathlib, resource, torch
-from lightning_ssl.files import write_atomic
+from lightning_ssl.files import (
+    is_own, marked_archive, remove_leftovers, require_own_folder, require_replaceable, write_atomic,
+)
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
     write_atomic(pathlib.Path({str(tmp_path / "file")!r}), lambda file: torch.save(torch.zeros(100_000), file))
@@ -70,3 +82,85 @@ except ValueError as error:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout.startswith(f"cannot write {tmp_path / 'file'}: File too large"), done.stderr
     assert names(tmp_path) == []
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What may be replaced
+
+MARKER = b"lightning-ssl test"
+
+
+@pytest.fixture
+def special(tmp_path):
+    """A device, a pipe, a socket, a folder, and a link to a device."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("/dev/null")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+    return [tmp_path / name for name in ("pipe", "folder", "link", "socket")] + [Path("/dev/null")]
+
+
+def test_a_special_file_is_never_replaced(special):
+    for path in special:
+        before = path.lstat().st_mode
+        with pytest.raises(ValueError, match=r"^cannot write .*: it is a \w+, not a regular file"):
+            write_atomic(path, b"new")
+        for force in (False, True):
+            with pytest.raises(
+                ValueError, match=r"^out='.*': it is a (device|pipe|folder|socket); out must be a new f"
+            ):
+                require_replaceable(path, MARKER, force)
+        assert path.lstat().st_mode == before
+
+
+def test_a_file_of_other_origin_is_replaced_only_by_force(tmp_path):
+    file = tmp_path / "notes.txt"
+    file.write_text("mine")
+    with pytest.raises(ValueError, match=r"a file that `lightning-ssl test` did not write; .* --force replaces it$"):
+        require_replaceable(file, MARKER)
+    require_replaceable(file, MARKER, force=True)
+    (tmp_path / "link").symlink_to(file)
+    with pytest.raises(ValueError, match="it is a link"):
+        require_replaceable(tmp_path / "link", MARKER)
+
+
+@pytest.mark.parametrize("content", [b"", MARKER, b"x" * 10**6 + MARKER, MARKER + b"x" * 10**6])
+def test_an_own_file_an_empty_one_and_a_new_one_are_replaceable(tmp_path, content):
+    (tmp_path / "file").write_bytes(content)
+    require_replaceable(tmp_path / "file", MARKER)
+    require_replaceable(tmp_path / "new" / "file", MARKER)
+    with pytest.raises(ValueError, match="is not a folder"):
+        require_replaceable(tmp_path / "file" / "below", MARKER)
+
+
+def test_a_folder_is_replaceable_with_its_witness(tmp_path):
+    folder = tmp_path / "page"
+    require_own_folder(folder, "witness", MARKER)
+    folder.mkdir()
+    require_own_folder(folder, "witness", MARKER)
+    (folder / "runs.csv").write_text("mine")
+    with pytest.raises(ValueError, match="has files that `lightning-ssl test` did not write"):
+        require_own_folder(folder, "witness", MARKER)
+    require_own_folder(folder, "witness", MARKER, force=True)
+    (folder / "witness").write_bytes(MARKER)
+    require_own_folder(folder, "witness", MARKER)
+
+
+def test_torch_loads_a_marked_archive(tmp_path):
+    file = tmp_path / "weights.pth"
+    write_atomic(file, marked_archive(lambda stream: torch.save({"a": torch.arange(5)}, stream), MARKER))
+    assert is_own(file, MARKER)
+    for mapped in (False, True):
+        assert torch.load(file, weights_only=True, mmap=mapped)["a"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_temporary_files_of_killed_writers_are_removed(tmp_path):
+    ended = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, text=True)
+    dead = ended.stdout.strip()
+    for name in (f".file.{dead}", f".other.{dead}", f".file.{os.getppid()}", ".file.txt", "file.12"):
+        (tmp_path / name).write_bytes(b"half")
+    write_atomic(tmp_path / "file", b"new")
+    assert names(tmp_path) == sorted([f".other.{dead}", f".file.{os.getppid()}", ".file.txt", "file.12", "file"])
+    remove_leftovers(tmp_path)
+    assert f".other.{dead}" not in names(tmp_path)

@@ -11,8 +11,11 @@ from pathlib import Path
 
 from lightning_ssl.checks import require
 from lightning_ssl.commands.parser import Parser
+from lightning_ssl.files import require_replaceable, write_atomic
 from lightning_ssl.tracking.dashboard import PARAMETERS, build, save
 from lightning_ssl.tracking.private import workspace_as_dict
+
+MARKER = b"lightning-ssl dashboard"  # in every file that this command writes
 
 EXAMPLES = """examples:
   lightning-ssl dashboard --entity me --project lightning_ssl
@@ -37,6 +40,7 @@ def parser() -> Parser:
         help="axes of the parallel coordinates, such as tau,p (default: %(default)s)",
     )  # fmt: skip
     top.add_argument("--dump", metavar="FILE", help="write the workspace as JSON and send nothing; - prints it")
+    top.add_argument("--force", action="store_true", help="replace any regular file at --dump")
     return top
 
 
@@ -46,14 +50,19 @@ def main(argv: Sequence[str]) -> int:
     for key in ("entity", "project"):
         value = getattr(arguments, key)
         require(re.fullmatch(r"[\w.-]+", value) is not None, key, value, "a name of letters, digits, -, _ and .")
+    if arguments.dump not in (None, "-"):
+        require_replaceable(Path(arguments.dump), MARKER, arguments.force, "dump")
     parameters = [name.strip() for name in arguments.parameters.split(",") if name.strip()]
     workspace = build(arguments.entity, arguments.project, arguments.name, arguments.group, parameters)
     if arguments.dump:
-        text = json.dumps(workspace_as_dict(workspace), indent=2, ensure_ascii=False) + "\n"
+        text = (
+            json.dumps({"generator": MARKER.decode(), **workspace_as_dict(workspace)}, indent=2, ensure_ascii=False)
+            + "\n"
+        )
         if arguments.dump == "-":
             sys.stdout.write(text)
         else:
-            Path(arguments.dump).write_text(text, encoding="utf-8")
+            write_atomic(Path(arguments.dump), text.encode())
             print(f"the workspace is in {arguments.dump}")
         return 0
     save(workspace)

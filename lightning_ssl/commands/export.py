@@ -17,7 +17,6 @@ A network for small images has the CIFAR stem. The torchvision model needs the s
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import os
 import sys
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_ssl.checks import require
 from lightning_ssl.commands.parser import Parser
-from lightning_ssl.files import write_atomic
+from lightning_ssl.files import marked_archive, require_replaceable, write_atomic
 from lightning_ssl.runs.labels import short_label
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
     from lightning_ssl.evaluation.restore import TrainedMethod
 
+MARKER = b"lightning-ssl export"  # in every file that this command writes
 SUFFIXES = {"torchvision": ".torchvision.pth", "safetensors": ".safetensors"}
 IMAGENET_CLASSES = 1000  # the default of a torchvision model
 
@@ -59,11 +59,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         True,
         "omitted with --format torchvision, whose models have no projector; use --format safetensors",
     )
+    out = Path(arguments.out or default_out(Path(arguments.checkpoint), arguments.format))
+    require_replaceable(out, MARKER, arguments.force)
     sys.path.insert(0, os.getcwd())  # the configuration may name a class of the user
     from lightning_ssl.evaluation.restore import restore_method  # late: it imports torch, and --help needs none
 
     trained = restore_method(arguments.checkpoint)
-    out = Path(arguments.out or default_out(Path(arguments.checkpoint), arguments.format))
     require(out.resolve() != trained.checkpoint.resolve(), "out", str(out), "another file than the checkpoint")
     if arguments.format == "torchvision":
         write_atomic(out, torchvision_file(trained))
@@ -93,6 +94,7 @@ def parser() -> Parser:
         action="store_true",
         help="safetensors only: also write the projector, under names that start with `projector.`",
     )
+    top.add_argument("--force", action="store_true", help="replace any regular file at --out")
     return top
 
 
@@ -131,9 +133,7 @@ def torchvision_file(trained: TrainedMethod) -> memoryview:
     assert backbone.stem_name is not None
     model.conv1, model.maxpool = make_stem(backbone.stem_name)
     model.load_state_dict(state)
-    content = io.BytesIO()
-    torch.save(state, content)
-    return content.getbuffer()
+    return marked_archive(lambda file: torch.save(state, file), MARKER)
 
 
 def safetensors_file(trained: TrainedMethod, with_projector: bool = False) -> bytes:
@@ -151,6 +151,7 @@ def metadata(trained: TrainedMethod) -> dict[str, str]:
     """The origin of the weights and the images they expect. Values are text, so lists and dictionaries are JSON."""
     augment, backbone = trained.method.augment, trained.method.backbone
     return {
+        "generator": MARKER.decode(),
         "format": "pt",  # other readers of safetensors expect this for tensors of PyTorch
         "method": short_label(trained.config),
         "network": "online" if hasattr(trained.method, "target") else "trained",

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lightning_ssl import data
 from lightning_ssl.checks import require
 from lightning_ssl.commands.parser import Parser
-from lightning_ssl.files import write_atomic
+from lightning_ssl.files import marked_archive, require_replaceable, write_atomic
 from lightning_ssl.runs.version import version
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     State = dict[str, Tensor]
 
+MARKER = b"lightning-ssl import-bolts"  # in every file that this command writes
 METHODS = ("SimCLR", "BYOL", "SimSiam")
 
 # Data sets by their names in bolts. The default of its scripts is CIFAR-10.
@@ -71,6 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     source = Path(arguments.checkpoint)
     out = Path(arguments.out or source.with_suffix(".imported.ckpt"))
     require(out.resolve() != source.resolve(), "out", str(out), "another file than the checkpoint of bolts")
+    require_replaceable(out, MARKER, arguments.force)
     imported = convert(read(source), arguments.method, arguments.data, arguments.normalize)
     write(imported.checkpoint, out)
     print(f"{source}: {imported.summary}")
@@ -90,6 +92,7 @@ def parser() -> Parser:
     )
     top.add_argument("checkpoint", metavar="CKPT", help="a checkpoint that the Trainer of bolts saved")
     top.add_argument("--out", metavar="FILE", help="output (default: the name of CKPT with .imported.ckpt)")
+    top.add_argument("--force", action="store_true", help="replace any regular file at --out")
     top.add_argument(
         "--method",
         choices=METHODS,
@@ -155,7 +158,7 @@ def reason(error: Exception) -> str:
 def write(checkpoint: dict[str, Any], path: Path) -> None:
     import torch
 
-    write_atomic(path, lambda file: torch.save(checkpoint, file))
+    write_atomic(path, marked_archive(lambda file: torch.save(checkpoint, file), MARKER))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

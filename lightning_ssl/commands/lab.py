@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_ssl import labs
+from lightning_ssl.files import require_own_folder
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -52,6 +53,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--folder", type=str, help=f"folder to write into (by default runs/labs/{name}/TIMESTAMP)")
     arguments = parse(parser, run, flags)
     folder = arguments.pop("folder") or timestamped_folder(Path("runs") / "labs" / name)
+    require_lab_folder(Path(folder))
     result = run_timed(run, arguments)
     print(result.table())
     print(f"{result.seconds:.1f} s, written to {result.save(folder)}")
@@ -81,6 +83,8 @@ def run_all(*, quick: bool = False, seeds: int | None = None, progress: bool = T
     """
     target = Path(folder) if folder else timestamped_folder(Path("runs") / "labs" / "all")
     arguments: dict[str, Any] = {"quick": quick, "progress": progress} | ({} if seeds is None else {"seeds": seeds})
+    for name in labs.summaries():
+        require_lab_folder(target / name)
     rows, code = [], 0
     for name, summary in labs.summaries().items():
         print(f"== {name}: {summary}")
@@ -110,6 +114,11 @@ def run_timed(run: Callable[..., Result], arguments: dict[str, Any]) -> Result:
     result = run(**arguments)
     result.seconds = time.perf_counter() - start
     return result
+
+
+def require_lab_folder(folder: Path) -> None:
+    """Refuse a folder with other files than those of an earlier lab, before the lab runs for minutes."""
+    require_own_folder(folder, "results.json", b"lightning-ssl lab", key="folder")
 
 
 def timestamped_folder(parent: Path) -> Path:

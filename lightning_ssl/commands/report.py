@@ -38,7 +38,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lightning_ssl.report.compose import build
 
     require(arguments.every > 0, "every", arguments.every, "above 0 seconds")
-    options = {"metric": arguments.metric, "baseline": arguments.baseline, "title": arguments.title}
+    options = {
+        "metric": arguments.metric,
+        "baseline": arguments.baseline,
+        "title": arguments.title,
+        "force": arguments.force,
+    }
     if arguments.watch:
         built = watch(arguments, options)
         if built is None:
@@ -122,4 +127,5 @@ def parser() -> Parser:
     )
     top.add_argument("--baseline", metavar="LOSS", help="label of the baseline group (default: InfoNCE)")
     top.add_argument("--title", help="heading of the page")
+    top.add_argument("--force", action="store_true", help="replace any regular file at --out, and files in its folder")
     return top

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lightning_ssl.files import write_atomic
 from lightning_ssl.palette import BLACK, COLOURS
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class Result:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         content = {
+            "generator": "lightning-ssl lab",  # a later lab may replace the files of a folder with this word
             "lab": self.lab,
             "seconds": self.seconds,
             "settings": _to_json(self.settings),
@@ -142,9 +144,9 @@ class Result:
             "notes": self.notes,
             "arrays": {name: _array_to_json(array) for name, array in self.arrays.items()},
         }
-        (folder / "results.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_atomic(folder / "results.json", (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
         settings = yaml.safe_dump({"lab": self.lab, **_to_json(self.settings)}, sort_keys=False, allow_unicode=True)
-        (folder / "settings.yaml").write_text(settings, encoding="utf-8")
+        write_atomic(folder / "settings.yaml", settings.encode())
         if self.draw is not None:
             figure = self.figure()
             figure.savefig(folder / "figure.png", dpi=150)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lightning_ssl.checks import require
-from lightning_ssl.files import write_atomic
+from lightning_ssl.files import require_own_folder, require_replaceable, write_atomic
 from lightning_ssl.report import figures as drawing
 from lightning_ssl.report import page, tables
 from lightning_ssl.report.differences import value_list
@@ -15,6 +15,9 @@ from lightning_ssl.report.groups import Grouping
 from lightning_ssl.report.images import choice_on_test_images, measured_on
 from lightning_ssl.report.statistics import Row, Verdict, list_names, rows, verdict
 from lightning_ssl.runs.record import STATUSES, Reader, RunRecord
+
+MARKER = b"lightning-ssl report"  # in the page and in the witness of its folder
+WITNESS = ".generator"
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,7 @@ def build(
     figures: bool = True,
     refresh: int | None = None,
     reader: Reader | None = None,
+    force: bool = False,
 ) -> Built:
     """Read every run below `folders` and write the page, its tables and its figures.
 
@@ -52,12 +56,18 @@ def build(
     figures    whether to draw PNG and SVG files, which takes most of the time
     refresh    seconds after which the page reloads itself
     reader     a reader to use again, so that unchanged runs are not read twice
+    force      replace files that no report wrote
     """
     require(len(folders) > 0, "folders", list(folders), "at least one folder")
     runs = (reader or Reader()).runs(folders)
     if not runs:
         where = ", ".join(str(folder) for folder in folders)
         raise ValueError(f"folder={where!r}: no run below it (a run holds config.yaml, metrics.csv, summary.json)")
+    target = Path(out) if out is not None else Path(folders[0]) / "report.html"
+    require(target.suffix in (".html", ".htm"), "out", str(target), "the name of an .html file")
+    beside = target.with_suffix("")
+    require_replaceable(target, MARKER, force)
+    require_own_folder(beside, WITNESS, MARKER, force)
     grouping = Grouping.of(runs, metric)
     if metric is not None:
         known = sorted({key for run in runs for key in (*run.metrics, *run.linear())})
@@ -69,16 +79,13 @@ def build(
     verdicts = [verdict(grouping, data) for data in grouping.data_sets]
     notes = notes_of(grouping, runs)
 
-    target = Path(out) if out is not None else Path(folders[0]) / "report.html"
-    require(target.suffix in (".html", ".htm"), "out", str(target), "the name of an .html file")
-    require(not target.is_dir(), "out", str(target), "a file, not a folder")
-    beside = target.with_suffix("")
     texts = {
         "summary.csv": tables.summary_csv(grouping, table),
         "runs.csv": tables.runs_csv(grouping, runs),
         "table.md": tables.markdown(grouping, table, verdicts, notes),
         "table.tex": tables.latex(grouping, table, verdicts),
     }
+    write_atomic(beside / WITNESS, MARKER + b"\n")
     files = []
     for name, text in texts.items():
         files.append(beside / name)

@@ -142,7 +142,7 @@ def test_a_run_folder_exports_its_newest_checkpoint(tmp_path):
         (["--format", "onnx"], r"argument --format: invalid choice: 'onnx'"),
         ([], r"the following arguments are required: --format"),
         (["--format", "torchvision", "--with-projector"], r"with-projector=True: with-projector must be omitted"),
-        (["--format", "safetensors", "--out", "FILE"], r"out=.*: out must be another file than the checkpoint"),
+        (["--format", "safetensors", "--out", "FILE", "--force"], r"out=.*: out must be another file than the checkpo"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(tmp_path, words, message):
@@ -158,3 +158,20 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path, words, message):
 def test_help_gives_examples(capsys):
     assert cli.main(["export", "--help"]) == 0
     assert "lightning-ssl export runs/direct" in capsys.readouterr().out
+
+
+def test_only_an_earlier_export_is_replaced(tmp_path):
+    file, _ = checkpoint(tmp_path, name="resnet18")
+    for file_format, name in (("torchvision", "net.pth"), ("safetensors", "net.safetensors")):
+        words = [str(file), "--format", file_format, "--out", str(tmp_path / name)]
+        assert export.main(words) == export.main(words) == 0
+    config = tmp_path / "config.yaml"
+    config.write_text("model: mine")
+    words = [str(file), "--format", "safetensors", "--out"]
+    with pytest.raises(ValueError, match=r"out='.*config.yaml': there is a file that `lightning-ssl export` did not"):
+        export.main([*words, str(config)])
+    assert config.read_text() == "model: mine"
+    with pytest.raises(ValueError, match="out='/dev/null': it is a device"):
+        export.main([*words, "/dev/null", "--force"])
+    assert export.main([*words, str(config), "--force"]) == 0
+    assert load_file(config)

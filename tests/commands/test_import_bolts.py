@@ -180,6 +180,18 @@ def test_the_checkpoint_of_bolts_is_never_overwritten(states, tmp_path):
         bolts.main([str(path), "--out", str(path)])
 
 
+def test_only_an_earlier_import_is_replaced(states, tmp_path):
+    path = save(tmp_path / "a.ckpt", states["SimCLR"], {})
+    words = [str(path), "--out", str(tmp_path / "out.ckpt")]
+    assert bolts.main(words) == bolts.main(words) == 0
+    other = save(tmp_path / "b.ckpt", {}, {})
+    before = other.read_bytes()
+    with pytest.raises(ValueError, match=r"out='.*b.ckpt': there is a file that `lightning-ssl import-bolts` did not"):
+        bolts.main([str(path), "--out", str(other)])
+    assert other.read_bytes() == before
+    assert bolts.main([str(path), "--out", str(other), "--force"]) == 0
+
+
 def test_help_gives_examples(capsys):
     assert cli.main(["import-bolts", "--help"]) == 0
     assert "import-bolts simclr.ckpt" in capsys.readouterr().out

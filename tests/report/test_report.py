@@ -417,6 +417,27 @@ def test_bad_input_is_one_clear_line(tmp_path, monkeypatch, words, message):
     assert "\n" not in str(error.value)
 
 
+def test_only_an_earlier_report_is_replaced(tmp_path):
+    write_run(tmp_path / "runs" / "a")
+    words = [str(tmp_path / "runs"), "--out", str(tmp_path / "page.html")]
+    assert command.main(words) == command.main(words) == 0
+    (tmp_path / "page.html").unlink()
+    assert command.main(words) == 0  # as after a crash before the page
+    other, folder = tmp_path / "mine.html", tmp_path / "notes"
+    other.write_text("<html>mine")
+    folder.mkdir()
+    (folder / "runs.csv").write_text("mine")
+    for page, line in (
+        (other, "there is a file that `lightning-ssl report` did not write"),
+        (folder, "has files that"),
+    ):
+        words = [str(tmp_path / "runs"), "--out", str(page.with_suffix(".html"))]
+        with pytest.raises(ValueError, match=line):
+            command.main(words)
+    assert (other.read_text(), (folder / "runs.csv").read_text()) == ("<html>mine", "mine")
+    assert command.main([*words, "--force"]) == 0
+
+
 def test_metric_and_baseline_can_be_chosen(tmp_path):
     write_sweep(tmp_path, ("direct", "entropy"), seeds=2, epochs=2)
     built = report.build([tmp_path], metric="knn/top1", baseline="AlphaCL Entropy τ=0.5", figures=False)

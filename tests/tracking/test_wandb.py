@@ -419,6 +419,17 @@ def test_the_dashboard_is_written_without_a_server_or_an_account(tmp_path, envir
     assert [(key["key"]["name"], key["value"]) for key in runs["filters"]["filters"]] == [("group", "s1")]
 
 
+def test_a_dump_replaces_only_an_earlier_dump(tmp_path, environment):
+    file, other = tmp_path / "workspace.json", tmp_path / "notes.json"
+    other.write_text("{}")
+    assert dashboard.main([*WORDS, "--dump", str(file)]) == dashboard.main([*WORDS, "--dump", str(file)]) == 0
+    with pytest.raises(
+        ValueError, match=r"dump='.*notes.json': there is a file that `lightning-ssl dashboard` did not"
+    ):
+        dashboard.main([*WORDS, "--dump", str(other)])
+    assert other.read_text() == "{}"
+
+
 def test_the_dashboard_uses_keys_that_every_run_has():
     words = wandb_config(CONFIG)
     assert {workspace.LOSS, "seed", *workspace.PARAMETERS} <= words.keys()
