@@ -44,6 +44,24 @@ def parameter_groups(
     return [group for group in groups if group["params"]]
 
 
+def adopt_loaded_state(optimizer: Optimizer) -> None:
+    """Make a loaded state fit an optimizer of torch: a hook after `load_state_dict`.
+
+    A run can resume on another kind of device, where the optimizer is fused or the memory format is another one. torch
+    loads the flag `fused` with the state. Its fused optimizers need the count of steps on the device. On a CPU they
+    pair the elements of a parameter and of its state by their place in memory, without a check.
+    """
+    fused = optimizer.defaults["fused"]
+    for group in optimizer.param_groups:
+        group["fused"] = fused
+    for p, state in optimizer.state.items():
+        for key, value in state.items():
+            if key == "step" and fused:
+                state[key] = value.to(p.device)
+            elif isinstance(value, Tensor) and value.shape == p.shape and value.stride() != p.stride():
+                state[key] = torch.empty_like(p, dtype=value.dtype).copy_(value)
+
+
 class LARS(Optimizer):
     """SGD with momentum and a step proportional to the norm of each parameter (You et al. 2017, Eqn. 6).
 
@@ -51,7 +69,8 @@ class LARS(Optimizer):
         u ← u · η‖p‖ / (‖g‖ + λ‖p‖ + eps)   η the trust coefficient; skipped if p = 0 or if `adapt` is False
         v ← μ v + u,   p ← p − lr v         μ the momentum; with `nesterov` the step is u + μ v
 
-    `adapt` is a key of a parameter group (see `parameter_groups`), True by default.
+    `adapt` is a key of a parameter group (see `parameter_groups`), True by default. As for torch's fused optimizers, a
+    step with the attribute `found_inf` = 1, a tensor on the device, changes nothing.
 
     The steps equal those of LARS in lightning-bolts except in two cases. In bolts a group without weight decay gets
     plain SGD; here the key `adapt` decides. In bolts a gradient of exactly zero also removes the weight decay, which is
@@ -63,6 +82,8 @@ class LARS(Optimizer):
     >>> p.data                                              # ‖p‖ = 5, ‖g‖ = 1: the ratio is 0.5
     tensor([2.7000, 4.4000])
     """
+
+    skips_steps = True  # `found_inf` is read; runs/guard.py asks for this attribute
 
     def __init__(
         self,
@@ -97,26 +118,31 @@ class LARS(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        found_inf = getattr(self, "found_inf", None)
+        skip = None if found_inf is None else found_inf > 0
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
-                    p.add_(self.velocity(p, group), alpha=-group["lr"])
+                    p.add_(self.velocity(p, group, skip), alpha=-group["lr"])
         return loss
 
-    def velocity(self, p: Tensor, group: dict[str, Any]) -> Tensor:
-        """Update the momentum of a parameter and return its step divided by −lr."""
+    def velocity(self, p: Tensor, group: dict[str, Any], skip: Tensor | None = None) -> Tensor:
+        """Update the momentum of a parameter and return its step divided by −lr. With `skip` the step is 0."""
         momentum = group["momentum"]
         u = p.grad.add(p, alpha=group["weight_decay"])  # type: ignore[union-attr]
         if group["adapt"]:
             u.mul_(trust_ratio(p, group).to(u.dtype))
+        if skip is not None:
+            u.masked_fill_(skip, 0.0)
         if momentum == 0:
             return u
         v = self.state[p].get("momentum_buffer")
         if v is None:
             v = self.state[p]["momentum_buffer"] = u.clone()
         else:
-            v.mul_(momentum).add_(u)
-        return u.add(v, alpha=momentum) if group["nesterov"] else v
+            v.mul_(momentum if skip is None else torch.where(skip, v.new_ones(()), momentum)).add_(u)
+        taken = u.add(v, alpha=momentum) if group["nesterov"] else v
+        return taken if skip is None else taken.masked_fill(skip, 0.0)
 
 
 def trust_ratio(p: Tensor, group: dict[str, Any]) -> Tensor:

@@ -13,6 +13,7 @@ from torch import nn
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import CosineAnnealingLR, LambdaLR
 
+from lightning_ssl.methods import Optimization
 from lightning_ssl.optim import LARS, constant, momentum_schedule, parameter_groups, released, warmup_cosine
 
 STEPS, BATCH = 12, 16
@@ -241,6 +242,48 @@ def test_groups_work_with_optimizers_of_torch(optimizer):
     optimizer.step()
     assert not torch.equal(model[0].weight, before[0].weight)
     assert torch.equal(model[1].weight, before[1].weight)
+
+
+@pytest.mark.parametrize("settings", [{}, {"nesterov": True}, {"momentum": 0.0}])
+def test_lars_changes_nothing_in_a_step_with_found_inf(settings):
+    optimizer = LARS(parameter_groups(model := make_model(), 0.1), lr=0.1, **settings)
+    undisturbed = LARS(parameter_groups(other := make_model(), 0.1), lr=0.1, **settings)
+    first, second = make_batches(2)
+    train(model, optimizer, [first])
+    optimizer.found_inf = torch.ones(())
+    for p in model.parameters():
+        p.grad = torch.full_like(p, math.nan)
+    optimizer.step()
+    optimizer.found_inf = torch.zeros(())
+    optimizer.zero_grad()
+    model(second).square().mean().backward()
+    optimizer.step()
+    train(other, undisturbed, [first, second])
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), other.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd"])
+def test_a_fused_optimizer_continues_the_state_of_another_memory_format(name):
+    gradients = torch.randn(2, 8, 4, 3, 3)
+
+    def steps(*phases):
+        """Take one step in each phase: a memory format, and whether the optimizer is fused."""
+        p, state = nn.Parameter(torch.zeros(8, 4, 3, 3)), None
+        for (memory_format, fused), gradient in zip(phases, gradients, strict=True):
+            p = nn.Parameter(p.detach().contiguous(memory_format=memory_format))
+            optimizer = Optimization(name).optimizer([{"params": [p]}], fused)
+            if state is not None:
+                optimizer.load_state_dict(state)
+            p.grad = gradient.contiguous(memory_format=memory_format)
+            if fused:
+                optimizer.found_inf = torch.zeros(())
+            optimizer.step()
+            state = optimizer.state_dict()
+        return p.detach()
+
+    expected = steps((torch.contiguous_format, False), (torch.contiguous_format, False))
+    close(steps((torch.contiguous_format, False), (torch.channels_last, True)), expected, terms=8)
+    close(steps((torch.channels_last, True), (torch.contiguous_format, True)), expected, terms=8)
 
 
 def test_a_model_without_trainable_parameters_is_refused():

@@ -53,10 +53,14 @@ class WeightNoise(pl.Callback):
         own = self.seed if self.seed is not None else int(getattr(pl_module, "seed", 0))
         seed = generator_of(own, trainer.global_step).initial_seed()
         generator = torch.Generator(pl_module.device).manual_seed(seed)
-        for lr, group in zip(self.rates, trainer.optimizers[0].param_groups, strict=True):
+        optimizer = trainer.optimizers[0]
+        skipped = getattr(optimizer, "found_inf", None)  # 1 if the optimizer skipped this step on the device
+        for lr, group in zip(self.rates, optimizer.param_groups, strict=True):
             for p in group["params"]:
                 if p.ndim >= 2:
                     xi = torch.randn(p.shape, dtype=p.dtype, device=p.device, generator=generator)
+                    if skipped is not None:
+                        xi.mul_(1 - skipped)
                     p.add_(xi, alpha=lr * self.std * xavier(p))
 
 

@@ -79,15 +79,16 @@ class Moments:
         mean, unit_mean = total / count, unit_total / count
         second = gram / count
         floor = RESOLUTION * second.trace()
-        squares, variances = (
-            torch.linalg.eigvalsh(matrix) for matrix in (second, second - torch.outer(mean, mean))
-        )  # (F,) each
+        matrices = torch.stack([second, second - torch.outer(mean, mean)])
+        finite = matrices.isfinite().all()  # else all three are NaN; eigvalsh would raise
+        squares, variances = torch.linalg.eigvalsh(matrices.where(finite, 0.0))  # (F,) each
         squares, variances = (x.where(x > floor, 0.0) for x in (squares, variances))
-        return {
+        found = {
             "rankme": effective_number(squares.sqrt()),
             "effective": effective_number(variances),
             "std": (unit_square / count - unit_mean.square()).clamp(min=0).sqrt().mean(),
         }
+        return {name: value.where(finite, torch.nan) for name, value in found.items()}
 
 
 RESOLUTION = 1e-13  # relative to the mean ‖x‖²: smaller eigenvalues come from float32's rounding of the features

@@ -25,6 +25,7 @@ from lightning_ssl.runs.checkpointing import AtomicCheckpointIO
 from lightning_ssl.runs.configuration import Configuration, Parts
 from lightning_ssl.runs.errors import with_full_key
 from lightning_ssl.runs.folder import RunFolder
+from lightning_ssl.runs.guard import DivergenceGuard
 from lightning_ssl.runs.ranks import is_first_process, print_once
 from lightning_ssl.runs.recorder import Recorder, RunLogger
 
@@ -107,7 +108,7 @@ def make_trainer(parts: Parts, run: RunFolder, config: dict[str, Any]) -> pl.Tra
     bar = [TrainingBar()] if arguments["enable_progress_bar"] and not has_bar else []
     recorder = Recorder(run, parts.data.batch_size)
     checkpoints = parts.checkpoints.into(run, config)
-    arguments["callbacks"] = [*parts.measuring, *own, recorder, *bar, checkpoints]
+    arguments["callbacks"] = [DivergenceGuard(run), *parts.measuring, *own, recorder, *bar, checkpoints]
     # Under SLURM Lightning resumes from any checkpoint of a requeued job in this folder.
     arguments["default_root_dir"] = arguments["default_root_dir"] or str(run.path)
     arguments["plugins"] = [*as_list(arguments["plugins"]), AtomicCheckpointIO()]

@@ -23,12 +23,13 @@ from lightning_ssl.checks import require, require_positive
 from lightning_ssl.data import DataModule
 from lightning_ssl.methods.hparams import as_plain, import_path, plain_arguments
 from lightning_ssl.networks import Norm, Projector, Stem, build_backbone, eval_mode, stem_for
-from lightning_ssl.optim import LARS, constant, parameter_groups, released, warmup_cosine
+from lightning_ssl.optim import LARS, adopt_loaded_state, constant, parameter_groups, released, warmup_cosine
 from lightning_ssl.seeding import generator_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+FUSED_DEVICES = ("cpu", "cuda", "xpu")  # where torch's fused optimizers take `found_inf`
 DEFAULT_SIZE = 32  # pixels of the images, if neither the arguments nor the data say it
 OptimizerName = Literal["adam", "sgd", "lars"]
 ScheduleName = Literal["warmup_cosine", "constant", "released"]
@@ -88,12 +89,17 @@ class Optimization:
             "0 unless schedule='warmup_cosine'",
         )
 
-    def optimizer(self, groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
-        """Build the optimizer of these parameter groups."""
+    def optimizer(self, groups: list[dict[str, Any]], fused: bool = False) -> torch.optim.Optimizer:
+        """Build the optimizer of these parameter groups. `fused` chooses torch's fused kernels for Adam and SGD."""
+        if self.name == "lars":
+            return LARS(groups, lr=self.lr, momentum=self.momentum)
+        optimizer: torch.optim.Optimizer
         if self.name == "adam":
-            return torch.optim.Adam(groups, lr=self.lr, betas=(self.momentum, 0.999))
-        kind = LARS if self.name == "lars" else torch.optim.SGD
-        return kind(groups, lr=self.lr, momentum=self.momentum)
+            optimizer = torch.optim.Adam(groups, lr=self.lr, betas=(self.momentum, 0.999), fused=fused)
+        else:
+            optimizer = torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, fused=fused)
+        optimizer.register_load_state_dict_post_hook(adopt_loaded_state)
+        return optimizer
 
     def factor(self, steps_per_epoch: int, total_steps: int) -> Callable[[int], float]:
         """Return the factor on the learning rate as a function of the step."""
@@ -290,10 +296,19 @@ class Method(pl.LightningModule):
         settings = self.optimization
         # LARS would hardly move a bias, whose norm starts at 0.
         groups = parameter_groups(self, settings.weight_decay, exclude_bias_and_norm=settings.name != "adam")
-        optimizer = settings.optimizer(groups)
+        optimizer = settings.optimizer(groups, self.fuses())
         counted = settings.schedule != "constant"  # a constant rate needs no number of steps
         factor = settings.factor(self.steps_per_epoch() if counted else 1, self.total_steps() if counted else 1)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}}
+
+    def fuses(self) -> bool:
+        """Whether the optimizer is fused: it is faster, and can skip a step without the host (runs/guard.py).
+
+        Lightning refuses to clip the gradients of a fused optimizer under `precision="16-mixed"`.
+        """
+        trainer = self._trainer
+        clips_scaled = trainer is not None and str(trainer.precision) == "16-mixed" and trainer.gradient_clip_val
+        return self.device.type in FUSED_DEVICES and not clips_scaled
 
     def total_steps(self) -> int:
         """Number of optimizer steps of the whole training."""

@@ -57,7 +57,7 @@ class SimCLR(Contrastive):
     """
 
     def __init__(self, tau: float = 0.5, eps: float = 1.0, anchors: Anchors = "both", **network: Any) -> None:
-        super().__init__(FamilyLoss(InfoNCE(tau, eps), anchors=anchors), **network)
+        super().__init__(FamilyLoss(InfoNCE(tau, eps), anchors=anchors, check_finite=False), **network)
 
 
 class AlphaCL(Contrastive):
@@ -87,4 +87,4 @@ class AlphaCL(Contrastive):
         tile: int | None = None,
         **network: Any,
     ) -> None:
-        super().__init__(PairLoss(importance, anchors, beta, backprop_alpha, tile), **network)
+        super().__init__(PairLoss(importance, anchors, beta, backprop_alpha, tile, check_finite=False), **network)

@@ -9,6 +9,7 @@ labels.py         the name of a loss
 configuration.py  the configuration of one run: parsed, completed, built
 build.py          a method or a data module from a stored configuration
 resume.py         which folder a run uses, and from which checkpoint it resumes
+guard.py          the callback that stops a training that diverged
 recorder.py       the callbacks and the logger that write a run folder
 errors.py         parser errors in one line
 """

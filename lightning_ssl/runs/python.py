@@ -22,6 +22,7 @@ from lightning_ssl.methods.hparams import as_plain, import_path
 from lightning_ssl.runs.begin import begin
 from lightning_ssl.runs.checkpointing import AtomicCheckpointIO, Checkpoints
 from lightning_ssl.runs.folder import RunFolder
+from lightning_ssl.runs.guard import DivergenceGuard
 from lightning_ssl.runs.recorder import Recorder, RunLogger
 
 RECORDED = ("max_epochs", "max_steps", "accumulate_grad_batches", "gradient_clip_val", "precision", "num_nodes")
@@ -53,6 +54,7 @@ def record_run(
     # After the callbacks that measure, and before those that save.
     saving = (k for k, callback in enumerate(callbacks) if isinstance(callback, pl.callbacks.Checkpoint))
     callbacks.insert(next(saving, len(callbacks)), recorder)
+    callbacks.insert(0, DivergenceGuard(run))
     callbacks.append(saver)
     trainer.loggers = [*trainer.loggers, RunLogger(run)]
     trainer.strategy.checkpoint_io = AtomicCheckpointIO()

@@ -55,12 +55,8 @@ class RunLogger(pl.loggers.Logger):
             self.run.metrics_writer.append(row)
 
 
-class LossNotFinite(ValueError):
-    """The training loss is NaN or infinite."""
-
-
 class Recorder(pl.Callback):
-    """Updates summary.json, logs loss, learning rate and speed, and stops the run at a loss that is not finite.
+    """Updates summary.json, and logs loss, learning rate and speed. The host reads the loss at log steps only.
 
     Place it after the callbacks that measure and before `Checkpoints`.
     """
@@ -70,8 +66,9 @@ class Recorder(pl.Callback):
     def __init__(self, run: RunFolder, images_per_step: int) -> None:
         self.run, self.images_per_step = run, images_per_step
         self.elapsed, self.training, self.images = 0.0, 0.0, 0  # seconds of fit, of training steps; images trained on
-        self.loss, self.losses = 0.0, 0  # of this epoch: their sum in double precision, and their number
-        self.last_finite: tuple[int, float] | None = None
+        # Of this epoch: their sum in double precision, on the device after the first step, and their number.
+        self.loss: float | Tensor = 0.0
+        self.losses = 0
         self.rows = 0
         self.began = self.mark = 0.0
         self.images_here, self.training_here = 0, 0.0  # of this process, for its speed
@@ -85,7 +82,7 @@ class Recorder(pl.Callback):
             "elapsed": self.elapsed + now - self.began,
             "training": self.training,
             "images": self.images,
-            "loss": self.loss,
+            "loss": float(self.loss),
             "losses": self.losses,
         }
 
@@ -111,26 +108,6 @@ class Recorder(pl.Callback):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.mark = time.perf_counter()
 
-    def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
-        """Stop before a gradient that is not finite reaches the weights."""
-        finite = torch.isfinite(loss.detach())
-        if trainer.world_size > 1:  # a loss of local pairs can fail on one rank; the others must stop too
-            finite = trainer.strategy.reduce(finite.float(), reduce_op="sum") == trainer.world_size
-        if not finite:
-            self.refuse(trainer, float(loss.detach()))  # times the loss scale of `precision="16-mixed"`
-
-    def refuse(self, trainer: pl.Trainer, loss: float) -> None:
-        """Save the weights from before this step and raise."""
-        before = "no earlier step had a finite loss"
-        if self.last_finite is not None:
-            before = f"the last finite one was {self.last_finite[1]:g} at step {self.last_finite[0]}"
-        path = self.run.checkpoints / "last_finite.ckpt"
-        trainer.save_checkpoint(path)
-        value = "not finite on another rank" if math.isfinite(loss) else repr(loss)
-        raise LossNotFinite(
-            f"train/loss={value} at step {trainer.global_step}: {before}; the weights before this step are in {path}"
-        )
-
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
@@ -140,18 +117,17 @@ class Recorder(pl.Callback):
         self.training_here += spent
         self.images += self.images_per_step
         self.images_here += self.images_per_step
-        loss = float(outputs["loss"])
-        self.last_finite = trainer.global_step - 1, loss
-        self.loss += loss
+        loss = outputs["loss"]
+        self.loss = self.loss + loss.to(torch.float32 if loss.device.type == "mps" else torch.float64)
         self.losses += 1
-        if trainer.progress_bar_callback is not None:
-            pl_module.log("images_per_second", self.speed, prog_bar=True, logger=False)
         if (batch_idx + 1) % getattr(trainer, "log_every_n_steps", 50) == 0:
             cost = {"lr": learning_rate(trainer), "images_per_second": self.speed}
-            log_now(trainer, {"train/loss": loss, **cost})
+            log_now(trainer, {"train/loss": float(loss), **cost})
+            if trainer.progress_bar_callback is not None:
+                pl_module.log("images_per_second", self.speed, prog_bar=True, logger=False)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        mean = self.loss / max(1, self.losses)
+        mean = float(self.loss) / max(1, self.losses)
         if trainer.world_size > 1:
             local = torch.tensor(mean, dtype=torch.float64, device=pl_module.device)
             mean = float(trainer.strategy.reduce(local, reduce_op="mean"))

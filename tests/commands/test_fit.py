@@ -374,7 +374,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_saves_the_weights(tmp_path,
 
     monkeypatch.setattr(methods.SimCLR, "compute_loss", compute_loss)
     assert cli.main(["fit", *words(tmp_path)]) == 2
-    assert "train/loss=nan at step 8: the last finite one was" in capfd.readouterr().err
+    assert "train/loss=nan at step 8: the last finite loss was" in capfd.readouterr().err
     run = RunFolder(tmp_path / "run")
     assert run.summary()["status"] == "failed"
     assert "at step 8" in run.summary()["error"]

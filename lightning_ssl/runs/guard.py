@@ -1,0 +1,182 @@
+"""Stops a training that diverged: one guard for all methods, without a host synchronization at each step.
+
+A loss or a gradient that is not finite must not reach the weights. If the host read the loss at every step, it would
+wait for the device at every step. So the device decides, and the host looks at the result now and then:
+
+1. Before a backward pass, the flag `alive` becomes 0 if the loss is not finite. While it is 0, the gradient of the loss
+   is NaN. DDP's own reduction of the gradients carries the NaN to all ranks, so no further collective is needed.
+2. Before an optimizer step, `alive` becomes 0 if a gradient is not finite. At this point the gradients of all ranks are
+   equal. The optimizer gets `found_inf` = 1 − alive, as from torch's GradScaler, and skips the step on the device.
+   `alive` never becomes 1 again: the weights stay those from before the first bad step.
+3. What no optimizer steps (the statistics of batch norms, the target of BYOL) is copied before every step while `alive`
+   is 1.
+4. The host reads the flag at log steps, before a validation, and before any checkpoint is written. If it is 0, the host
+   restores the copy of 3, writes last_finite.ckpt and raises `LossNotFinite`. In that file the weights, the batch
+   norms and the optimizer are from before the bad step; counters and callbacks are from the step of the reading.
+
+An optimizer that does not take `found_inf` has the flag read before each of its steps. With `precision="16-mixed"`,
+torch's GradScaler skips steps with gradients that are not finite while it searches for its scale, so only the loss
+counts in 2. A validation whose features are not finite stops the training too, before the checkpoint of its epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils import get_total_norm
+from torch.optim import Optimizer
+
+from lightning_ssl._lightning import pl
+from lightning_ssl.distributed import sum_over_ranks
+from lightning_ssl.runs.folder import RunFolder
+
+ADVICE = "try a lower learning rate or a longer warm-up"
+
+
+class LossNotFinite(ValueError):
+    """The training loss, its gradient, or a feature is NaN or infinite."""
+
+
+class DivergenceGuard(pl.Callback):
+    """Stops the run at a loss, a gradient or a feature that is not finite. Place it before all other callbacks."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self.run = run
+        self.watching = False
+        self.start = 0  # the step at which this process began
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        device = pl_module.device
+        self.watching, self.start = True, trainer.global_step
+        self.alive = self.alive_before = self.features_finite = torch.ones((), dtype=torch.bool, device=device)
+        self.batches = torch.zeros((), dtype=torch.int64, device=device)  # with a finite loss and gradient
+        # Of the first bad batch, or of the latest one; of the latest good one.
+        self.loss = self.last_finite = torch.full((), math.nan, device=device)
+        self.kept = Copies(tensors_without_optimizer(trainer, pl_module))
+
+    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
+        self.alive_before = self.alive
+        self.kept.update(self.alive)
+
+    def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
+        value = loss.detach() * trainer.accumulate_grad_batches  # Lightning divided by it
+        self.loss = torch.where(self.alive_before, value, self.loss)
+        alive = self.alive = self.alive & value.isfinite()
+        loss.register_hook(lambda gradient: gradient.masked_fill(~alive, math.nan))
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
+    ) -> None:
+        if getattr(trainer.precision_plugin, "scaler", None) is not None:
+            return
+        gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        self.alive = self.alive & get_total_norm(gradients).isfinite()
+        if skips_steps(optimizer):
+            optimizer.found_inf = (~self.alive).float()  # type: ignore[attr-defined]
+        else:
+            self.look(trainer)
+
+    @torch.no_grad()
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.last_finite = torch.where(self.alive, outputs["loss"], self.last_finite)
+        self.batches = self.batches + self.alive
+        if (batch_idx + 1) % getattr(trainer, "log_every_n_steps", 50) == 0:
+            self.look(trainer)
+
+    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.look(trainer)
+
+    def on_validation_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any
+    ) -> None:
+        features = outputs.get("features") if isinstance(outputs, dict) else None
+        if self.watching and isinstance(features, Tensor):
+            self.features_finite = self.features_finite & features.isfinite().all()
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.look(trainer)
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        self.look(trainer)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.look(trainer)
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.watching = False
+
+    def look(self, trainer: pl.Trainer) -> None:
+        """Read the flags of all ranks, and stop the run if one of them is 0."""
+        if not self.watching:
+            return
+        diverged, blind = sum_over_ranks(1 - self.alive.float(), 1 - self.features_finite.float())
+        if not diverged + blind:
+            return
+        loss = float(self.loss)
+        if not diverged:
+            reason = "the features of the validation images are not finite"
+        elif not math.isfinite(loss):
+            reason = f"train/loss={loss!r}"
+        elif trainer.world_size > 1:
+            reason = "the loss or its gradient is not finite on one of the ranks"
+        else:
+            reason = f"the gradient of train/loss={loss:g} is not finite"
+        self.stop(trainer, reason)
+
+    def stop(self, trainer: pl.Trainer, reason: str) -> None:
+        """Save the weights from before the bad step and raise."""
+        self.watching = False
+        self.kept.restore()
+        path = self.run.checkpoints / "last_finite.ckpt"
+        trainer.save_checkpoint(path)
+        step = self.start + int(self.batches) // trainer.accumulate_grad_batches
+        last = float(self.last_finite)
+        before = (
+            f"the last finite loss was {last:g} at step {step - 1}" if step > self.start else "it is the first step"
+        )
+        raise LossNotFinite(f"{reason} at step {step}: {before}; {ADVICE}; the weights before it are in {path}")
+
+
+def skips_steps(optimizer: Optimizer) -> bool:
+    """Whether the optimizer takes `found_inf`: LARS of this package, and torch's fused optimizers."""
+    return bool(getattr(optimizer, "skips_steps", getattr(optimizer, "_step_supports_amp_scaling", False)))
+
+
+def tensors_without_optimizer(trainer: pl.Trainer, module: pl.LightningModule) -> list[Tensor]:
+    """The buffers and the parameters of a module that no optimizer steps."""
+    stepped = {id(p) for optimizer in trainer.optimizers for group in optimizer.param_groups for p in group["params"]}
+    return [x.detach() for x in (*module.buffers(), *module.parameters()) if id(x) not in stepped and x.numel()]
+
+
+class Copies:
+    """A copy of some tensors, one flat tensor for each dtype."""
+
+    def __init__(self, tensors: list[Tensor]) -> None:
+        dtypes = dict.fromkeys(x.dtype for x in tensors)
+        self.tensors = [[x for x in tensors if x.dtype == dtype] for dtype in dtypes]
+        self.flat = [flatten(group) for group in self.tensors]
+
+    @torch.no_grad()
+    def update(self, condition: Tensor) -> None:
+        """Copy the tensors again where the condition, a tensor on their device, holds."""
+        self.flat = [
+            torch.where(condition, flatten(group), old) for group, old in zip(self.tensors, self.flat, strict=True)
+        ]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Write the copy back into the tensors."""
+        for group, flat in zip(self.tensors, self.flat, strict=True):
+            for x, part in zip(group, flat.split([x.numel() for x in group]), strict=True):
+                x.copy_(part.view_as(x))
+
+
+def flatten(tensors: list[Tensor]) -> Tensor:
+    return torch.cat([x.reshape(-1) for x in tensors])
