@@ -12,7 +12,6 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-import lightning_ssl
 from lightning_ssl.commands import fit_help, packaged
 from lightning_ssl.commands.names import COMMANDS
 
@@ -66,7 +65,9 @@ def dispatch(words: list[str]) -> int:
         code: int = module.main(arguments, main) if name in STARTS_RUNS else module.main(arguments)
         return code
     if words and words[0] == "--version":
-        print(lightning_ssl.__version__)
+        from lightning_ssl.runs.version import version  # late, for start-up time
+
+        print(version())
         return 0
     if words and words[0] not in ("-h", "--help"):
         raise ValueError(f"command={words[0]!r}: expected one of {', '.join(COMMANDS)} (see --help)")
