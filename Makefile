@@ -4,9 +4,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 BOLTS  := .venv-bolts
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
+BUILD  ?= docker build
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-portable test-bolts lint bench clean
+.PHONY: help demo test test-slow test-portable test-bolts lint image bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -46,11 +47,15 @@ test-portable: $(VENV)/installed  ## run the numeric tests with other processors
 test-bolts: $(BOLTS)/installed  ## run the tests against lightning-bolts, in a separate environment
 	$(BOLTS)/bin/python -m pytest tests/bolts -W ignore  # libraries from 2023 with a current torch
 
-lint: $(VENV)/installed  ## ruff, mypy, and the rules on imports
+lint: $(VENV)/installed  ## ruff, mypy, the rules on imports, hadolint
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/hadolint Dockerfile
+
+image:  ## build the image `lightning-ssl`; BUILD="podman build" or "buildah build" uses another builder
+	$(BUILD) --build-arg COMMIT="$$(git describe --always --dirty --exclude '*')" --tag lightning-ssl $(BUILD_FLAGS) .
 
 bench: $(VENV)/installed-bench  ## measure the speed of loss, augmentation and training against its limits
 	$(BIN)/lightning-ssl bench loss

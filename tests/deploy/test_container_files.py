@@ -1,0 +1,85 @@
+"""The files in deploy/ that start containers: valid for their programs, and in agreement with the Dockerfile."""
+
+import re
+import subprocess
+import sys
+
+import kubernetes_validate
+import pytest
+import yaml
+from helpers import ROOT
+from wandb.cli.cli import agent
+
+from lightning_ssl import cli
+
+DOCKERFILE = (ROOT / "deploy/docker/Dockerfile").read_text()
+WORKSPACE, USER = (re.search(rf"^{word} (\S+)$", DOCKERFILE, re.MULTILINE)[1] for word in ("WORKDIR", "USER"))
+KUBERNETES = ROOT / "deploy/kubernetes/agents.yaml"
+COMPOSE = ROOT / "deploy/compose.yaml"
+
+
+@pytest.fixture(scope="module")
+def pod():
+    (job,) = [resource for resource in yaml.safe_load_all(KUBERNETES.read_text()) if resource["kind"] == "Job"]
+    return job["spec"]["template"]["spec"]
+
+
+@pytest.fixture(scope="module")
+def services():
+    """The services of the Compose file, with the default of every variable."""
+    text = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", COMPOSE.read_text())
+    assert "$" not in "".join(line.partition("#")[0] for line in text.splitlines())
+    return yaml.safe_load(text)["services"]
+
+
+@pytest.mark.parametrize("version", ["1.29", kubernetes_validate.latest_version()])
+def test_kubernetes_accepts_every_resource(version):
+    resources = list(yaml.safe_load_all(KUBERNETES.read_text()))
+    assert [resource["kind"] for resource in resources] == ["PersistentVolumeClaim", "Job"]
+    for resource in resources:
+        kubernetes_validate.validate(resource, version, strict=True)
+
+
+def test_compose_accepts_its_file():
+    words = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout
+
+
+def test_keys_come_from_a_secret_or_the_shell(pod, services):
+    keys = [variable for variable in pod["containers"][0]["env"] if variable["name"] == "WANDB_API_KEY"]
+    assert keys == [{"name": "WANDB_API_KEY", "valueFrom": {"secretKeyRef": {"name": "wandb", "key": "api-key"}}}]
+    assert services["agent"]["environment"]["WANDB_API_KEY"] is None
+
+
+def test_a_pod_can_write_where_the_image_writes(pod):
+    (container,), security = pod["containers"], pod["securityContext"]
+    assert f"{security['runAsUser']}:{security['runAsGroup']}" == USER
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    assert {mount["mountPath"] for mount in container["volumeMounts"]} >= {WORKSPACE, "/tmp"}
+
+
+@pytest.mark.parametrize("name", ["sweep", "agent"])
+def test_a_service_can_write_where_the_image_writes(services, name):
+    service = services[name]
+    assert (service["user"], service["volumes"], service["read_only"]) == (USER, [f"..:{WORKSPACE}"], True)
+    assert [place.partition(":")[0] for place in service["tmpfs"]] == ["/tmp"]
+
+
+def test_every_command_is_understood(pod, services, capsys):
+    for words in (pod["containers"][0]["args"], services["agent"]["command"]):
+        assert words[:2] == ["wandb", "agent"]
+        assert agent.make_context("agent", words[2:]).params["forward_signals"]
+    assert cli.main([*services["sweep"]["command"], "--dry-run"]) == 0
+    assert "configs/method/direct.yaml" in capsys.readouterr().out
+
+
+def test_the_build_context_is_what_the_dockerfile_copies():
+    copied = {word for line in re.findall(r"^COPY (.+)$", DOCKERFILE, re.MULTILINE) for word in line.split()[:-1]}
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    assert lines[1] == "*"
+    assert {line[1:] for line in lines if line.startswith("!")} == copied
+
+
+def test_there_is_one_dockerfile():
+    assert (ROOT / "Dockerfile").resolve() == ROOT / "deploy/docker/Dockerfile"
