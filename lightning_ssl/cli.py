@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Sequence
@@ -15,12 +16,34 @@ from collections.abc import Sequence
 from lightning_ssl.commands import fit_help, packaged
 from lightning_ssl.commands.names import COMMANDS
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 STARTS_RUNS = ("sweep",)  # commands that run `lightning-ssl fit` in other processes, and need `main` for it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command, or the one of the command line. A command that a signal stopped ends this process by it."""
+    if argv is not None:
+        return run(argv)
+    code = run(sys.argv[1:])
+    end_by_signal(code)
+    return code
+
+
+def end_by_signal(code: int) -> None:
+    """End this process by the signal whose exit code this is, so that its parent sees a signal, not a failure.
+
+    W&B's agent gives up after five exit codes above 0. Returns for any other code, and in process 1 of a container,
+    which ignores signals that have no handler.
+    """
+    if code - 128 in STOP_SIGNALS:
+        sys.stdout.flush()
+        signal.signal(code - 128, signal.SIG_DFL)
+        os.kill(os.getpid(), code - 128)
+
+
+def run(argv: Sequence[str]) -> int:
     """Run one command. Bad input is one line on standard error and exit code 2; --debug adds the traceback."""
-    words = list(sys.argv[1:] if argv is None else argv)
+    words = list(argv)
     debug = "--debug" in words
     # OpenMP reads this variable when torch is imported. Threads that wait in a busy loop become ten times slower when
     # another process uses one of their cores (README, "Threads").

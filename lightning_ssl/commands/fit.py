@@ -19,15 +19,17 @@ from lightning_ssl.checks import require
 from lightning_ssl.commands.fit_flags import with_suggestion
 from lightning_ssl.commands.progress import TrainingBar
 from lightning_ssl.commands.result import print_result
-from lightning_ssl.runs import resume
+from lightning_ssl.runs import devices, ranks, resume
 from lightning_ssl.runs.begin import begin
 from lightning_ssl.runs.checkpointing import AtomicCheckpointIO
 from lightning_ssl.runs.configuration import Configuration, Parts
+from lightning_ssl.runs.devices import as_list
 from lightning_ssl.runs.errors import with_full_key
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.guard import DivergenceGuard
 from lightning_ssl.runs.ranks import is_first_process, print_once
 from lightning_ssl.runs.recorder import Recorder, RunLogger
+from lightning_ssl.runs.signals import StopAtSignal, Stopped, StopSignals, replace_lightnings_handlers
 
 SILENCED = (
     ".*does not have many workers.*",
@@ -39,19 +41,23 @@ SILENCED = (
     ".*litlogger.*",
     ".*callbacks used to create the checkpoint need to be provided.*",  # `--trainer.max_time` may change
     ".*It is recommended to use .*sync_dist.*",  # our values are those of all ranks already
+    ".*`srun` command is available.*",
 )
 
 
 def main(argv: list[str]) -> int:
     """Parse, choose the run folder, train, print the result."""
     sys.path.insert(0, os.getcwd())  # for the user's own classes, given by their path
+    ranks.forget_unused_tasks()
     try:
         with quiet():
             config = Configuration.parse(argv)
     except ValueError as error:
         raise with_suggestion(with_full_key(error)) from error
     try:
-        parts = config.build()  # before there is a run folder: a refused argument leaves none
+        with quiet():  # before there is a run folder: a refused argument leaves none
+            parts = config.build()
+            parts.trainer.update(devices.for_launched_ranks(parts.trainer))
     except ValueError as error:
         raise with_full_key(error, config.stored()) from error
     check_logger(config.values.logger)
@@ -60,11 +66,11 @@ def main(argv: list[str]) -> int:
     if run.summary().get("status") == "finished" and choice.checkpoint is not None and not resume.extends(config, run):
         print_once(f"{run.path} is finished already; --resume never starts a new run")
         return 0
-    with run.lock() if is_first_process() else nullcontext(), choice.shared():
-        return train(config, parts, choice, argv)
+    with run.lock() if is_first_process() else nullcontext(), choice.shared(), StopSignals() as signals:
+        return train(config, parts, choice, argv, signals)
 
 
-def train(config: Configuration, parts: Parts, choice: resume.Choice, argv: list[str]) -> int:
+def train(config: Configuration, parts: Parts, choice: resume.Choice, argv: list[str], signals: StopSignals) -> int:
     """Train, and record how it ended. Returns the exit code."""
     run, stored = choice.run, config.stored()
     if is_first_process():
@@ -73,15 +79,22 @@ def train(config: Configuration, parts: Parts, choice: resume.Choice, argv: list
         print_once(f"{label} on {stored['data']['name']} in {run.path}{resumed}")
     try:
         with quiet():
-            trainer = make_trainer(parts, run, stored)
+            trainer = make_trainer(parts, run, stored, signals)
+            signals.raises = trainer.world_size == 1  # before the first step there is nothing to save
             warn_of_local_batch_norm(trainer, parts)
             trainer.fit(parts.method, parts.data, ckpt_path=choice.checkpoint, weights_only=True)
-    except pl.utilities.exceptions.SIGTERMException:
-        return stopped(run, 143)
-    except SystemExit as stop:  # Lightning's, after Ctrl-C
+    except Stopped as reason:
+        if is_first_process():
+            run.update_summary(status="interrupted")
+        print_once(f"stopped; the same command resumes {run.path}")
+        signals.leave_together(is_first_process())
+        # Lightning kills the process that started this rank if it ends with an error.
+        return 0 if ranks.is_started_by_lightning() else 128 + reason.number
+    except SystemExit as end:  # Lightning's, after a second Ctrl-C
         if run.summary().get("status") == "interrupted":
-            return stopped(run, 130)
-        raise stop
+            print_once(f"stopped; the same command resumes {run.path}")
+            return 130
+        raise end
     except Exception as error:
         if isinstance(error, ValueError):
             error = with_full_key(error, stored)
@@ -94,7 +107,9 @@ def train(config: Configuration, parts: Parts, choice: resume.Choice, argv: list
     return 0
 
 
-def make_trainer(parts: Parts, run: RunFolder, config: dict[str, Any]) -> pl.Trainer:
+def make_trainer(
+    parts: Parts, run: RunFolder, config: dict[str, Any], signals: StopSignals | None = None
+) -> pl.Trainer:
     """The Trainer as configured, with our callbacks, loggers and checkpoints in the right order."""
     arguments = dict(parts.trainer)
     loggers: list[pl.loggers.Logger] = [RunLogger(run)]
@@ -108,11 +123,13 @@ def make_trainer(parts: Parts, run: RunFolder, config: dict[str, Any]) -> pl.Tra
     bar = [TrainingBar()] if arguments["enable_progress_bar"] and not has_bar else []
     recorder = Recorder(run, parts.data.batch_size)
     checkpoints = parts.checkpoints.into(run, config)
-    arguments["callbacks"] = [DivergenceGuard(run), *parts.measuring, *own, recorder, *bar, checkpoints]
-    # Under SLURM Lightning resumes from any checkpoint of a requeued job in this folder.
+    stop = StopAtSignal(signals or StopSignals(), checkpoints)
+    arguments["callbacks"] = [DivergenceGuard(run), *parts.measuring, *own, recorder, *bar, stop, checkpoints]
     arguments["default_root_dir"] = arguments["default_root_dir"] or str(run.path)
     arguments["plugins"] = [*as_list(arguments["plugins"]), AtomicCheckpointIO()]
-    return pl.Trainer(**arguments)
+    trainer = pl.Trainer(**arguments)
+    replace_lightnings_handlers(trainer)
+    return trainer
 
 
 def chosen_logger(kind: str, run: RunFolder, config: dict[str, Any]) -> list[pl.loggers.Logger]:
@@ -141,11 +158,6 @@ def warn_of_local_batch_norm(trainer: pl.Trainer, parts: Parts) -> None:
         print_once(f"batch norm uses the statistics of each rank's own images{why}")
 
 
-def stopped(run: RunFolder, code: int) -> int:
-    print_once(f"stopped; the same command resumes {run.path}")
-    return code
-
-
 def record_failure(run: RunFolder, error: Exception) -> str:
     """Write the error to summary.json and the traceback to error.txt. Returns the error's first line."""
     line = str(error).strip().partition("\n")[0] or type(error).__name__
@@ -171,7 +183,3 @@ def quiet() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
-
-
-def as_list(value: Any) -> list[Any]:
-    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]

@@ -43,7 +43,8 @@ class Checkpoints(pl.callbacks.Checkpoint):
         require(every_n_steps is None or every_n_steps >= 1, "every_n_steps", every_n_steps, "at least 1")
         require(keep >= 2, "keep", keep, "at least 2: the older one is the fallback")
         self.every_n_epochs, self.every_n_steps, self.keep = every_n_epochs, every_n_steps, keep
-        self.saved_at, self.is_due, self.step = -1, False, 0
+        self.saved_at, self.step = -1, 0
+        self.is_due = False  # whether to save as soon as a run can resume there; `StopAtSignal` sets it too
         self.run: RunFolder | None = None
         self.record: dict[str, Any] = {}  # what every checkpoint carries
 
@@ -60,12 +61,13 @@ class Checkpoints(pl.callbacks.Checkpoint):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        # While gradients are accumulated no step is taken.
-        if not self.every_n_steps or trainer.global_step == self.step or trainer.global_step % self.every_n_steps:
+        if trainer.global_step == self.step:  # while gradients are accumulated no step is taken
+            return
+        self.is_due |= bool(self.every_n_steps) and trainer.global_step % (self.every_n_steps or 1) == 0
+        if not self.is_due:
             return
         # Lightning resumes a checkpoint of an epoch's last step with the next epoch, and one from before a validation
         # after it. What the end of the epoch or the validation logs would be missing, so the checkpoint comes later.
-        self.is_due = True
         left, _ = batches_until_validation(trainer, batch_idx)
         if not trainer.is_last_batch and not (trainer.enable_validation and left == 0):
             self.save(trainer)

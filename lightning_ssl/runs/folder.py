@@ -146,9 +146,6 @@ class RunFolder:
         for newer in self.step_checkpoints():
             if newer.name > checkpoint.name and checkpoint.name.startswith("step-"):
                 newer.replace(newer.with_name(f"abandoned-{newer.name}"))
-        for requeued in self.path.glob("hpc_ckpt_*.ckpt"):  # Lightning's, under SLURM: it would resume from them
-            if requeued.stat().st_mtime < checkpoint.stat().st_mtime:
-                requeued.unlink()
 
     # -- lock ---------------------------------------------------------------------------------------------------------
 

@@ -143,7 +143,7 @@ class Recorder(pl.Callback):
         self.summarize(trainer, status="interrupted" if out_of_time else "finished")
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        stopped = isinstance(exception, KeyboardInterrupt) or type(exception).__name__ == "SIGTERMException"
+        stopped = isinstance(exception, (KeyboardInterrupt, pl.utilities.exceptions.SIGTERMException))
         reason = str(exception).strip().partition("\n")[0] or type(exception).__name__
         self.summarize(trainer, status="interrupted" if stopped else "failed", error=None if stopped else reason)
 

@@ -1,13 +1,15 @@
 """Which folder a run uses, and from which checkpoint it resumes.
 
 --name NAME                RUNS/NAME: resumed if it was stopped, refused if it has another configuration
-without --name             the newest stopped run of exactly this configuration; else a new folder
+without --name             the newest stopped run of exactly this configuration; else a new folder.
+                           Under `wandb agent`, torchrun and srun: the name that every rank and every restart computes
 --resume never             a new run
 --resume FOLDER or FILE    that run or checkpoint, whatever its configuration
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -24,7 +26,7 @@ from lightning_ssl.runs.checkpoints import load_checkpoint
 from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.labels import short_label
-from lightning_ssl.runs.ranks import is_first_process, launched_externally, launcher_job, print_once
+from lightning_ssl.runs.ranks import is_first_process, launch, launcher_job, print_once
 
 # Keys that may change when a run is resumed.
 LENGTH = ("trainer.max_epochs", "trainer.max_steps", "trainer.max_time", "trainer.enable_progress_bar")
@@ -61,9 +63,8 @@ def choose(config: Configuration) -> Choice:
     folder, name, resume = Path(config.values.runs), config.values.name, config.values.resume
     if resume not in ("auto", "never"):
         return choose_path(Path(resume))
-    if name is None and launched_externally():  # each rank computes the same name
-        job = launcher_job()
-        name = generated_name(config) + (f"-{job}" if job else "")
+    if name is None and (identity := shared_identity(config)):
+        name = f"{generated_name(config)}-{identity}"
     if name is None:
         return choose_unnamed(config, folder, resume)
     return choose_named(config, folder, name, resume)
@@ -108,6 +109,21 @@ def generated_name(config: Configuration) -> str:
     return re.sub(r"[^\w.+-]+", "-", words.lower())  # a data set can be `hf:owner/name`
 
 
+def shared_identity(config: Configuration) -> str | None:
+    """What follows the generated name where several processes must find one folder, now and after a requeue.
+
+    The run id that W&B's agent gives; else, for ranks that torchrun or srun started, a digest of the configuration and
+    the id of the job. None where the first process chooses the folder alone.
+    """
+    if agent := os.environ.get("WANDB_RUN_ID"):
+        return agent
+    if not launch().launcher:
+        return None
+    compared = {key: value for key, value in leaves(config.stored()).items() if is_compared(key)}
+    digest = hashlib.sha256(json.dumps(compared, sort_keys=True, default=str).encode()).hexdigest()[:8]
+    return "-".join(filter(None, (digest, launcher_job())))
+
+
 def stopped_run(config: Configuration, folder: Path) -> RunFolder | None:
     """The newest run of exactly this configuration that was stopped before its end."""
     for path in sorted(folder.glob(f"{generated_name(config)}-*"), reverse=True):
@@ -126,10 +142,14 @@ def first_change(config: Configuration, run: RunFolder, may_change: tuple[str, .
         return "config.yaml cannot be read"
     before, now = leaves(stored), leaves(config.stored())
     for key in sorted(before.keys() | now.keys()):
-        compared = key.split(".")[0] not in (*keys.PLACE, *keys.TRACKING) and key not in may_change
-        if compared and before.get(key, MISSING) != now.get(key, MISSING):
+        if is_compared(key, may_change) and before.get(key, MISSING) != now.get(key, MISSING):
             return f"{key}={now.get(key)!r}: it was {before.get(key)!r} before"
     return None
+
+
+def is_compared(key: str, may_change: tuple[str, ...] = LENGTH) -> bool:
+    """Whether runs with different values of this key are different runs."""
+    return key.split(".")[0] not in (*keys.PLACE, *keys.TRACKING) and key not in may_change
 
 
 def leaves(tree: Any, prefix: str = "") -> dict[str, Any]:
@@ -164,9 +184,7 @@ def limit(value: int | None) -> float:
 
 
 def new_folder(path: Path) -> RunFolder:
-    """Create a new, unique run folder. Several agents may start in the same second."""
-    agent = os.environ.get("WANDB_RUN_ID")
-    path = path.with_name(f"{path.name}-{agent}") if agent else path
+    """Create a new, unique run folder. Several runs may start in the same second."""
     number, chosen = 1, path
     while True:
         try:

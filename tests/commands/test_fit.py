@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from helpers.killing import fit_until_killed, in_a_fork
+from helpers.outcome import assert_same, outcome
 
 from lightning_ssl import cli, methods, runs
 from lightning_ssl.commands import fit, result
@@ -16,7 +17,7 @@ from lightning_ssl.commands.progress import TrainingBar
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.build import build_data, build_method
 from lightning_ssl.runs.configuration import Configuration
-from lightning_ssl.runs.metrics import TIMING_METRICS, read_rows
+from lightning_ssl.runs.metrics import TIMING_METRICS
 
 SMALL = [
     "--model.backbone=resnet_tiny",
@@ -44,30 +45,6 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-def outcome(run):
-    """Weights, optimizer, probe and metrics, without times."""
-    checkpoint = runs.read_checkpoint(run.newest_checkpoint())
-    header, table, _ = read_rows(run.path / "metrics.csv")
-    rows = [[cell for name, cell in zip(header, row, strict=True) if name not in TIMING_METRICS] for row in table]
-    states = {key: state for key, state in checkpoint["callbacks"].items() if "Recorder" not in key}
-    return checkpoint["state_dict"], checkpoint["optimizer_states"], states, header, rows
-
-
-def assert_same(a, b, where=""):
-    if isinstance(a, torch.Tensor):
-        assert torch.equal(a, b), where
-    elif isinstance(a, dict):
-        assert a.keys() == b.keys(), where
-        for key in a:
-            assert_same(a[key], b[key], f"{where}.{key}")
-    elif isinstance(a, (list, tuple)):
-        assert len(a) == len(b), where
-        for k, (x, y) in enumerate(zip(a, b, strict=True)):
-            assert_same(x, y, f"{where}[{k}]")
-    else:
-        assert a == b, where
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -1,7 +1,6 @@
 """`fit` on two ranks: the steps of one process with the whole batch, and one run folder."""
 
 import json
-import multiprocessing
 import os
 import subprocess
 import sys
@@ -11,8 +10,9 @@ import pytest
 import torch
 from helpers import TESTS
 from helpers.closeness import close
+from helpers.ranks import join, start_ranks
 from helpers.smooth import SmoothSimCLR
-from helpers.training import free_port, terms_of
+from helpers.training import terms_of
 
 from lightning_ssl import runs
 from lightning_ssl.commands import fit
@@ -31,36 +31,15 @@ WORDS = [
 ]
 
 
-def one_rank(argv, rank, ranks, port):
-    """One process as torchrun starts it."""
-    torch.set_num_threads(1)
-    os.environ |= {
-        "TORCHELASTIC_RUN_ID": "7",
-        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks),
-        "GROUP_RANK": "0", "ROLE_RANK": str(rank), "ROLE_WORLD_SIZE": str(ranks),
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-    }  # fmt: skip
-    from pytorch_lightning.utilities.rank_zero import rank_zero_only
-
-    rank_zero_only.rank = rank  # Lightning reads it from the environment when it is imported
-    sys.exit(fit.main([*argv, f"--trainer.devices={ranks}", "--trainer.strategy=ddp"]))
-
-
 def weights(folder, name):
     return runs.read_checkpoint(RunFolder(folder / name).newest_checkpoint())["state_dict"]
 
 
 def test_two_ranks_equal_one_process_with_the_whole_batch(tmp_path):
-    context, port = multiprocessing.get_context("fork"), free_port()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     argv = [*WORDS, f"--runs={tmp_path}"]
-    ranks = [context.Process(target=one_rank, args=([*argv, "--name=two"], rank, 2, port)) for rank in range(2)]
-    for process in ranks:
-        process.start()
-    for process in ranks:
-        process.join()
-    assert [process.exitcode for process in ranks] == [0, 0]
+    assert join(start_ranks([*argv, "--name=two"])) == [0, 0]
     assert fit.main([*argv, "--name=one"]) == 0
     torch.set_num_threads(threads)
     pixels = 2 * BATCH * 32 * 32  # a gradient of a convolution adds them up, in two views

@@ -1,0 +1,100 @@
+"""The Trainer's devices and nodes: what the launcher started, or a refusal before there is a run folder."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+
+from pytorch_lightning.plugins.environments import ClusterEnvironment
+
+from lightning_ssl._lightning import pl
+from lightning_ssl.runs.ranks import launch
+
+# The arguments of the Trainer that decide how many ranks it expects.
+DECIDING = ("accelerator", "devices", "num_nodes", "strategy", "precision", "sync_batchnorm", "plugins")
+SILENT: dict[str, Any] = {
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_progress_bar": False,
+    "enable_model_summary": False,
+}
+
+
+def for_launched_ranks(trainer: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of the Trainer for the ranks that were started. Raises ValueError where the two differ.
+
+    Lightning itself accepts one device in each of several tasks: all of them would train the whole run in one folder.
+    """
+    started = launch()
+    if started.launcher and trainer["devices"] == "auto":
+        trainer = trainer | {"devices": started.ranks_per_node}
+    if started.launcher == "srun":
+        trainer = trainer | {"plugins": [*as_list(trainer["plugins"]), SrunEnvironment()]}
+    if not isinstance(trainer["strategy"], str):  # an object of the user's own belongs to one Trainer only
+        return trainer
+    try:
+        probe = pl.Trainer(**{key: trainer[key] for key in DECIDING}, **SILENT)
+    except Exception as error:  # Lightning raises many types for arguments that do not fit this machine
+        raise ValueError(f"trainer: {str(error).strip().partition(chr(10))[0]}") from error
+    expected = {"devices": started.ranks_per_node, "num_nodes": started.nodes}
+    found = {"devices": probe.num_devices, "num_nodes": probe.num_nodes}
+    for key in expected if started.launcher else ():
+        if found[key] != expected[key]:
+            raise ValueError(
+                f"trainer.{key}={trainer[key]}: expected {expected[key]}, because {started.launcher} started"
+                f" {started.ranks} ranks on {started.nodes} {'node' if started.nodes == 1 else 'nodes'}"
+            )
+    return trainer
+
+
+class SrunEnvironment(ClusterEnvironment):
+    """The ranks of a step that srun started.
+
+    Unlike Lightning's own, it takes steps with `--ntasks` alone, gives each step of a job its own port, and leaves
+    signals and the requeueing of the job to the run and to the batch script.
+    """
+
+    @property
+    def creates_processes_externally(self) -> bool:
+        return True
+
+    @property
+    def main_address(self) -> str:
+        """MASTER_ADDR, or the first node of the step: `n[3-5,9]` is n3."""
+        if os.environ["SLURM_STEP_NUM_NODES"] == "1":
+            return os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+        first = re.sub(r"\[(\w+)[^]]*\]", r"\1", os.environ["SLURM_STEP_NODELIST"]).split(",")[0]
+        return os.environ.setdefault("MASTER_ADDR", first)
+
+    @property
+    def main_port(self) -> int:
+        """MASTER_PORT, or one that follows from job and step, below the range that Linux gives to clients."""
+        job, step = int(os.environ["SLURM_JOB_ID"]), int(os.environ["SLURM_STEP_ID"])
+        return int(os.environ.setdefault("MASTER_PORT", str(12_000 + (61 * job + step) % 20_000)))
+
+    @staticmethod
+    def detect() -> bool:
+        return launch().launcher == "srun"
+
+    def world_size(self) -> int:
+        return launch().ranks
+
+    def set_world_size(self, size: int) -> None:
+        """Do nothing: srun has set it."""
+
+    def global_rank(self) -> int:
+        return int(os.environ["SLURM_PROCID"])
+
+    def set_global_rank(self, rank: int) -> None:
+        """Do nothing: srun has set it."""
+
+    def local_rank(self) -> int:
+        return int(os.environ["SLURM_LOCALID"])
+
+    def node_rank(self) -> int:
+        return int(os.environ["SLURM_NODEID"])
+
+
+def as_list(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]

@@ -1,0 +1,158 @@
+"""`fit` at a signal: every rank stops at the same step, with a whole checkpoint, and resumes bit for bit."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import pytorch_lightning as pl
+import torch
+from helpers.killing import in_a_fork
+from helpers.outcome import assert_same, outcome
+from helpers.ranks import join, start_ranks
+
+from lightning_ssl import cli, methods
+from lightning_ssl.commands import fit
+from lightning_ssl.runs import RunFolder, checkpoints, signals
+
+FLAGS = [
+    "--model=SimCLR",
+    "--model.backbone=resnet_tiny",
+    '--data.options={"train_images": 64, "test_images": 32}',
+    "--data.batch_size=16",  # 4 steps an epoch
+    "--trainer.accelerator=cpu",
+    "--trainer.enable_progress_bar=false",
+    "--knn.k=5",
+]
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """A pool of threads does not survive a fork."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def fit_with_signal(argv, step, number, rank="0"):
+    """Train, and send a signal to this rank within a training step."""
+    original, done = methods.Method.training_step, 0
+
+    def training_step(self, batch, batch_idx):
+        nonlocal done
+        if done == step and os.environ.get("RANK", "0") == rank:
+            os.kill(os.getpid(), number)
+        done += 1
+        return original(self, batch, batch_idx)
+
+    methods.Method.training_step = training_step
+    signals.SECONDS = 0.0  # the ranks meet at every step
+    return fit.main(argv)
+
+
+def exit_with(code_of, *arguments):
+    sys.exit(code_of(*arguments))
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run of three epochs."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert in_a_fork(exit_with, fit.main, [*FLAGS, "--trainer.max_epochs=3", f"--runs={folder}", "--name=run"]) == 0
+    return RunFolder(folder / "run")
+
+
+# In epoch 1: the first step, one in the middle, the last one, after which the epoch ends first.
+@pytest.mark.parametrize(
+    ("number", "step", "stops_at"),
+    [(signal.SIGTERM, 4, 5), (signal.SIGUSR1, 5, 6), (signal.SIGINT, 7, 8)],
+)
+def test_a_signal_stops_a_run_after_its_step_and_it_resumes_bit_for_bit(number, step, stops_at, whole, tmp_path):
+    argv = [*FLAGS, "--trainer.max_epochs=3", f"--runs={tmp_path}", "--name=run"]
+    assert in_a_fork(exit_with, fit_with_signal, argv, step, number) == 128 + number
+    run = RunFolder(tmp_path / "run")
+    assert (run.summary()["status"], run.summary()["error"], run.summary()["step"]) == ("interrupted", None, stops_at)
+    assert run.newest_checkpoint().name == f"step-{stops_at:08d}.ckpt"
+    assert not list(tmp_path.rglob("hpc_ckpt*"))
+    assert fit.main(argv) == 0
+    assert_same(outcome(run), outcome(whole))
+
+
+def test_a_signal_in_the_last_step_does_not_stop_a_run_that_is_done(tmp_path):
+    argv = [*FLAGS, "--trainer.max_epochs=1", f"--runs={tmp_path}", "--name=run"]
+    assert in_a_fork(exit_with, fit_with_signal, argv, 3, signal.SIGTERM) == 0
+    assert RunFolder(tmp_path / "run").summary()["status"] == "finished"
+
+
+def test_a_signal_to_one_of_two_ranks_stops_both_at_the_same_step(tmp_path):
+    argv = [*FLAGS, "--trainer.max_epochs=100", f"--runs={tmp_path}", "--name=run"]
+    ranks = start_ranks(argv, run=lambda argv: fit_with_signal(argv, 5, signal.SIGTERM, rank="1"))
+    assert join(ranks) == [143, 143]
+    run = RunFolder(tmp_path / "run")
+    assert (run.summary()["status"], run.summary()["step"]) == ("interrupted", 6)
+    assert run.newest_checkpoint().name == "step-00000006.ckpt"
+
+
+def test_a_second_ctrl_c_stops_at_once():
+    with signals.StopSignals() as noted:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert noted.number == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_the_program_ends_by_the_signal_that_stopped_it(number, monkeypatch):
+    """W&B's agent takes an exit code above 0 as a failure, and a signal as none."""
+    monkeypatch.setattr(cli, "run", lambda argv: 128 + number)
+    assert in_a_fork(exit_with, cli.main) == -number
+    assert cli.main(["fit"]) == 128 + number  # a caller within Python gets the code
+
+
+def test_lightning_has_the_private_methods_that_are_replaced():
+    trainer = pl.Trainer(logger=False, accelerator="cpu", enable_checkpointing=False)
+    assert callable(trainer._signal_connector.register_signal_handlers)
+    assert callable(trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor)
+
+
+@pytest.mark.slow
+def test_twenty_signals_at_random_times_never_hang_two_ranks(tmp_path):
+    """From the moment at which both ranks have started, whatever they are doing."""
+    draw = random.Random(0)
+    for attempt in range(20):
+        argv = [*FLAGS, "--trainer.max_epochs=10000", f"--runs={tmp_path}", f"--name=run{attempt}"]
+        ranks, run = start_ranks(argv), RunFolder(tmp_path / f"run{attempt}")
+        while not run.step_checkpoints():
+            time.sleep(0.05)
+        time.sleep(draw.uniform(0.0, 2.0))
+        victims = draw.choice([ranks[:1], ranks[1:], ranks])
+        for process in victims:
+            os.kill(process.pid, draw.choice([signal.SIGTERM, signal.SIGUSR1]))
+        codes = join(ranks, timeout=60)
+        assert codes[0] == codes[1], attempt
+        assert codes[0] in (143, 138), attempt
+        assert run.summary()["status"] == "interrupted", attempt
+        assert checkpoints.damage(run.step_checkpoints()[0]) is None, attempt
+        assert run.step_checkpoints()[0].name == f"step-{run.summary()['step']:08d}.ckpt", attempt
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", ["lightning", "torchrun"])
+def test_a_signal_to_the_started_process_stops_all_ranks(start, tmp_path):
+    program = os.path.join(os.path.dirname(sys.executable), "lightning-ssl")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [*(launcher if start == "torchrun" else []), program, "fit", *FLAGS, "--trainer.max_epochs=10000"]
+    started = subprocess.Popen([*command, f"--runs={tmp_path}", "--trainer.devices=2", "--trainer.strategy=ddp"])
+    while not (found := list(tmp_path.glob("*/checkpoints/*.ckpt"))):
+        assert started.poll() is None
+        time.sleep(0.1)
+    started.terminate()
+    assert started.wait(timeout=60) != 0
+    run = RunFolder(found[0].parent.parent)
+    assert run.summary()["status"] == "interrupted"
+    assert checkpoints.damage(run.step_checkpoints()[0]) is None
