@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 BUILD  ?= docker build
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-portable test-bolts lint image bench clean
+.PHONY: help demo test test-slow test-portable test-bolts lint docs image bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -21,6 +21,10 @@ $(VENV)/installed: requirements.txt requirements-dev.txt pyproject.toml
 
 $(VENV)/installed-bench: requirements-bench.txt $(VENV)/installed
 	$(PIP) install --progress-bar off -r requirements-bench.txt
+	touch $@
+
+$(VENV)/installed-docs: requirements-docs.txt $(VENV)/installed
+	$(PIP) install --progress-bar off -r requirements-docs.txt
 	touch $@
 
 # The package requires pytorch-lightning 2.6, and bolts requires a version below 2: install it without dependencies.
@@ -57,10 +61,14 @@ lint: $(VENV)/installed  ## ruff, mypy, the rules on imports, hadolint
 image:  ## build the image `lightning-ssl`; BUILD="podman build" or "buildah build" uses another builder
 	$(BUILD) --build-arg COMMIT="$$(git describe --always --dirty --exclude '*')" --tag lightning-ssl $(BUILD_FLAGS) .
 
+docs: export OMP_NUM_THREADS ?= 1
+docs: $(VENV)/installed-docs  ## build the site in build/docs/html and run the notebooks; a warning is an error
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/docs/doctrees docs build/docs/html
+
 bench: $(VENV)/installed-bench  ## measure the speed of loss, augmentation and training against its limits
 	$(BIN)/lightning-ssl bench loss
 	$(BIN)/lightning-ssl bench augment
 	$(BIN)/lightning-ssl bench train
 
 clean:  ## remove the environments and every cache
-	rm -rf $(VENV) $(BOLTS) build *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf $(VENV) $(BOLTS) build docs/_generated docs/api docs/notebooks *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

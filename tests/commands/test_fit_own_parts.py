@@ -3,8 +3,6 @@
 import json
 import multiprocessing
 import os
-import re
-import shlex
 import signal
 import subprocess
 import sys
@@ -12,7 +10,6 @@ import textwrap
 
 import pytest
 import torch
-from helpers import ROOT
 from helpers.closeness import close
 from helpers.killing import fit_until_killed, in_a_fork
 from helpers.training import free_port, terms_of
@@ -240,42 +237,3 @@ def test_a_mistake_about_own_data_is_one_line(photos, flags, line, capfd, monkey
     assert len(printed) == 1
     assert line in printed[0]
     assert not (photos / "runs").exists()
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# docs/own_parts.md
-
-BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
-FAST = ["--trainer.max_epochs=1", "--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false"]
-FEW = ["--data.options={train_images: 256, test_images: 64}"]
-
-
-@pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*smaller than the logging interval")
-def test_every_block_of_the_page_runs(folder, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    (folder / "mine.py").unlink()
-    blocks = BLOCK.findall((ROOT / "docs" / "own_parts.md").read_text(encoding="utf-8"))
-    assert len(blocks) == 18
-    for language, text in blocks:
-        if name := re.match(r"# (\w+\.\w+)\n", text):
-            (folder / name[1]).write_text(text)
-        elif language == "python":
-            monkeypatch.syspath_prepend(str(folder))
-            exec(compile(text, "own_parts.md", "exec"), {"__name__": "page"})
-        else:
-            assert language == "bash"
-            for line in text.splitlines():
-                run_line(shlex.split(line))
-
-
-def run_line(line):
-    """Run one line of a page. A training has few images and one epoch."""
-    if line[:2] == ["lightning-ssl", "fit"]:
-        line = [*line, *FAST, *([] if "--data.name" in line else FEW)]
-    if line[:2] == ["lightning-ssl", "sweep"]:
-        subprocess.run([sys.executable, "-m", "lightning_ssl.cli", *line[1:]], check=True, timeout=600)
-    elif line[0] == "python":
-        subprocess.run([sys.executable, *line[1:]], check=True, timeout=60)
-    else:
-        assert line[0] == "lightning-ssl"
-        assert cli.main(line[1:]) == 0, line

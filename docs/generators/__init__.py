@@ -1,0 +1,35 @@
+"""Pages and figures that are made from the code when the site is built, so that they cannot be out of date.
+
+api.py            docs/api/: a page per package, from the docstrings of its public names
+losses.py         docs/_generated/losses.md: a section per importance and per (φ, ψ) loss, with a figure of its weights
+configuration.py  docs/_generated/configuration.md: every flag of `lightning-ssl fit`
+figures.py        docs/_generated/*.svg: the figures of concepts.md
+(here)            docs/notebooks/: a copy of notebooks/, because Sphinx reads only what is below docs/
+"""
+
+from pathlib import Path
+
+from generators import api, configuration, figures, losses
+
+
+def write_all(docs: Path) -> None:
+    """Write every generated page and figure below docs/."""
+    for folder in ("_generated", "api", "notebooks"):
+        (docs / folder).mkdir(exist_ok=True)
+    notebooks = {file.name: file.read_text(encoding="utf-8") for file in docs.parent.glob("notebooks/*.ipynb")}
+    for stale in {file.name for file in docs.glob("notebooks/*.ipynb")} - notebooks.keys():
+        (docs / "notebooks" / stale).unlink()
+    for name, text in notebooks.items():
+        write(docs / "notebooks" / name, text)
+    for name, text in api.pages().items():
+        write(docs / "api" / f"{name}.md", text)
+    write(docs / "_generated" / "losses.md", losses.page())
+    write(docs / "_generated" / "configuration.md", configuration.page())
+    for name, draw in {**figures.FIGURES, **losses.all_figures()}.items():
+        figures.save(draw, docs / "_generated" / f"{name}.svg")
+
+
+def write(file: Path, text: str) -> None:
+    """Write a file if its text changes: Sphinx reads a page again when its file is newer."""
+    if not file.exists() or file.read_text(encoding="utf-8") != text:
+        file.write_text(text, encoding="utf-8")

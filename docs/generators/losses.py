@@ -1,0 +1,143 @@
+"""The page of the losses: a section for every importance and every (φ, ψ) loss of the package, from its class."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import torch
+from matplotlib.figure import Figure
+
+from generators import figures
+from lightning_ssl.commands import catalog, packaged
+from lightning_ssl.commands.fit_flags import about
+from lightning_ssl.losses import Family, FromFamily, Importance, InfoNCE, Regularized
+from lightning_ssl.runs.arguments import arguments_of, concrete
+
+ALPHA, DUAL, ONE_LAYER = "[α-CL](papers.md)", "[dual networks](papers.md)", "[one layer](papers.md)"
+REGULARIZER = f"{ALPHA}, Section 6"
+TABLE_OF_LOSSES = f"{ALPHA}, Figure 1"
+# Where each class comes from. A class without an entry is an error of the build.
+SOURCES = {
+    "Entropy": REGULARIZER,
+    "Inverse": f"{REGULARIZER}; solved for μ, which the released code does not do",
+    "Square": f"{REGULARIZER}; with rows that sum to 1, which the released code does not have",
+    "Tsallis": "ours: one family with Entropy, Inverse and Square as members",
+    "Direct": f"{ALPHA}, Eqns. 12 and 44",
+    "Uniform": f"{ONE_LAYER}, Section 2",
+    "Gaussian": f"{ONE_LAYER}, Lemma 1",
+    "Exact": f"{DUAL}, Eqns. 6 and 7",
+    "FromFamily": f"{ALPHA}, Theorem 1",
+    "Regularized": f"{ALPHA}, Definition 1, for any concave r",
+    "ReleasedInverse": f"the code released with {ALPHA}, not its text",
+    "ReleasedSquare": f"the code released with {ALPHA}, not its text",
+    "InfoNCE": TABLE_OF_LOSSES,
+    "MINE": TABLE_OF_LOSSES,
+    "SoftTriplet": TABLE_OF_LOSSES,
+    "NPlusOneTuplet": TABLE_OF_LOSSES,
+    "LiftedStructured": TABLE_OF_LOSSES,
+    "Triplet": TABLE_OF_LOSSES,
+    "ModifiedTriplet": TABLE_OF_LOSSES,
+    "Quadratic": f"{TABLE_OF_LOSSES}; divided by the number of negatives",
+}
+# Arguments of the classes that have no default.
+EXAMPLES = {
+    "FromFamily": FromFamily(InfoNCE()),
+    "Regularized": Regularized(lambda a: 0.004 / a, lambda x: 0.004 / x, "log α"),
+}
+NEGATIVES = 126  # of a batch of 64 images with both views as anchors
+POSITIVE = 0.1  # d2_pos of the anchor
+
+
+def page() -> str:
+    """All sections, in two chapters."""
+    importances = "\n".join(section(kind) for kind in concrete(Importance))
+    families = "\n".join(section(kind) for kind in concrete(Family))
+    return f"## Importances\n\n{importances}\n## (φ, ψ) losses\n\n{FAMILIES}\n{families}"
+
+
+FAMILIES = """\
+`FamilyLoss(family)` is the loss L = mean_i φ(Σ_j ψ(d2_pos_i − d2_neg_ij)) itself, and `FromFamily(family)` its
+importance α_ij = φ'(ξ_i) ψ'(d2_pos_i − d2_neg_ij), with ξ_i the sum over j. Both have the same gradient (Theorem 1).
+"""
+
+
+def section(kind: type) -> str:
+    """Equation, source, configuration, arguments and figure of one class."""
+    name = kind.__name__
+    if name not in SOURCES:
+        raise ValueError(f"docs/generators/losses.py: SOURCES has no entry for {name}: say which paper it comes from")
+    lines = [f"### {name}", "", markdown(about(kind)), "", f"- Source: {SOURCES[name]}"]
+    if config := catalog.config_of(name):
+        lines.append(f"- Configuration: `configs/{config}.yaml`{published(config)}")
+    lines.append(f"- Class: {{py:obj}}`lightning_ssl.{name}`")
+    lines += [f"- `{each.name}`: {each.description}" for each in arguments_of(kind).values() if each.description]
+    return "\n".join([*lines, "", f"![Weights of {name}](_generated/weights_{name}.svg)", ""])
+
+
+def published(config: str) -> str:
+    """What the header of a configuration says about published figures."""
+    text = (packaged.PACKAGE / "configs" / f"{config}.yaml").read_text(encoding="utf-8")
+    return ", with the published figures" if "# Published" in text else ""
+
+
+def markdown(text: str) -> str:
+    """A docstring as Markdown: an indented block is a block of text."""
+    blocks = []
+    for block in text.split("\n\n"):
+        if block.startswith(" "):
+            blocks.append(f"```text\n{inspect.cleandoc(block)}\n```")
+        else:
+            blocks.append(re.sub(r"(?<!`)([*<])", r"\\\1", block))
+    return "\n\n".join(blocks)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Figures
+
+
+def figures_of(base: type) -> dict[str, Callable[[], Figure]]:
+    return {f"weights_{kind.__name__}": partial(draw, kind) for kind in concrete(base)}
+
+
+def all_figures() -> dict[str, Callable[[], Figure]]:
+    """A function for each figure, by the name of its file."""
+    return {**figures_of(Importance), **figures_of(Family)}
+
+
+def example(kind: type) -> Importance:
+    """An importance with default arguments; that of a (φ, ψ) loss comes from Theorem 1."""
+    made = EXAMPLES[kind.__name__] if kind.__name__ in EXAMPLES else kind()
+    return FromFamily(made) if isinstance(made, Family) else made
+
+
+def variants(kind: type) -> dict[str, Importance]:
+    """The default, and the same with a quarter and four times of its first argument that is a number."""
+    first = example(kind)
+    owner = first.family if issubclass(kind, Family) else first
+    number = next((name for name, each in arguments_of(kind).items() if isinstance(each.default, float)), None)
+    if number is None:
+        return {kind.__name__: first}
+    value = getattr(owner, number)
+    found = {}
+    for factor in (0.25, 1, 4):
+        changed = replace(owner, **{number: factor * value})
+        found[f"{number} = {factor * value:g}"] = FromFamily(changed) if issubclass(kind, Family) else changed
+    return found
+
+
+def draw(kind: type) -> Figure:
+    """α of one anchor over the distance of its negatives, divided by the mean weight of the row."""
+    d2_neg = torch.linspace(0.02, 1.9, NEGATIVES)[None]  # (1, K)
+    figure, ax = figures.axes(4.6, 2.4)
+    for k, (label, importance) in enumerate(variants(kind).items()):
+        alpha = importance(torch.tensor([POSITIVE]), d2_neg)[0]
+        relative = alpha / alpha.mean().clamp(min=torch.finfo(alpha.dtype).tiny)
+        ax.plot(d2_neg[0], relative, figures.LINES[k], color=figures.COLOURS[k], label=label)
+    ax.axhline(1, color="0.7", linewidth=0.8, zorder=0)
+    ax.set(xlabel="d2 of the negative", ylabel="α / mean α", xlim=(0, 1.9), ylim=(0, max(2, ax.get_ylim()[1])))
+    ax.legend(frameon=False)
+    return figure

@@ -1,0 +1,69 @@
+"""The pages that are made from the code: nothing public is missing. `make docs` builds the site itself."""
+
+import doctest
+import inspect
+import re
+
+import pytest
+from generators import api, configuration, losses
+from helpers import ROOT
+
+import lightning_ssl
+from lightning_ssl.losses import Family, Importance
+
+CONCRETE = [
+    name
+    for name in lightning_ssl.PUBLIC_NAMES["losses"]
+    if inspect.isclass(kind := getattr(lightning_ssl, name))
+    and issubclass(kind, Importance | Family)
+    and not inspect.isabstract(kind)
+]
+
+
+def test_every_loss_has_a_section_and_a_figure():
+    sections = re.findall(r"^### (\w+)$", losses.page(), flags=re.MULTILINE)
+    assert sorted(sections) == sorted(CONCRETE)
+    assert {f"weights_{name}" for name in CONCRETE} == losses.all_figures().keys()
+
+
+@pytest.mark.parametrize("name", CONCRETE)
+def test_the_section_of_a_loss_has_equation_source_and_class(name):
+    text = losses.section(getattr(lightning_ssl, name))
+    assert re.search(r"[αφ].* = |∝", text)
+    assert "- Source: " in text
+    assert f"{{py:obj}}`lightning_ssl.{name}`" in text
+    assert f"_generated/weights_{name}.svg" in text
+
+
+def test_a_new_loss_without_a_source_is_an_error():
+    class Unknown(lightning_ssl.Entropy):
+        """A loss of no paper."""
+
+    with pytest.raises(ValueError, match="SOURCES has no entry for Unknown: say which paper"):
+        losses.section(Unknown)
+
+
+def test_the_figure_of_a_loss_shows_its_default_and_two_other_values():
+    (ax,) = losses.draw(lightning_ssl.Direct).axes
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["tau = 0.125", "tau = 0.5", "tau = 2"]
+
+
+@pytest.mark.parametrize("name", [name for names in lightning_ssl.PUBLIC_NAMES.values() for name in names])
+def test_every_public_name_is_on_an_api_page(name):
+    assert any(f"lightning_ssl.{name}\n" in page for page in api.pages().values())
+
+
+def test_every_flag_of_fit_is_in_the_reference():
+    listed = set(re.findall(r"--([\w.]+)", configuration.page()))
+    frozen = (ROOT / "tests/commands/flags.txt").read_text(encoding="utf-8").splitlines()
+    flags = {flag for line in frozen for flag in re.findall(r"^lightning-ssl fit --([\w.]+)", line)}
+    assert len(flags) > 50
+    assert flags - listed <= {"help"}
+
+
+def test_docstrings_become_restructured_text():
+    result = doctest.testmod(api)
+    assert (result.failed, result.attempted) == (0, 1)
+    assert api.inline("a_ times b* of `Direct`s and `x_y`") == (
+        r"a\_ times b\* of :py:obj:`~lightning_ssl.Direct`\ s and ``x_y``"
+    )
