@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import subprocess
-import tarfile
 
 import pytest
 import yaml
@@ -88,15 +87,9 @@ def test_an_agent_finishes_its_cell_as_an_unknown_user_on_a_read_only_root(conta
 
 def test_no_secret_is_in_a_layer(buildah, tmp_path):
     buildah("push", "--disable-compression", IMAGE, f"dir:{tmp_path}")
-    manifest = json.loads((tmp_path / "manifest.json").read_text())
-    layers = [tmp_path / layer["digest"].removeprefix("sha256:") for layer in manifest["layers"]]
-    assert any("opt/venv/bin/lightning-ssl" in names(layer) for layer in layers)
-    assert not containing(SECRET, [*tmp_path.iterdir()])
-
-
-def names(layer):
-    with tarfile.open(layer) as archive:
-        return archive.getnames()
+    files = [*tmp_path.iterdir()]
+    assert containing("a command of lightning-ssl", files)  # a line of the entry point: the layers are readable
+    assert not containing(SECRET, files)
 
 
 def containing(text, files):
@@ -125,8 +118,10 @@ def test_a_program_that_handles_no_signal_ends_at_sigterm(container):
     words = container.words("bash", "-c", "echo started; exec sleep 600")
     words[1:1] = ["--info-fd", str(writing)]
     with subprocess.Popen(list(map(str, words)), pass_fds=[writing], stdout=subprocess.PIPE) as process:
+        os.close(writing)
         assert process.stdout.readline() == b"started\n"
-        os.kill(json.loads(os.read(reading, 10_000))["child-pid"], signal.SIGTERM)
+        with open(reading) as info:
+            os.kill(json.load(info)["child-pid"], signal.SIGTERM)
         try:
             assert process.wait(timeout=60) == 128 + signal.SIGTERM
         finally:

@@ -91,7 +91,8 @@ class Container:
         """The command that runs `IMAGE words`: as another user, with a read-only root, with a mounted folder."""
         uid, gid = (user or self.config["User"]).split(":")
         mounts = ["--ro-bind" if read_only else "--bind", self.root, "/", "--proc", "/proc", "--dev", "/dev"]
-        mounts += ["--perms", "1777", "--tmpfs", "/tmp"] if read_only else []
+        for place in ("/dev/shm", "/tmp") if read_only else ("/dev/shm",):  # an engine mounts the first by itself
+            mounts += ["--perms", "1777", "--tmpfs", place]
         if workspace is not None:
             os.chown(workspace, int(uid), int(gid))
             mounts += ["--bind", workspace, self.config["WorkingDir"]]
@@ -102,8 +103,8 @@ class Container:
         ]
         setenv = [word for pair in variables for word in ("--setenv", *pair)]
         return [
-            "bwrap", *mounts, "--unshare-pid", "--as-pid-1", "--unshare-ipc", "--cap-add", "ALL", "--clearenv", *setenv,
-            "--chdir", self.config["WorkingDir"],
+            "bwrap", *mounts, "--unshare-pid", "--as-pid-1", "--unshare-ipc", "--die-with-parent", "--cap-add", "ALL",
+            "--clearenv", *setenv, "--chdir", self.config["WorkingDir"],
             "setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups", "--bounding-set=-all",
             *self.config["Entrypoint"], *words,
         ]  # fmt: skip
