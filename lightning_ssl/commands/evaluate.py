@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lightning_ssl import data
 from lightning_ssl.checks import require
-from lightning_ssl.commands.parser import Parser
+from lightning_ssl.commands.parser import Parser, add_trust
+from lightning_ssl.trust import trusted_modules
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,6 +40,7 @@ EXAMPLES = """examples:
   lightning-ssl evaluate runs/direct --data mine.make_dataset    your own data set, by its path
   lightning-ssl evaluate runs/mine --data folder --root photos --options '{"store_size": 160}'
   lightning-ssl evaluate simclr.imported.ckpt --device cuda
+  lightning-ssl evaluate runs/own --trust mine                   the run has a loss or data set of mine.py
 
 adam     the protocol of the α-CL papers: Adam with learning rate 3e-4 and weight decay 1e-3, batches of 128, 50 epochs;
          accuracy after the last epoch, mean over the seeds
@@ -56,15 +56,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.data is not None:
         data.require_data_set("data", arguments.data)
     options = read_options(arguments.options)
-    sys.path.insert(0, os.getcwd())  # the configuration may name a class of the user
+    trust = trusted_modules(arguments.trust, arguments.data)
 
     # Late: torch takes seconds to import, and --help needs none of it.
     from lightning_ssl.evaluation.evaluate import evaluate
     from lightning_ssl.evaluation.record import save_record
     from lightning_ssl.evaluation.restore import evaluation_data, restore_method
 
-    trained = restore_method(arguments.checkpoint)
-    module = evaluation_data(trained.config, arguments.data, arguments.root, options, arguments.batch_size)
+    trained = restore_method(arguments.checkpoint, trust)
+    module = evaluation_data(trained.config, arguments.data, arguments.root, options, arguments.batch_size, trust)
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
     with progress_bars() as progress:
         record = evaluate(
@@ -96,6 +96,7 @@ def parser() -> Parser:
     top.add_argument("--seeds", type=int, default=3, help="number of classifiers of the papers' protocol (default: 3)")
     top.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, … (default: auto)")
     top.add_argument("--batch-size", type=int, default=256, help="images per forward pass (default: 256)")
+    add_trust(top)
     top.add_argument(
         "--best-test",
         action="store_true",

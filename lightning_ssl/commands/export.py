@@ -18,16 +18,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_ssl.checks import require
-from lightning_ssl.commands.parser import Parser
+from lightning_ssl.commands.parser import Parser, add_trust
 from lightning_ssl.files import marked_archive, require_replaceable, write_atomic
 from lightning_ssl.runs.labels import short_label
+from lightning_ssl.trust import trusted_modules
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -61,10 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     out = Path(arguments.out or default_out(Path(arguments.checkpoint), arguments.format))
     require_replaceable(out, MARKER, arguments.force)
-    sys.path.insert(0, os.getcwd())  # the configuration may name a class of the user
+    trust = trusted_modules(arguments.trust)
     from lightning_ssl.evaluation.restore import restore_method  # late: it imports torch, and --help needs none
 
-    trained = restore_method(arguments.checkpoint)
+    trained = restore_method(arguments.checkpoint, trust)
     require(out.resolve() != trained.checkpoint.resolve(), "out", str(out), "another file than the checkpoint")
     if arguments.format == "torchvision":
         write_atomic(out, torchvision_file(trained))
@@ -94,6 +93,7 @@ def parser() -> Parser:
         action="store_true",
         help="safetensors only: also write the projector, under names that start with `projector.`",
     )
+    add_trust(top)
     top.add_argument("--force", action="store_true", help="replace any regular file at --out")
     return top
 

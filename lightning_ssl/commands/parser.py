@@ -23,3 +23,15 @@ class Parser(argparse.ArgumentParser):
         known = [flag for action in self._actions for flag in action.option_strings]
         close = difflib.get_close_matches(unknown[1].replace("_", "-"), known, n=1) if unknown else []
         return f"; did you mean {close[0]}?" if close else ""
+
+
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Add the flag that allows a checkpoint to name code outside this package."""
+    parser.add_argument(
+        "--trust",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="a module whose classes and functions the checkpoint may name, such as that of your own loss; its code is"
+        " run; can be given several times",
+    )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.metrics import TIMING_METRICS
+from lightning_ssl.trust import OURS, paths_in
 
 RESULTS = ("online/top1", "knn/top1")  # the first rows
 
@@ -44,10 +46,18 @@ def ordered(names: list[str]) -> list[str]:
 def next_steps(run: RunFolder) -> str:
     """The commands that use a finished run, one line each."""
     folder, parent = shlex.quote(str(run.path)), shlex.quote(str(run.path.parent))
+    config = run.config()
+    own = dict.fromkeys(path.partition(".")[0] for _, path in paths_in([config.get("model"), data_name(config)], ""))
+    trust = "".join(f" --trust {module}" for module in own if module != OURS)
     commands = {
-        f"lightning-ssl evaluate {folder}": "linear classifiers on the frozen features",
+        f"lightning-ssl evaluate {folder}{trust}": "linear classifiers on the frozen features",
         f"lightning-ssl report {parent} --open": "compare it with the other runs",
-        f"lightning-ssl export {folder}": "save the backbone for other code",
+        f"lightning-ssl export {folder}{trust}": "save the backbone for other code",
     }
     width = max(map(len, commands))
     return "\n".join(["next:", *(f"  {command.ljust(width)}   {text}" for command, text in commands.items())])
+
+
+def data_name(config: dict[str, Any]) -> Any:
+    data = config.get("data")
+    return data.get("name") if isinstance(data, dict) else None

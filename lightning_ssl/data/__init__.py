@@ -100,6 +100,14 @@ def fetch(name: str, root: str | Path = "data", source: str = "auto") -> Path:
     return folder
 
 
+def is_complete(name: str, root: str | Path = "data") -> bool:
+    """Whether nothing has to be downloaded or converted: a published data set is in the cache, or it is another one."""
+    if name not in DATASETS or not DATASETS[name].published:
+        return True
+    complete: bool = module_of(name).PUBLISHED[name].is_complete(Path(root) / name)
+    return complete
+
+
 def module_of(name: str) -> ModuleType:
     """The module that reads a data set."""
     if name.startswith("hf:"):

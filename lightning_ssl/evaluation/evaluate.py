@@ -61,7 +61,7 @@ def evaluate(
         timer.lap("lbfgs")
     knn_top1 = knn_accuracy(train, test, classes)
     timer.lap("knn")
-    suffix = "" if module.data_set == trained.config["data"]["name"] else f"@{module.data_set}"
+    suffix = "" if module.data_set == (trained.config.get("data") or {}).get("name") else f"@{module.data_set}"
     return {
         "metrics": {**linear_metrics(outcomes, suffix), f"knn/top1{suffix}": knn_top1},
         "checkpoint": trained.checkpoint.name,

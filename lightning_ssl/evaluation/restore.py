@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lightning_ssl import data
 from lightning_ssl.data import DataModule
 from lightning_ssl.methods import Method
 from lightning_ssl.runs import RunFolder, read_checkpoint
 from lightning_ssl.runs.build import build_method
+from lightning_ssl.runs.checkpoints import require_weights
+from lightning_ssl.trust import is_trusted, require_trusted
+
+DEFAULT_ROOT = "data"
 
 
 class TrainedMethod(NamedTuple):
@@ -22,8 +28,11 @@ class TrainedMethod(NamedTuple):
     version: str  # of the package at the time of training
 
 
-def restore_method(path: str | Path) -> TrainedMethod:
-    """Build the method of a checkpoint with its weights. The path is a checkpoint, or a run folder for its newest."""
+def restore_method(path: str | Path, trust: Sequence[str] = ()) -> TrainedMethod:
+    """Build the method of a checkpoint with its weights. The path is a checkpoint, or a run folder for its newest.
+
+    trust    modules whose classes the checkpoint may name, besides this package (`trust.py`)
+    """
     path = Path(path)
     run = RunFolder(path) if path.is_dir() else RunFolder(path.parent.parent)
     checkpoint = (run.newest_checkpoint() if path.is_dir() else None) or path
@@ -32,14 +41,12 @@ def restore_method(path: str | Path) -> TrainedMethod:
     model = config["model"]
     # Without compilation: it takes longer than one pass over the images.
     uncompiled = {**model, "init_args": {**model.get("init_args", {}), "compile": False}}
-    method = build_method({**config, "model": uncompiled})
     try:
-        method.load_state_dict(content["state_dict"])
-    except RuntimeError as error:
-        reason = " ".join(str(error).partition("\n")[2].partition("\n")[0].split())
-        raise ValueError(
-            f"checkpoint={str(checkpoint)!r}: its weights do not fit its configuration: {reason}"
-        ) from error
+        method = build_method({**config, "model": uncompiled}, trust)
+    except ValueError as error:
+        raise ValueError(f"checkpoint={str(checkpoint)!r}: {error}") from error
+    require_weights(method, content["state_dict"], checkpoint)
+    method.load_state_dict(content["state_dict"])
     in_run = checkpoint.parent == run.checkpoints and (run.path / "summary.json").exists()
     step, version = int(content.get("global_step", 0)), str(content["lightning_ssl"].get("version", ""))
     return TrainedMethod(method.eval(), config, checkpoint, run if in_run else None, step, version)
@@ -51,20 +58,26 @@ def evaluation_data(
     root: str | None = None,
     options: dict[str, Any] | None = None,
     batch_size: int = 256,
+    trust: Sequence[str] = (),
 ) -> DataModule:
     """The data module to evaluate on: the data set of training, or another one.
 
-    None means the value of training. The options of training apply to the data set of training only.
+    None means the value of training. The options of training apply to the data set of training only. Nothing is written
+    to a folder that only the checkpoint names.
+
+    trust    modules whose code the checkpoint may name as its data set
     """
-    trained_on = config["data"]
-    name = name or trained_on["name"]
+    trained_on = config.get("data") or {}
+    if name is None:
+        name = str(trained_on.get("name", ""))
+        data.require_data_set("data", name)
+        require_trusted(name, "data", trust)
+        if name.startswith("hf:") and not is_trusted("datasets", trust):
+            raise ValueError(f"data={name}: the hub is not trusted; --trust datasets or --data {name} allows it")
     if options is None:
-        options = trained_on.get("options") if name == trained_on["name"] else None
-    return DataModule(
-        name,
-        root or trained_on.get("root", "data"),
-        batch_size,
-        download=trained_on.get("download", True),
-        workers=trained_on.get("workers"),
-        options=options,
-    )
+        options = trained_on.get("options") if name == trained_on.get("name") else None
+    if root is None:
+        root = trained_on.get("root", DEFAULT_ROOT)
+        if root != DEFAULT_ROOT and not data.is_complete(name, root):
+            raise ValueError(f"data.root={root!r}: {name} is not complete there; --root FOLDER says where to put it")
+    return DataModule(name, root, batch_size, options=options)

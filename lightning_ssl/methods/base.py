@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -21,7 +21,7 @@ from lightning_ssl._lightning import pl
 from lightning_ssl.augment import TwoViews
 from lightning_ssl.checks import require, require_positive
 from lightning_ssl.data import DataModule
-from lightning_ssl.methods.hparams import as_plain, import_path, plain_arguments
+from lightning_ssl.methods.hparams import as_plain, import_path, plain_arguments, require_trusted_arguments
 from lightning_ssl.networks import Norm, Projector, Stem, build_backbone, eval_mode, stem_for
 from lightning_ssl.optim import LARS, adopt_loaded_state, constant, parameter_groups, released, warmup_cosine
 from lightning_ssl.seeding import generator_of
@@ -250,12 +250,18 @@ class Method(pl.LightningModule):
         self.choose_memory_format(self.trainer.strategy.root_device, str(self.trainer.precision))
 
     @classmethod
-    def load_from_checkpoint(cls, *args: Any, **kwargs: Any) -> Self:
-        """Load a method with its weights, from a checkpoint of Python or of `lightning-ssl fit`, as Lightning does."""
+    def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, trust: Sequence[str] = (), **kwargs: Any) -> Self:
+        """Load a method with its weights, from a checkpoint of Python or of `lightning-ssl fit`, as Lightning does.
+
+        trust    modules whose classes the checkpoint may name, besides this package and the user's own modules that are
+                 imported already. `weights_only=False` trusts the whole file
+        """
+        if kwargs.get("weights_only", True) is not False:
+            require_trusted_arguments(checkpoint_path, trust, replaced=kwargs)
         with warnings.catch_warnings():
             # Lightning 2.6 calls jsonargparse by an old name.
             warnings.filterwarnings("ignore", category=DeprecationWarning, module="jsonargparse|pytorch_lightning")
-            method: Self = super().load_from_checkpoint(*args, **kwargs)
+            method: Self = super().load_from_checkpoint(checkpoint_path, *args, **kwargs)
         return method
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:

@@ -10,16 +10,23 @@ with `weights_only=True`.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Collection, Sequence
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 import lightning_ssl
 from lightning_ssl.losses.families import Family
 from lightning_ssl.losses.importance import Importance
+from lightning_ssl.trust import require_trusted
 
 PLAIN = (bool, int, float, str)
+STORED = ("hyper_parameters", "hparams", "module_arguments")  # where Lightning looks for the arguments in a checkpoint
+# What Lightning itself allows to build a module.
+INSTANTIATORS = tuple(f"{name}.cli.instantiate_module" for name in ("pytorch_lightning", "lightning.pytorch"))
 
 
 def plain_arguments(module: nn.Module) -> dict[str, Any]:
@@ -71,3 +78,25 @@ def import_path(value: Any) -> str:
     if value.__module__.startswith("lightning_ssl.") and name in lightning_ssl.__all__:
         return f"lightning_ssl.{name}"
     return f"{value.__module__}.{name}"
+
+
+def require_trusted_arguments(checkpoint: Any, trust: Sequence[str], replaced: Collection[str]) -> None:
+    """Refuse a checkpoint whose arguments name code outside the trusted modules, before Lightning builds it.
+
+    checkpoint    a file, a URL, or an open file
+    replaced      arguments that are not taken from the checkpoint
+    """
+    if str(checkpoint).startswith("http"):
+        content = torch.hub.load_state_dict_from_url(str(checkpoint), map_location="cpu", weights_only=True)
+    elif isinstance(checkpoint, str | Path):
+        content = torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)
+    else:
+        content = torch.load(checkpoint, map_location="cpu", weights_only=True)
+        checkpoint.seek(0)
+    for key in STORED:
+        found = content.get(key) if isinstance(content, dict) else None
+        arguments = dict(found) if isinstance(found, dict) else {}
+        if arguments.get("_instantiator") in INSTANTIATORS:
+            del arguments["_instantiator"]
+        kept = {name: value for name, value in arguments.items() if name not in replaced}
+        require_trusted(kept, key, trust)

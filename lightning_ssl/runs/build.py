@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from jsonargparse import ArgumentParser
@@ -10,22 +11,25 @@ from jsonargparse import ArgumentParser
 from lightning_ssl.data import DataModule
 from lightning_ssl.methods import Method
 from lightning_ssl.runs.errors import one_line
+from lightning_ssl.trust import require_trusted
+from lightning_ssl.untrusted import one_line as first_line
 
 
-def build_method(config: dict[str, Any]) -> Method:
-    """Build the method of a configuration, with new weights."""
-    method: Method = build(config, "model")
+def build_method(config: dict[str, Any], trust: Sequence[str] = ()) -> Method:
+    """Build the method of a configuration, with new weights. It names only code of the trusted modules (`trust.py`)."""
+    method: Method = build(config, "model", trust)
     return method
 
 
-def build_data(config: dict[str, Any]) -> DataModule:
+def build_data(config: dict[str, Any], trust: Sequence[str] = ()) -> DataModule:
     """Build the data module of a configuration."""
-    module: DataModule = build(config, "data")
+    module: DataModule = build(config, "data", trust)
     return module
 
 
-def build(config: dict[str, Any], key: Literal["model", "data"]) -> Any:
+def build(config: dict[str, Any], key: Literal["model", "data"], trust: Sequence[str] = ()) -> Any:
     """Build one part of a configuration."""
+    require_trusted(config.get(key) if key == "model" else (config.get(key) or {}).get("name"), key, trust)
     parser = ArgumentParser(exit_on_error=False)
     if key == "model":
         parser.add_subclass_arguments(Method, "model")
@@ -35,4 +39,9 @@ def build(config: dict[str, Any], key: Literal["model", "data"]) -> Any:
         parsed = parser.parse_object({key: config[key]})
     except (argparse.ArgumentError, KeyError) as error:
         raise ValueError(f"{key} of the configuration: {one_line(error)}") from error
-    return parser.instantiate(parsed)[key]
+    except Exception as error:  # a value that the parser does not expect
+        raise ValueError(f"{key} of the configuration: {first_line(error)}") from error
+    try:
+        return parser.instantiate(parsed)[key]
+    except Exception as error:
+        raise ValueError(f"{key} of the configuration: {first_line(error)}") from error

@@ -1,37 +1,137 @@
-"""Checkpoint files: reading one safely, and finding damage. Importing this module does not import torch."""
+"""Checkpoint files: reading one safely, and finding damage. Importing this module does not import torch.
+
+A checkpoint is untrusted until `load_checkpoint` has checked its shape:
+
+    lightning_ssl.config      model: class_path and init_args; data: name, root and options, if a DataModule was used
+    state_dict                the weights by name
+    epoch, global_step        whole numbers
+
+The classes that it names are checked where they are built (`trust.py`).
+"""
 
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from lightning_ssl.files import special_kind
+from lightning_ssl.untrusted import one_line, printable
+
+if TYPE_CHECKING:
+    from torch import nn
+
+SHOWN = 3  # weights in a message
 
 
 def damage(file: Path) -> str | None:
     """What is wrong with a checkpoint file, or None. The archive has a checksum of every byte."""
+    if kind := special_kind(file):
+        return f"it is {kind}"
     try:
         with zipfile.ZipFile(file) as archive:
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()):
+                return "a compressed archive, which torch does not write"
             broken = archive.testzip()
-        return None if broken is None else f"bad checksum of {broken}"
+        return None if broken is None else f"bad checksum of {printable(broken)}"
     except Exception as error:  # a damaged header makes zipfile raise many kinds of errors
-        return str(error) or type(error).__name__
+        return one_line(error)
 
 
 def load_checkpoint(file: Path) -> dict[str, Any]:
     """Load a checkpoint of this package, as plain values and tensors on the CPU. No code in it is run."""
+    found = load_archive(file)
+    if wrong := wrong_shape(found):
+        raise ValueError(f"checkpoint={str(file)!r}: {wrong}")
+    content: dict[str, Any] = found
+    return content
+
+
+def load_archive(file: Path) -> Any:
+    """Load plain values and tensors from a file of `torch.save`. No code in it is run."""
     import torch  # late: readers of run folders start without it
 
-    if not file.is_file():
+    if not file.exists():
         raise ValueError(f"checkpoint={str(file)!r}: no such file; expected a checkpoint or a run folder")
     if reason := damage(file):
         raise ValueError(f"checkpoint={str(file)!r}: not a readable checkpoint ({reason})")
     try:
-        found = torch.load(file, map_location="cpu", weights_only=True)
+        return torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # an unpickler can raise anything
-        reason = str(error).partition("\n")[0]
+        reason = printable(error).partition("\n")[0][:200] or type(error).__name__
         raise ValueError(f"checkpoint={str(file)!r}: not a readable checkpoint ({reason})") from error
-    if not isinstance(found, dict) or "config" not in found.get("lightning_ssl", {}):
-        raise ValueError(
-            f"checkpoint={str(file)!r}: expected one written by `lightning-ssl fit` or `lightning-ssl import-bolts`"
-        )
-    return found
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The shape
+
+
+def wrong_shape(found: Any) -> str | None:
+    """What is wrong with the content of a checkpoint, or None."""
+    ours = found.get("lightning_ssl") if isinstance(found, dict) else None
+    if not isinstance(ours, dict) or "config" not in ours:
+        return "expected one written by `lightning-ssl fit` or `lightning-ssl import-bolts`"
+    config = ours["config"]
+    if not isinstance(config, dict):
+        return wrong_value("config", config, "a mapping")
+    if wrong := wrong_model(config.get("model")) or wrong_data(config.get("data")):
+        return wrong
+    state = found.get("state_dict")
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        return wrong_value("state_dict", state, "weights by name")
+    for key in ("epoch", "global_step"):
+        number = found.get(key, 0)
+        if not is_whole(number):
+            return wrong_value(key, number, "a whole number from 0")
+    return None
+
+
+def wrong_model(model: Any) -> str | None:
+    if not isinstance(model, dict) or not isinstance(model.get("class_path"), str):
+        return wrong_value("config.model", model, "a class_path and init_args")
+    if not isinstance(model.get("init_args", {}), dict):
+        return wrong_value("config.model.init_args", model["init_args"], "a mapping")
+    return None
+
+
+def wrong_data(data: Any) -> str | None:
+    if data is None:  # a training from Python with other data than a DataModule
+        return None
+    if not isinstance(data, dict) or not isinstance(data.get("name"), str):
+        return wrong_value("config.data", data, "a name and options")
+    if not isinstance(data.get("root", ""), str):
+        return wrong_value("config.data.root", data["root"], "a folder")
+    if not isinstance(data.get("options") or {}, dict):
+        return wrong_value("config.data.options", data["options"], "a mapping")
+    return None
+
+
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
+
+
+def wrong_value(key: str, value: Any, expected: str) -> str:
+    shown = printable(repr(value))
+    return f"{key}={shown if len(shown) <= 60 else shown[:60] + '…'}: expected {expected}"
+
+
+def require_weights(module: nn.Module, state: Mapping[str, Any], file: Path) -> None:
+    """Refuse weights of another network: the error names the first mismatches and their number."""
+    expected = {name: tuple(value.shape) for name, value in module.state_dict().items() if hasattr(value, "shape")}
+    found = {name: tuple(getattr(value, "shape", ())) for name, value in state.items()}
+    names = [*expected, *(name for name in found if name not in expected)]
+    wrong = [name for name in names if expected.get(name) != found.get(name)]
+    if not wrong:
+        return
+    first = "; ".join(mismatch(printable(name), expected.get(name), found.get(name)) for name in wrong[:SHOWN])
+    count = f" ({len(wrong)} of {len(names)} weights differ)" if len(wrong) > 1 else ""
+    raise ValueError(f"checkpoint={str(file)!r}: its weights do not fit the network: {first}{count}")
+
+
+def mismatch(name: str, expected: tuple[int, ...] | None, found: tuple[int, ...] | None) -> str:
+    if found is None:
+        return f"{name} is missing"
+    if expected is None:
+        return f"{name} is not in the network"
+    return f"{name} has shape {found} instead of {expected}"

@@ -90,10 +90,12 @@ def test_a_run_with_an_own_loss_is_labelled_resumed_and_evaluated(folder, flags,
     killed = words(*flags, "--checkpoint.every_n_steps=2", name="killed")
     assert in_a_fork(fit_until_killed, killed, 9) == -signal.SIGKILL
     assert cli.main(["fit", *killed]) == 0
-    assert "resumed from step-" in capfd.readouterr().out
+    printed = capfd.readouterr().out
+    assert "resumed from step-" in printed
+    assert "lightning-ssl evaluate runs/killed --trust mine " in printed
     once, resumed = weights_of("run"), weights_of("killed")
     assert all(torch.equal(once[name], resumed[name]) for name in once)
-    assert cli.main(["evaluate", "runs/run", "--protocol=lbfgs"]) == 0
+    assert cli.main(["evaluate", "runs/run", "--protocol=lbfgs", "--trust=mine"]) == 0
     assert "linear/lbfgs_top1" in run.summary()["linear"]
     assert cli.main(["fit", "--config=runs/run/config.yaml", "--name=again", "--trainer.max_epochs=1"]) == 0
 
@@ -207,7 +209,7 @@ def test_a_killed_run_on_own_data_resumes_to_the_same_weights_and_is_evaluated(p
     assert fit.main(killed) == 0
     once, resumed = weights_of("run"), weights_of("killed")
     assert all(torch.equal(once[name], resumed[name]) for name in once)
-    assert cli.main(["evaluate", "runs/run", "--protocol=lbfgs"]) == 0
+    assert cli.main(["evaluate", "runs/run", "--protocol=lbfgs", "--trust=photos"]) == 0
 
 
 def test_two_ranks_read_own_data_as_one_process_does(photos):

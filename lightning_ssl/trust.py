@@ -1,0 +1,94 @@
+"""Which code a stored configuration may name. Importing this imports no torch.
+
+    require_trusted(config["model"], "model", trust=("mypackage",))
+
+A checkpoint names classes by their paths, and building them runs their code. Paths in checkpoints and run folders are
+taken from this package, from the modules in `trust`, and from the user's own modules that are imported already. Any
+other path raises ValueError before anything is imported. The command line passes `--trust MODULE`.
+
+Every string that is a path counts, wherever it stands: jsonargparse takes a path, or YAML with one, at many keys.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+from lightning_ssl.untrusted import load_yaml
+from lightning_ssl.user_code import is_path, is_user_file, load_object
+
+OURS = "lightning_ssl"
+
+
+def require_trusted(tree: Any, key: str, trust: Sequence[str] = ()) -> None:
+    """Refuse a configuration that names code outside the trusted modules. Nothing else is imported."""
+    for where, path in paths_in(tree, key):
+        if not is_trusted(path, trust):
+            root = path.partition(".")[0]
+            raise ValueError(f"{where}={path}: the code of {root} is not trusted; --trust {root} allows it")
+        found = load_object(path, where)
+        if not is_trusted_object(found, trust):
+            origin = found if isinstance(found, ModuleType) else f"{found.__module__}.{found.__qualname__}"
+            raise ValueError(f"{where}={path}: it is {origin}, which is not trusted; expected a class of {OURS}")
+
+
+def paths_in(tree: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Every import path in nested dictionaries and lists, with its dotted key. Text that is YAML is looked into."""
+    if isinstance(tree, dict):
+        for name, value in tree.items():
+            yield from paths_in(value, key if name in ("class_path", "init_args") else f"{key}.{name}")
+    elif isinstance(tree, list | tuple):
+        for value in tree:
+            yield from paths_in(value, key)
+    elif isinstance(tree, str):
+        try:
+            found = load_yaml(tree)
+        except ValueError:
+            found = tree
+        if isinstance(found, dict | list):
+            yield from paths_in(found, key)
+        elif names_import(tree):
+            yield key, tree.strip()
+
+
+def names_import(text: str) -> bool:
+    parts = text.strip().split(".")
+    return len(parts) > 1 and all(part.isidentifier() for part in parts)
+
+
+def is_trusted(path: str, trust: Sequence[str]) -> bool:
+    """Whether a path is in this package, in a trusted module, or in a user's module that is imported already."""
+    root = path.partition(".")[0]
+    if root == OURS or any(f"{path}.".startswith(f"{module}.") for module in trust):
+        return True
+    file = getattr(sys.modules.get(root), "__file__", None)
+    return root in sys.modules and (root == "__main__" or (file is not None and is_user_file(file)))
+
+
+def is_trusted_object(found: Any, trust: Sequence[str]) -> bool:
+    """Whether an object is defined where it may be. A path can lead through a module to another: `mine.os.system`."""
+    if isinstance(found, ModuleType):
+        return False
+    if not (inspect.isclass(found) or inspect.isroutine(found)):
+        return True  # an object that a trusted module has made
+    defined = f"{found.__module__}.{found.__qualname__}"
+    # Of this package only classes: a function such as `lightning_ssl.cli.main` is no part of a model.
+    return is_trusted(defined, trust) and (inspect.isclass(found) or not defined.startswith(f"{OURS}."))
+
+
+def trusted_modules(named: Sequence[str], *paths: str | None) -> list[str]:
+    """The modules of `--trust` and those of paths on the same command line. They may be in the working directory.
+
+    The working directory is the last place where they are looked for.
+    """
+    modules = [*named, *(path.rpartition(".")[0] for path in paths if is_path(path) and path is not None)]
+    for module in modules:
+        if not all(part.isidentifier() for part in module.split(".")):
+            raise ValueError(f"trust={module!r}: expected the name of a module, such as mypackage")
+    if modules and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    return modules
