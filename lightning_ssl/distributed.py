@@ -29,6 +29,15 @@ def sum_over_ranks(*tensors: Tensor) -> list[Tensor]:
     return [part.view(x.shape) for part, x in zip(parts, tensors, strict=True)]
 
 
+def gather_equal_rows(x: Tensor) -> Tensor:
+    """Return the rows of all ranks in the order of the ranks, where every rank has the same number of rows."""
+    if not is_distributed():
+        return x
+    whole = x.new_empty(dist.get_world_size() * len(x), *x.shape[1:])
+    gather_into(whole, x.contiguous())
+    return whole
+
+
 def gather_rows(x: Tensor) -> Tensor:
     """Return the rows of all ranks in the order of the ranks. Ranks may have different numbers of rows."""
     if not is_distributed():

@@ -44,6 +44,14 @@ def parameter_groups(
     return [group for group in groups if group["params"]]
 
 
+FUSED_DEVICES = ("cpu", "cuda", "xpu")
+
+
+def can_fuse(device: torch.device) -> bool:
+    """Whether torch's fused optimizers work on this device and take `found_inf`."""
+    return device.type in FUSED_DEVICES
+
+
 def adopt_loaded_state(optimizer: Optimizer) -> None:
     """Make a loaded state fit an optimizer of torch: a hook after `load_state_dict`.
 

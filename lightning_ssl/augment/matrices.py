@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +23,26 @@ LUMINANCE = torch.tensor([0.299, 0.587, 0.114])  # w
 GRAY = torch.full((3, 3), 1 / 3)
 QUARTER = torch.tensor([[0.0, -1.0, 1.0], [1.0, 0.0, -1.0], [-1.0, 1.0, 0.0]]) / math.sqrt(3)
 TURNS = torch.stack([GRAY, torch.eye(3) - GRAY, QUARTER])  # (3, 3, 3)
+
+
+class Constants(NamedTuple):
+    """Numbers that are the same for every batch, on its device."""
+
+    turns: Tensor  # (3, 9)
+    luminance: Tensor  # (3,)
+    low: Tensor  # (3,): normalization is affine; 0 becomes `low`
+    high: Tensor  # and 255 becomes `high`
+    gain: Tensor  # (high − low) / 255
+
+
+@functools.cache  # the host waits for each copy to an accelerator
+def constants(mean: tuple[float, ...], std: tuple[float, ...], device: torch.device) -> Constants:
+    """The constants for the mean and the standard deviation of the channels, copied once to each device."""
+    with torch.inference_mode(False):  # a later batch outside of inference mode uses them too
+        low = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], dtype=torch.float32)
+        high = torch.tensor([(1 - m) / s for m, s in zip(mean, std, strict=True)], dtype=torch.float32)
+        found = (TURNS.flatten(1), LUMINANCE, low, high, (high - low) / 255)
+        return Constants(*(x.to(device) for x in found))
 
 
 def place(start: Tensor, length: Tensor, extent: int, size: int, flip: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -63,15 +86,15 @@ def gaussian(sigma: Tensor, size: int) -> Tensor:
     return torch.tensordot(kernel, selection, 1)
 
 
-def colour(p: Parameters) -> tuple[Tensor, Tensor]:
+def colour(p: Parameters, turns: Tensor, luminance: Tensor) -> tuple[Tensor, Tensor]:
     """Return L (N, 3, 3) and ℓ (N, 3) of the colour map x → L x + (ℓᵀμ) 1, μ the crop's mean; fields are (N,).
 
     L = b c (s I + (1 − s) 1wᵀ) R_θ and ℓᵀ = b (1 − c) wᵀR_θ.
     """
     theta = 2 * math.pi * p.hue
-    turn = torch.stack([torch.ones_like(theta), theta.cos(), theta.sin()], 1) @ TURNS.to(theta.device).flatten(1)
+    turn = torch.stack([torch.ones_like(theta), theta.cos(), theta.sin()], 1) @ turns
     turn = turn.view(-1, 3, 3)  # R_θ
-    luminance = LUMINANCE.to(theta.device) @ turn  # (N, 3): wᵀR_θ
+    luminance = luminance @ turn  # (N, 3): wᵀR_θ
     b, c, s = p.brightness[:, None], p.contrast[:, None], p.saturation[:, None, None]
     return (b * c)[:, None] * (s * turn + (1 - s) * luminance[:, None]), b * (1 - c) * luminance
 
@@ -97,18 +120,13 @@ def apply(
     blurs, solarizes = bool(parameters.sigma.any()), bool(parameters.solarize.any())
     p = Parameters(*(field.T.flatten() for field in parameters.to(images.device)))  # (B·V,): the views of an image
 
-    # Normalization is affine too: 0 becomes `black` and 255 becomes `white`. The clamp is to these.
-    black = [-m / s for m, s in zip(mean, std, strict=True)]
-    white = [(1 - m) / s for m, s in zip(mean, std, strict=True)]
-    low, high = torch.tensor([black, white], device=images.device)  # (3,)
-    gain = (high - low) / 255
+    turns, luminance, low, high, gain = constants(tuple(mean), tuple(std), images.device)
 
     out = empty_views(views, count, size, images.device, memory_format)
-    # Half precision has too few digits for these sums.
-    with torch.autocast(images.device.type, enabled=False):
+    with no_autocast(images.device.type):
         vertical = place(p.top, p.height, height, size)
         horizontal = place(p.left, p.width, width, size, p.flip)
-        mix, lift = colour(p)
+        mix, lift = colour(p, turns, luminance)
         mix = mix * gain[:, None]
         limit = CHUNK_PIXELS.get(images.device.type, LARGEST_CHUNK_PIXELS)
         chunk = max(1, limit // (views * max(size**2, height * width)))
@@ -132,10 +150,18 @@ def apply(
             x = x.view(n * views, 3, height, size)
             for channel in range(3):  # one product for all three channels would copy R for each
                 y = (rows @ x[:, channel]).view(n, views, size, size).transpose(0, 1)
-                torch.clamp(y, black[channel], white[channel], out=out[:, start : start + n, channel])
+                black, white = -mean[channel] / std[channel], (1 - mean[channel]) / std[channel]
+                torch.clamp(y, black, white, out=out[:, start : start + n, channel])
         if solarizes:
             out = solarize(out, p.solarize.view(count, views).T, low, high)
     return out
+
+
+def no_autocast(device_type: str) -> AbstractContextManager[object]:
+    """Switch autocast off: half precision has too few digits for the sums of a view."""
+    if not torch.is_autocast_enabled(device_type):
+        return nullcontext()
+    return torch.autocast(device_type, enabled=False)
 
 
 def mean_colour(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:

@@ -31,10 +31,13 @@ class Parameters(NamedTuple):
     solarize: Tensor  # bool
 
     def to(self, device: torch.device) -> Parameters:
-        """Move all tensors to a device, in one transfer."""
+        """Copy all tensors to a device in one transfer, for which the host does not wait."""
         if device == self.top.device:
             return self
-        moved = torch.stack([field.double() for field in self]).to(device)
+        packed = torch.stack([field.float() for field in self])  # exact: the integers are numbers of pixels
+        if device.type == "cuda":
+            packed = packed.pin_memory()  # else the copy is not asynchronous
+        moved = packed.to(device, non_blocking=True)
         return Parameters(*(new.to(old.dtype) for new, old in zip(moved, self, strict=True)))
 
 

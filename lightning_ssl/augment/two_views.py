@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl.augment.matrices import apply, check_images
+from lightning_ssl.augment.matrices import apply, check_images, constants
 from lightning_ssl.augment.parameters import Parameters, View, sample
 from lightning_ssl.augment.presets import PRESETS
 from lightning_ssl.checks import require
@@ -100,9 +100,9 @@ class TwoViews(nn.Module):
         check_images(images)
         count, _, height, width = images.shape
         if height == width == self.size:
-            mean, std = torch.tensor([self.mean, self.std], device=images.device)[..., None, None]  # (3, 1, 1)
+            found = constants(self.mean, self.std, images.device)
             x = images.to(torch.float32, memory_format=memory_format)
-            return torch.addcmul(-mean / std, x, 1 / (255 * std))
+            return torch.addcmul(found.low[:, None, None], x, found.gain[:, None, None])
         zero, one = torch.zeros(1, count), torch.ones(1, count)
         whole = Parameters(zero, zero, height * one, width * one, zero > 0, one, one, one, zero, zero, zero > 0)
         return apply(images, whole, self.size, self.mean, self.std, memory_format)[0]

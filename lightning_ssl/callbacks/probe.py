@@ -21,7 +21,8 @@ from lightning_ssl.callbacks.log import log_now
 from lightning_ssl.callbacks.schedule import batches_until_validation
 from lightning_ssl.checks import require, require_positive
 from lightning_ssl.data.split import Batch
-from lightning_ssl.distributed import gather_rows, sum_over_ranks
+from lightning_ssl.distributed import gather_equal_rows, gather_rows, sum_over_ranks
+from lightning_ssl.optim import adopt_loaded_state, can_fuse
 
 
 class LinearProbe:
@@ -53,7 +54,8 @@ class LinearProbe:
             {"params": [self.weight], "weight_decay": weight_decay},
             {"params": [self.bias], "weight_decay": 0.0},
         ]
-        self.optimizer = torch.optim.AdamW(groups, lr=lr)
+        self.optimizer = torch.optim.AdamW(groups, lr=lr, fused=can_fuse(device))
+        self.optimizer.register_load_state_dict_post_hook(adopt_loaded_state)
 
     def standardize(self, features: Tensor) -> Tensor:
         return (features.to(self.mean) - self.mean) / self.std
@@ -63,13 +65,13 @@ class LinearProbe:
         return F.linear(self.standardize(features), self.weight, self.bias)
 
     @torch.no_grad()
-    def learn(self, features: Tensor, labels: Tensor) -> Tensor:
-        """Learn from this rank's part of a batch, (b, F) and (b,).
+    def learn(self, features: Tensor, labels: Tensor, equal: bool = False) -> Tensor:
+        """Learn from this rank's part of a batch, (b, F) and (b,); `equal`: b is the same on all ranks.
 
         Returns three sums over the global batch: losses and correct predictions before this step, and images, (3,).
+        Features that are not finite change no weight.
         """
-        features = gather_rows(features.to(self.mean).reshape(len(labels), -1 if len(labels) else len(self.mean)))
-        labels = gather_rows(labels)
+        features, labels = self.gather(features.to(self.mean), labels, equal)
         if not len(labels):
             return features.new_zeros(3)
         logits = self.logits(features)
@@ -82,12 +84,22 @@ class LinearProbe:
         self.std = (self.features.var(0, unbiased=False) + EPS).sqrt()
         # Classes are rows: a softmax along rows of few classes is ten times slower.
         x, targets = self.standardize(self.features), F.one_hot(self.labels, len(self.bias)).T.to(self.mean)  # (C, m)
+        if self.optimizer.defaults["fused"]:  # the optimizer then skips its step on the device
+            self.optimizer.found_inf = (~x.isfinite().all()).float()  # type: ignore[attr-defined]
         for _ in range(STEPS):
             logits = torch.addmm(self.bias[:, None], self.weight, x.T)  # (C, m)
             error = (logits.softmax(0) - targets) / len(x)  # ∂loss/∂logits
             self.weight.grad, self.bias.grad = error @ x, error.sum(1)
             self.optimizer.step()
-        return torch.stack([loss, hits.to(loss), loss.new_tensor(len(labels))])
+        return torch.stack([loss, hits.to(loss), loss.new_full((), len(labels))])
+
+    def gather(self, features: Tensor, labels: Tensor, equal: bool) -> Labelled:
+        """Features and labels of all ranks."""
+        if equal:  # one collective for both; a float holds every label exactly
+            both = gather_equal_rows(torch.cat([features, labels[:, None].to(features)], 1))
+            return both[:, :-1], both[:, -1].long()
+        features = features.reshape(len(labels), -1 if len(labels) else len(self.mean))
+        return gather_rows(features), gather_rows(labels)
 
     def state_dict(self) -> dict[str, Any]:
         return {**{key: getattr(self, key).detach() for key in TENSORS}, "optimizer": self.optimizer.state_dict()}
@@ -103,18 +115,24 @@ class LinearProbe:
         self.optimizer.load_state_dict(state["optimizer"])
 
 
+Labelled = tuple[Tensor, Tensor]
+"""Features (b, F) and labels (b,)."""
+
 STEPS = 16
 EPS = 1e-8  # keeps a feature that is always 0 at 0
 TENSORS = ("weight", "bias", "mean", "std", "features", "labels")
 
 
-Labelled = tuple[Tensor, Tensor]
-"""Features (b, F) and labels (b,)."""
+def labelled_features(
+    trainer: pl.Trainer, module: pl.LightningModule, batch: Batch, fully_labelled: bool = False
+) -> Labelled:
+    """Features and labels of the images of a training batch that have a label.
 
-
-def labelled_features(trainer: pl.Trainer, module: pl.LightningModule, batch: Batch) -> Labelled:
-    """Features and labels of the images of a training batch that have a label."""
+    Unless all are known to have one, the host waits for the device: the shape of the result depends on the labels.
+    """
     images, labels = batch[:2]
+    if fully_labelled:
+        return features_of(trainer, module, images), labels
     known = labels >= 0
     chosen = images[known]
     if not len(chosen):  # convolutions and norms refuse an empty batch
@@ -174,6 +192,7 @@ class OnlineProbe(pl.Callback):
         self.name, self.lr, self.weight_decay = name, lr, weight_decay
         self.share, self.every_n_steps, self.memory, self.num_classes = share, every_n_steps, memory, num_classes
         self.probe: LinearProbe | None = None
+        self.fully_labelled = False  # every training image has a label
         self.sums: Tensor | None = None  # (3,): loss, hits and images of an epoch
         self.epoch = 0  # the epoch that `sums` belongs to
         self.restored: dict[str, Any] | None = None
@@ -195,6 +214,7 @@ class OnlineProbe(pl.Callback):
         require_encoder(self, pl_module)
         features = number_of_features(trainer, pl_module)
         assert classes is not None
+        self.fully_labelled = bool(getattr(data, "labelled", False))
         self.probe = LinearProbe(features, classes, self.lr, self.weight_decay, self.memory, pl_module.device, dtype)
         self.sums = torch.zeros(3, dtype=dtype, device=pl_module.device)
         if self.restored is not None:
@@ -214,7 +234,8 @@ class OnlineProbe(pl.Callback):
         if self.epoch != trainer.current_epoch:  # Lightning skips the end of an epoch when it resumes at its last step
             self.epoch = trainer.current_epoch
             self.sums.zero_()
-        self.sums += self.probe.learn(*self.shared_features(trainer, pl_module, batch))
+        features, labels = self.shared_features(trainer, pl_module, batch)
+        self.sums += self.probe.learn(features, labels, self.fully_labelled)
 
     def shared_features(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch) -> Labelled:
         """Features and labels of the batch. Several probes share one forward pass: the first one computes it."""
@@ -222,7 +243,7 @@ class OnlineProbe(pl.Callback):
             latest = other.latest if isinstance(other, OnlineProbe) else None
             if latest is not None and latest.images is batch[0] and latest.step == trainer.global_step:
                 return latest.labelled
-        labelled = labelled_features(trainer, pl_module, batch)
+        labelled = labelled_features(trainer, pl_module, batch, self.fully_labelled)
         self.latest = LatestFeatures(batch[0], trainer.global_step, labelled)
         return labelled
 
@@ -263,7 +284,7 @@ class OnlineProbe(pl.Callback):
             self.top1.update(logits, labels)
             self.top5.update(logits, labels)
         loss = F.cross_entropy(logits, labels, reduction="sum")
-        self.loss += torch.stack([loss, loss.new_tensor(len(labels))])
+        self.loss += torch.stack([loss, loss.new_full((), len(labels))])
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.probe is None or trainer.sanity_checking:

@@ -21,8 +21,12 @@ FORMAT_WITHOUT_END = "{desc} step {n_fmt}, {elapsed}{postfix}"  # neither max_ep
 class TrainingBar(pl.callbacks.ProgressBar):
     """Shows the epoch, the time left of all epochs, the speed, and the last accuracy of the probe.
 
+    The host reads the speed and the accuracy at log steps only.
+
     metric   the metric at the end of the line, once it is logged
     """
+
+    shows_loss = False  # so the method does not log it for the bar
 
     def __init__(self, metric: str = "online/top1") -> None:
         super().__init__()
@@ -60,7 +64,8 @@ class TrainingBar(pl.callbacks.ProgressBar):
     ) -> None:
         if self.bar is not None:
             self.bar.update(batches_done(trainer, batch_idx + 1) - self.bar.n)
-            self.show(trainer)
+            if (batch_idx + 1) % getattr(trainer, "log_every_n_steps", 50) == 0 or trainer.is_last_batch:
+                self.show(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.show(trainer)

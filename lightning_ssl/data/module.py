@@ -19,7 +19,7 @@ from lightning_ssl._lightning import pl
 from lightning_ssl.checks import is_number, require
 from lightning_ssl.data.items import Source
 from lightning_ssl.data.sampling import BatchSampler, SequentialSampler, ShuffledSampler
-from lightning_ssl.data.split import Batch, BatchDataset, DatasetInfo, Split, stratified
+from lightning_ssl.data.split import Batch, BatchDataset, DatasetInfo, Split, fully_labelled, stratified
 from lightning_ssl.machine import available_cores
 
 
@@ -212,6 +212,11 @@ class DataModule(pl.LightningDataModule):
             self._splits[split] = opened = self.read_split(split)
             self.print_once(getattr(opened, "note", ""))
         return self._splits[split]
+
+    @property
+    def labelled(self) -> bool:
+        """Whether every training image is known to have a label."""
+        return fully_labelled(self.open_split(self.split))
 
     # What a subclass with another source of images replaces:
 

@@ -69,6 +69,12 @@ class Images:
         return self
 
 
+def fully_labelled(split: Split) -> bool:
+    """Whether every image of a split has a label; False if the labels are not known before the images are read."""
+    labels = vars(split).get("labels")
+    return isinstance(labels, Tensor) and bool((labels >= 0).all())
+
+
 class BatchDataset(Dataset[Batch]):
     """A split for the workers of a `DataLoader`: an index is a tensor of ids, an item is their batch."""
 

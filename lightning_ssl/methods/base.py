@@ -23,13 +23,12 @@ from lightning_ssl.checks import require, require_positive
 from lightning_ssl.data import DataModule
 from lightning_ssl.methods.hparams import as_plain, import_path, plain_arguments, require_trusted_arguments
 from lightning_ssl.networks import Norm, Projector, Stem, build_backbone, eval_mode, stem_for
-from lightning_ssl.optim import LARS, adopt_loaded_state, constant, parameter_groups, released, warmup_cosine
+from lightning_ssl.optim import LARS, adopt_loaded_state, can_fuse, constant, parameter_groups, released, warmup_cosine
 from lightning_ssl.seeding import generator_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-FUSED_DEVICES = ("cpu", "cuda", "xpu")  # where torch's fused optimizers take `found_inf`
 DEFAULT_SIZE = 32  # pixels of the images, if neither the arguments nor the data say it
 OptimizerName = Literal["adam", "sgd", "lars"]
 ScheduleName = Literal["warmup_cosine", "constant", "released"]
@@ -291,7 +290,9 @@ class Method(pl.LightningModule):
         callbacks = getattr(self.trainer, "callbacks")  # noqa: B009  mypy does not see it
         logged_elsewhere = any(getattr(callback, "logs_train_loss", False) for callback in callbacks)
         to_logger = bool(self.trainer.loggers) and not logged_elsewhere  # Lightning warns if there is no logger
-        self.log("train/loss", loss, prog_bar=True, logger=to_logger, batch_size=len(batch[0]))
+        bar = self.trainer.progress_bar_callback
+        to_bar = bar is not None and getattr(bar, "shows_loss", True)  # Lightning then reads the loss at every step
+        self.log("train/loss", loss, prog_bar=to_bar, logger=to_logger, batch_size=len(batch[0]))
         return loss
 
     def validation_step(self, batch: tuple[Tensor, Tensor, Tensor], batch_idx: int) -> dict[str, Tensor]:
@@ -314,7 +315,7 @@ class Method(pl.LightningModule):
         """
         trainer = self._trainer
         clips_scaled = trainer is not None and str(trainer.precision) == "16-mixed" and trainer.gradient_clip_val
-        return self.device.type in FUSED_DEVICES and not clips_scaled
+        return can_fuse(self.device) and not clips_scaled
 
     def total_steps(self) -> int:
         """Number of optimizer steps of the whole training."""

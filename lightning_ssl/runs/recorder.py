@@ -124,7 +124,8 @@ class Recorder(pl.Callback):
             cost = {"lr": learning_rate(trainer), "images_per_second": self.speed}
             log_now(trainer, {"train/loss": float(loss), **cost})
             if trainer.progress_bar_callback is not None:
-                pl_module.log("images_per_second", self.speed, prog_bar=True, logger=False)
+                # On the host: Lightning reads the values of a progress bar at every step.
+                pl_module.log("images_per_second", torch.tensor(self.speed), prog_bar=True, logger=False)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         mean = float(self.loss) / max(1, self.losses)

@@ -68,6 +68,13 @@ def test_ranks_follow_from_the_singular_values():
     close(found["std"], F.normalize(x, dim=1).std(0, unbiased=False).mean().item(), terms=len(x))
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_features_that_are_not_finite_have_no_ranks(value):
+    moments = Moments(3, torch.device("cpu"))
+    moments.add(torch.full((4, 3), value))
+    assert all(rank.isnan() for rank in moments.ranks().values())
+
+
 def test_effective_number_counts_equal_weights():
     weights = torch.tensor([[1.0, 1, 1, 1], [2, 2, 0, 0], [0, 0, 5, 0], [0, 0, 0, 0]])
     close(effective_number(weights), torch.tensor([4.0, 2, 1, 0]), terms=4)

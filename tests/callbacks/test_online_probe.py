@@ -122,6 +122,18 @@ def test_the_training_loss_is_measured_before_the_step():
     assert (hits, count) == ((logits.argmax(1) == labels).sum(), 32)
 
 
+def test_features_that_are_not_finite_change_no_weight():
+    probe = make_probe(memory=32)
+    probe.learn(*clusters(32, 0))
+    before = probe.weight.clone()
+    x, labels = clusters(32, 1)
+    probe.learn(x * torch.nan, labels)
+    assert torch.equal(probe.weight, before)
+    probe.learn(x, labels)  # the memory has forgotten them
+    assert probe.weight.isfinite().all()
+    assert not torch.equal(probe.weight, before)
+
+
 def test_unlabelled_images_are_skipped():
     model = METHODS["SimCLR"]()
     images, labels, ids = next(iter(relabelled().train_dataloader()))

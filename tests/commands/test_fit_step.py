@@ -1,0 +1,129 @@
+"""A training step of `fit`: the host never waits for the device between two log steps, and ranks exchange no flag."""
+
+import json
+import multiprocessing
+import os
+import sys
+from collections import Counter
+
+import pytest
+import torch
+import torch.distributed as dist
+from helpers import ROOT
+from helpers.training import free_port
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import device
+
+from lightning_ssl import cli, methods, runs
+from lightning_ssl.runs import RunFolder
+
+METHODS = {
+    "SimSiam": ["--model=SimSiam", "--model.projector.hidden=32", "--model.projector.out=16"],
+    "BYOL": ["--model=BYOL", "--model.projector.hidden=32", "--model.predictor.hidden=32"],
+}
+
+
+@pytest.mark.parametrize("argv", METHODS.values(), ids=METHODS)
+@pytest.mark.parametrize("optimizer", ["adam", "lars"])
+def test_the_host_waits_for_the_device_at_log_steps_only(argv, optimizer):
+    counted = device.steps_of_fit(*argv, f"--model.optimization.name={optimizer}")
+    # Images, labels and ids of the batch, and the parameters of its augmentation.
+    assert counted.steps == [Counter({"copy to the device": 4})] * 2
+
+
+@pytest.mark.parametrize(
+    ("wait", "name"),
+    [
+        (lambda x: x.sum().item(), "_local_scalar_dense"),
+        (lambda x: x.tolist(), "copy to the host"),
+        (lambda x: bool((x > 0).any()), "_local_scalar_dense"),
+        (lambda x: x[x > 0], "mask"),
+        (lambda x: torch.equal(x, x), "equal"),
+        (lambda x: x[torch.tensor([0])], "index on the host"),
+        (lambda x: x.new_tensor(2.0), "blocking copy to the device"),
+        (lambda x: torch.tensor([1.0], device=x.device), "blocking copy to the device"),
+        (lambda x: torch.ones(3).to(x.device), "blocking copy to the device"),
+        (lambda x: torch.ones(3).to(x.device, non_blocking=True), "copy to the device"),
+        (lambda x: x.new_full((), 2.0) + x.mean() * 3, None),
+    ],
+)
+def test_every_kind_of_wait_is_counted(wait, name):
+    mode = device.Waits()
+    with mode, device.Constructors(mode):
+        wait(torch.zeros(3, device="meta"))
+    assert {key for key, count in mode.count.items() if count} == ({name} if name else set())
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Two ranks
+
+COLLECTIVES = (
+    "all_reduce", "reduce", "broadcast", "broadcast_object_list", "all_gather", "all_gather_single", "barrier",
+    "all_gather_into_tensor", "all_gather_object", "gather", "reduce_scatter_single", "reduce_scatter_tensor",
+)  # fmt: skip
+BAD_STEP = 6  # of 8 in an epoch; the host looks at the 4th and the 8th
+WORDS = [
+    *METHODS["SimSiam"], "--model.backbone=resnet_tiny", '--data.options={"train_images": 64, "test_images": 16}',
+    "--data.batch_size=8", "--trainer.max_epochs=2", "--trainer.log_every_n_steps=4", "--trainer.accelerator=cpu",
+    "--trainer.enable_progress_bar=false", "--trainer.devices=2", "--trainer.strategy=ddp", "--probe.share=0.5",
+]  # fmt: skip
+
+
+def one_rank(folder, rank, port):
+    """Train until the loss of rank 1 is not finite; write the collectives of each step."""
+    torch.set_num_threads(1)
+    os.environ |= {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    from pytorch_lightning.utilities.rank_zero import rank_zero_only
+
+    rank_zero_only.rank = rank
+    steps = []
+    for name in COLLECTIVES:
+        if hasattr(dist, name):
+            setattr(dist, name, counted(name, getattr(dist, name), steps))
+    loss_of, begin = methods.SimSiam.compute_loss, methods.SimSiam.on_train_batch_start
+
+    def compute_loss(self, views):
+        loss = loss_of(self, views)
+        return loss * torch.nan if rank == 1 and self.global_step == BAD_STEP else loss
+
+    def on_train_batch_start(self, batch, batch_idx):
+        steps.append([])
+        begin(self, batch, batch_idx)
+
+    methods.SimSiam.compute_loss, methods.SimSiam.on_train_batch_start = compute_loss, on_train_batch_start
+    code = cli.main(["fit", *WORDS, f"--runs={folder}", "--name=run"])
+    (folder / f"{rank}.json").write_text(json.dumps(steps))
+    os._exit(code)
+
+
+def counted(name, collective, steps):
+    def call(*args, **kwargs):
+        if steps:
+            steps[-1].append(name)
+        return collective(*args, **kwargs)
+
+    return call
+
+
+def test_ranks_exchange_nothing_but_gradients_and_stop_together_when_one_diverges(tmp_path, capfd):
+    context, port = multiprocessing.get_context("fork"), free_port()
+    ranks = [context.Process(target=one_rank, args=(tmp_path, rank, port)) for rank in range(2)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join()
+    assert [process.exitcode for process in ranks] == [2, 2]
+    for rank in range(2):
+        steps = json.loads((tmp_path / f"{rank}.json").read_text())
+        # DDP reduces the gradients in C++, which is not counted. The probe learns in the second half of the epoch.
+        assert steps[:3] == [[], [], []]
+        assert steps[3] == ["all_reduce"]  # the flag of the guard, at a log step
+        gathers = [len(step) for step in steps[4:7]]
+        assert gathers == [1, 1, 1]
+    assert f"one of the ranks at step {BAD_STEP}: the last finite loss was" in capfd.readouterr().err
+    run = RunFolder(tmp_path / "run")
+    assert run.step_checkpoints() == []
+    checkpoint = runs.read_checkpoint(run.checkpoints / "last_finite.ckpt")
+    assert all(value.isfinite().all() for value in checkpoint["state_dict"].values())
