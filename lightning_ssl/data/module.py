@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -19,8 +19,10 @@ from lightning_ssl._lightning import pl
 from lightning_ssl.checks import is_number, require
 from lightning_ssl.data.items import Source
 from lightning_ssl.data.sampling import BatchSampler, SequentialSampler, ShuffledSampler
-from lightning_ssl.data.split import Batch, BatchDataset, DatasetInfo, Split, fully_labelled, stratified
+from lightning_ssl.data.split import Batch, BatchDataset, DatasetInfo, Images, Split, fully_labelled, stratified
 from lightning_ssl.machine import available_cores
+
+MAX_BYTES_ON_DEVICE = 2**31  # of a split, with `on_device="auto"`
 
 
 class Loader:
@@ -50,9 +52,17 @@ class Loader:
         if epoch is not None and isinstance(self.sampler, ShuffledSampler):
             self.sampler.set_epoch(epoch)
         self.last_epoch, self.batches_yielded = getattr(self.sampler, "epoch", 0), getattr(self.sampler, "start", 0)
-        for batch in self.decoded_batches() if self.workers else map(self.split.batch, self.sampler):
+        for batch in self.decoded_batches() if self.workers else map(self.split.batch, self.ids()):
             self.batches_yielded += 1
             yield batch
+
+    def ids(self) -> Iterable[Tensor]:
+        """The ids of the batches, on the device of the split. Those of a whole epoch are copied there at once."""
+        device = getattr(self.split, "device", None)
+        if device is None or device.type == "cpu":
+            return self.sampler
+        batches = list(self.sampler)
+        return torch.cat(batches).to(device).split([len(ids) for ids in batches])
 
     def decoded_batches(self) -> Iterator[Batch]:
         """Batches decoded by worker processes; each worker decodes whole batches."""
@@ -95,6 +105,9 @@ class DataModule(pl.LightningDataModule):
     validate      whether there is a validation; it is skipped where there are neither test nor held-out images
     download      whether missing files are downloaded
     workers       processes that decode image files; default: one per core; splits in memory use none
+    on_device     True keeps all images of a split in the memory of the device, image files are decoded once: a batch is
+                  then an index, without a copy. "auto" does so on accelerators, for images that are in memory already
+                  and take at most 2 GiB per split. The batches are the same
     options       options of the data set: `{"train_images": 5000}` of shapes, `{"store_size": 160}` of a folder
 
     `DataModule.of(train, test)` takes map-style data sets of torch.
@@ -118,6 +131,7 @@ class DataModule(pl.LightningDataModule):
         validate: bool = True,
         download: bool = True,
         workers: int | None = None,
+        on_device: bool | Literal["auto"] = "auto",
         options: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
@@ -127,15 +141,17 @@ class DataModule(pl.LightningDataModule):
         require(counted, "holdout", holdout, "0, a share below 1, or a number of images")
         require(seed is None or seed >= 0, "seed", seed, "0 or above")
         require(workers is None or workers >= 0, "workers", workers, "0 or above")
+        require(on_device in (True, False, "auto"), "on_device", on_device, "true, false or 'auto'")
         self.data_set, self.root, self.batch_size, self.split = name, Path(root), batch_size, split
         self.holdout = int(holdout) if holdout >= 1 else holdout
         self.seed, self.reshuffle, self.validate = seed or 0, reshuffle, validate
-        self.download, self.workers = download, workers
+        self.download, self.workers, self.on_device = download, workers, on_device
         self.options = dict(options or {})
         self._info = self.read_info()
         self._notes: set[str] = set()  # lines that were printed
         self._limit_val_batches: int | float | None = None  # the trainer's, while there is no validation
         self._splits: dict[str, Split] = {}
+        self._placed: dict[str, Split] = {}  # those on the device
         self._loader: Loader | None = None  # the training loader
         self._resume_state: dict[str, int] = {}  # position from a checkpoint
 
@@ -155,7 +171,7 @@ class DataModule(pl.LightningDataModule):
         test         None skips the validation, unless `val_share` holds out a part of each class
         store_size   side of the images; None takes the shorter side of the first image, at most 256
         num_classes  None takes it from `num_classes`, `classes`, `targets` or `labels` of `train`, else from all items
-        arguments    `holdout`, `seed`, `reshuffle`, `validate` and `workers` of `DataModule`
+        arguments    `holdout`, `seed`, `reshuffle`, `validate`, `workers` and `on_device` of `DataModule`
         """
         source = Source(train, test, "train", store_size, num_classes, val_share)
         return DatasetModule(source, batch_size=batch_size, **arguments)
@@ -173,6 +189,7 @@ class DataModule(pl.LightningDataModule):
             "validate": self.validate,
             "download": self.download,
             "workers": self.workers,
+            "on_device": self.on_device,
             "options": self.options or None,
         }
 
@@ -212,6 +229,21 @@ class DataModule(pl.LightningDataModule):
             self._splits[split] = opened = self.read_split(split)
             self.print_once(getattr(opened, "note", ""))
         return self._splits[split]
+
+    def placed_split(self, split: str) -> Split:
+        """A split, on the device of the trainer if `on_device` says so."""
+        if split not in self._placed:
+            opened, device = self.open_split(split), self.device
+            fits = isinstance(opened, Images) and opened.images.nbytes <= MAX_BYTES_ON_DEVICE
+            chosen = device.type != "cpu" and fits if self.on_device == "auto" else self.on_device
+            self._placed[split] = opened.load().to(device) if chosen else opened
+        return self._placed[split]
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the trainer; the CPU without one."""
+        strategy = getattr(getattr(self, "trainer", None), "strategy", None)
+        return torch.device("cpu") if strategy is None else strategy.root_device
 
     @property
     def labelled(self) -> bool:
@@ -268,7 +300,7 @@ class DataModule(pl.LightningDataModule):
 
     def train_dataloader(self) -> Loader:
         """This rank's part of every training batch."""
-        split, ids = self.open_split(self.split), self.training_ids(self.split)
+        split, ids = self.placed_split(self.split), self.training_ids(self.split)
         sampler = ShuffledSampler(ids, self.batch_size, *self.ranks, seed=self.seed, reshuffle=self.reshuffle)
         self._loader = Loader(split, sampler, self.workers_per_rank, self.current_epoch)
         if self._resume_state:
@@ -285,8 +317,8 @@ class DataModule(pl.LightningDataModule):
         self._resume_state = dict(state_dict)
 
     def teardown(self, stage: str | None = None) -> None:
-        """Forget the position: the next training starts at batch 0."""
-        self._resume_state, self._loader = {}, None
+        """Forget the position: the next training starts at batch 0. Free the memory of the device."""
+        self._resume_state, self._loader, self._placed = {}, None, {}
         if self._limit_val_batches is not None and self.trainer is not None:
             self.trainer.limit_val_batches, self._limit_val_batches = self._limit_val_batches, None
 
@@ -316,7 +348,7 @@ class DataModule(pl.LightningDataModule):
 
     def loader_in_order(self, split: str, ids: int | Tensor, max_images: int | None = None) -> Loader:
         sampler = SequentialSampler(ids, self.batch_size, *self.ranks, max_images=max_images)
-        return Loader(self.open_split(split), sampler, self.workers_per_rank)
+        return Loader(self.placed_split(split), sampler, self.workers_per_rank)
 
     @cached_property
     def held_out(self) -> Tensor:

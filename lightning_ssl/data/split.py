@@ -41,6 +41,9 @@ class Split(Protocol):
 
     def batch(self, ids: Tensor) -> Batch: ...
 
+    def load(self) -> Images:
+        """The split with all images in memory."""
+
 
 @dataclass(frozen=True)
 class Images:
@@ -60,6 +63,14 @@ class Images:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def device(self) -> torch.device:
+        return self.images.device
+
+    def to(self, device: torch.device) -> Images:
+        """The split on a device. Batches are then made there, from ids on that device."""
+        return Images(self.images.to(device), self.labels.to(device), self.classes)
 
     def batch(self, ids: Tensor) -> Batch:
         """The images with these ids (B,)."""

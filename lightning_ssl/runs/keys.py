@@ -30,7 +30,7 @@ INCIDENTAL = (*PLACE, *TRACKING, "seed_everything", "debug", "checkpoint", "spec
 
 DATA = ("name", "split", "holdout", "options")
 DATA_SETTINGS = ("batch_size", "reshuffle")
-DATA_INCIDENTAL = ("root", "seed", "validate", "download", "workers")
+DATA_INCIDENTAL = ("root", "seed", "validate", "download", "workers", "on_device")
 
 TRAINER_SETTINGS = (
     "max_epochs", "max_steps", "max_time", "limit_train_batches", "overfit_batches", "accumulate_grad_batches",

@@ -28,9 +28,14 @@ METHODS = {
 @pytest.mark.parametrize("argv", METHODS.values(), ids=METHODS)
 @pytest.mark.parametrize("optimizer", ["adam", "lars"])
 def test_the_host_waits_for_the_device_at_log_steps_only(argv, optimizer):
-    counted = device.steps_of_fit(*argv, f"--model.optimization.name={optimizer}")
+    counted = device.steps_of_fit(*argv, f"--model.optimization.name={optimizer}", "--data.on_device=false")
     # Images, labels and ids of the batch, and the parameters of its augmentation.
     assert counted.steps == [Counter({"copy to the device": 4})] * 2
+
+
+def test_a_batch_of_a_resident_data_set_is_an_index():
+    counted = device.steps_of_fit(*METHODS["BYOL"], "--data.on_device=auto")
+    assert counted.steps == [Counter({"copy to the device": 1})] * 2  # the parameters of the augmentation
 
 
 @pytest.mark.parametrize(

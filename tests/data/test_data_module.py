@@ -178,6 +178,7 @@ def test_validation_and_reference_have_every_image_once():
         ({"split": "test"}, "split='test': split must be 'pretrain' or 'train'"),
         ({"seed": -1}, "seed=-1"),
         ({"workers": -1}, "workers=-1"),
+        ({"on_device": "cuda"}, "on_device='cuda': on_device must be true, false or 'auto'"),
         ({"options": {"imges": 3}}, "imges=3: unknown option of shapes; valid options: train_images"),
     ],
 )
@@ -278,6 +279,30 @@ def test_epoch_set_after_the_iterator_was_created_applies():
     expected = ShuffledSampler(50, 12)
     expected.set_epoch(1)
     assert torch.equal(next(batches)[2], expected.epoch_batches()[0])
+
+
+def on(device, module):
+    """The module with a trainer on this device."""
+    as_rank(module, 0, 1).trainer.strategy = SimpleNamespace(root_device=torch.device(device))
+    return module
+
+
+@pytest.mark.parametrize(
+    ("on_device", "kind", "limit", "place"),
+    [
+        ("auto", "cpu", 2**31, "cpu"),
+        ("auto", "meta", 2**31, "meta"),
+        ("auto", "meta", 50 * 3 * 32 * 32 - 1, "cpu"),
+        (False, "meta", 2**31, "cpu"),
+        (True, "meta", 1, "meta"),
+    ],
+)
+def test_a_small_split_is_kept_on_an_accelerator(on_device, kind, limit, place, monkeypatch):
+    monkeypatch.setattr("lightning_ssl.data.module.MAX_BYTES_ON_DEVICE", limit)
+    loader = on(kind, small(on_device=on_device)).train_dataloader()
+    batches = list(loader)
+    assert {part.device.type for batch in batches for part in batch} == {place}
+    assert [len(images) for images, _, _ in batches] == [12] * 4
 
 
 def test_splits_in_memory_start_no_workers():
