@@ -61,9 +61,9 @@ def main(argv: list[str]) -> int:
     except ValueError as error:
         raise with_full_key(error, config.stored()) from error
     check_logger(config.values.logger)
-    choice = resume.choose(config)
+    choice = resume.choose(config, parts.method)
     run = choice.run
-    if run.summary().get("status") == "finished" and choice.checkpoint is not None and not resume.extends(config, run):
+    if run.is_finished() and not resume.extends(config, run):
         print_once(f"{run.path} is finished already; --resume never starts a new run")
         return 0
     with run.lock() if is_first_process() else nullcontext(), choice.shared(), StopSignals() as signals:

@@ -17,6 +17,7 @@ def begin(run: RunFolder, config: dict[str, Any], command: list[str], checkpoint
     if checkpoint is not None:
         run.abandon_newer(checkpoint)
     label = label_of_config(config)
+    run.write_config(config)  # first: a folder with a summary and without a configuration would be refused later
     run.update_summary(
         name=run.path.name,
         status="running",
@@ -32,5 +33,4 @@ def begin(run: RunFolder, config: dict[str, Any], command: list[str], checkpoint
         best=before.get("best", {}),
         linear={},  # an evaluation of other weights
     )
-    run.write_config(config)
     return label

@@ -33,7 +33,7 @@ import yaml  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
 
 from lightning_ssl.checks import require
-from lightning_ssl.files import write_atomic
+from lightning_ssl.files import remove_leftovers, write_atomic
 from lightning_ssl.runs.checkpoints import damage, load_checkpoint
 from lightning_ssl.runs.metrics import MetricsWriter, Series, read_metrics
 from lightning_ssl.untrusted import load_json, load_yaml, one_line, printable
@@ -66,6 +66,15 @@ class RunFolder:
     def summary(self) -> dict[str, Any]:
         """The content of summary.json; empty where it is missing or unreadable."""
         return read_summary(self.path / "summary.json")[0]
+
+    def has_files(self) -> bool:
+        """Whether a run was begun here, even if its files cannot be read now."""
+        return any((self.path / name).exists() for name in ("config.yaml", "summary.json")) or bool(
+            self.step_checkpoints()
+        )
+
+    def is_finished(self) -> bool:
+        return self.summary().get("status") == "finished"
 
     def metrics(self) -> dict[str, Series]:
         """Every metric of metrics.csv."""
@@ -120,6 +129,8 @@ class RunFolder:
         """Replace some fields of summary.json atomically."""
         text = json.dumps({**self.summary(), **fields}, indent=2, ensure_ascii=False, default=str)
         write_atomic(self.path / "summary.json", (text + "\n").encode())
+        if fields.get("status") == "finished":
+            (self.path / "error.txt").unlink(missing_ok=True)  # of an earlier attempt
 
     def write_config(self, config: dict[str, Any]) -> None:
         """Write config.yaml atomically."""
@@ -151,7 +162,10 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Lock the folder while this process writes to it. A second process is refused."""
+        """Lock the folder while this process writes to it. A second process is refused.
+
+        Temporary files of killed processes are removed.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.path / ".lock")
         try:
@@ -159,6 +173,8 @@ class RunFolder:
         except Timeout:
             raise ValueError(f"name={self.path.name!r}: another process is training in {self.path}") from None
         try:
+            for folder in (self.path, self.checkpoints):
+                remove_leftovers(folder)
             yield
         finally:
             lock.release()

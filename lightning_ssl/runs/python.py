@@ -46,7 +46,7 @@ def record_run(
     checkpoints  when to save; by default at the end of every epoch, keeping two
     """
     run = RunFolder(folder)
-    if run.summary() and not resume:
+    if run.has_files() and not resume:
         raise ValueError(f"folder={str(folder)!r}: there is a run already; choose another folder, or resume=True")
     saver = checkpoints or Checkpoints()
     recorder = PythonRecorder(run, saver, {"group": group, "tags": list(tags)})

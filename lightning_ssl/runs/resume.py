@@ -1,6 +1,7 @@
 """Which folder a run uses, and from which checkpoint it resumes.
 
---name NAME                RUNS/NAME: resumed if it was stopped, refused if it has another configuration
+--name NAME                RUNS/NAME: resumed if it was stopped, refused if it has another configuration, also if its
+                           checkpoints are gone or damaged
 without --name             the newest stopped run of exactly this configuration; else a new folder.
                            Under `wandb agent`, torchrun and srun: the name that every rank and every restart computes
 --resume never             a new run
@@ -21,8 +22,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from lightning_ssl.runs import keys
-from lightning_ssl.runs.checkpoints import load_checkpoint
+from lightning_ssl.runs.checkpoints import load_checkpoint, require_weights
 from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.labels import short_label
@@ -32,6 +35,8 @@ from lightning_ssl.runs.ranks import is_first_process, launch, launcher_job, pri
 LENGTH = ("trainer.max_epochs", "trainer.max_steps", "trainer.max_time", "trainer.enable_progress_bar")
 # Environment variable that passes the first process's choice to the processes that Lightning starts.
 CHOICE = "LIGHTNING_SSL_RUN"
+# The parts of a checkpoint that Lightning needs to resume, besides those that `load_checkpoint` checks.
+RESUMED = {"optimizer_states": list, "lr_schedulers": list, "loops": dict, "callbacks": dict}
 MISSING = object()  # a key that a configuration does not have
 
 
@@ -55,11 +60,28 @@ class Choice:
                 os.environ[CHOICE] = before
 
 
-def choose(config: Configuration) -> Choice:
-    """Choose the run folder and the checkpoint to resume from."""
+def choose(config: Configuration, method: nn.Module) -> Choice:
+    """Choose the run folder and the checkpoint to resume from, which fits the method."""
     if CHOICE in os.environ and not is_first_process():
         path, checkpoint = json.loads(os.environ[CHOICE])
         return Choice(RunFolder(path), checkpoint and Path(checkpoint))
+    choice = choose_folder(config)
+    if choice.checkpoint is not None and is_first_process():  # before the folder is changed
+        require_resumable(choice.checkpoint, method)
+    return choice
+
+
+def require_resumable(file: Path, method: nn.Module) -> None:
+    """Refuse a checkpoint that Lightning could not resume, or that has the weights of another network."""
+    content = load_checkpoint(file)
+    for key, kind in RESUMED.items():
+        if not isinstance(content.get(key), kind):
+            raise ValueError(f"checkpoint={str(file)!r}: it has no {key}; expected one written by `lightning-ssl fit`")
+    require_weights(method, content["state_dict"], file)
+
+
+def choose_folder(config: Configuration) -> Choice:
+    """The folder and the checkpoint by --name, --runs and --resume."""
     folder, name, resume = Path(config.values.runs), config.values.name, config.values.resume
     if resume not in ("auto", "never"):
         return choose_path(Path(resume))
@@ -76,7 +98,6 @@ def choose_path(path: Path) -> Choice:
     checkpoint = run.newest_checkpoint() if path.is_dir() else path
     if checkpoint is None or not (run.path / "config.yaml").exists():
         raise ValueError(f"resume={str(path)!r}: expected auto, never, a run folder or a checkpoint of one")
-    load_checkpoint(checkpoint)
     return Choice(run, checkpoint)
 
 
@@ -94,12 +115,14 @@ def choose_named(config: Configuration, folder: Path, name: str, resume: str) ->
         raise ValueError(f"name={name!r}: expected the name of a folder, not a path; --runs sets its parent folder")
     run = RunFolder(folder / name)
     if resume == "never":
-        if run.summary() and is_first_process():  # other ranks may find the folder that the first one just made
+        if run.has_files() and is_first_process():  # other ranks may find the folder that the first one just made
             raise ValueError(f"name={name!r}: {run.path} exists; choose another --name, or --resume auto")
         return Choice(run)
-    checkpoint = run.newest_checkpoint()
-    if checkpoint is not None and (change := first_change(config, run)):
+    if run.has_files() and (change := first_change(config, run)):
         raise ValueError(f"{change}, in {run.path}; choose another --name, or --resume {run.path} to resume it anyway")
+    checkpoint = run.newest_checkpoint()
+    if checkpoint is None and run.is_finished() and extends(config, run):
+        raise ValueError(f"name={name!r}: {run.path} is finished and has no whole checkpoint; choose another --name")
     return Choice(run, checkpoint)
 
 

@@ -9,7 +9,7 @@ from lightning_ssl.commands import fit
 from lightning_ssl.runs import ranks
 from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.devices import SrunEnvironment, for_launched_ranks
-from lightning_ssl.runs.resume import choose, generated_name
+from lightning_ssl.runs.resume import choose_folder, generated_name
 
 BATCH = {
     "SLURM_JOB_ID": "12",
@@ -129,10 +129,10 @@ def test_ranks_meet_at_the_first_node_and_steps_of_one_job_at_different_ports(st
 def test_every_rank_and_every_restart_names_the_folder_alike(variables, end, started, tmp_path):
     started(variables)
     config = Configuration.parse([*FLAGS, f"--runs={tmp_path}"])
-    name = choose(config).run.path.name
-    assert name == choose(config).run.path.name
+    name = choose_folder(config).run.path.name
+    assert name == choose_folder(config).run.path.name
     assert re.fullmatch(generated_name(config) + end, name)
     other = Configuration.parse([*FLAGS, f"--runs={tmp_path}", "--model.tau=0.1"])
     longer = Configuration.parse([*FLAGS, f"--runs={tmp_path}", "--trainer.max_epochs=7"])
-    assert choose(longer).run.path.name == name
-    assert (choose(other).run.path.name == name) == ("WANDB_RUN_ID" in variables)  # the id is unique already
+    assert choose_folder(longer).run.path.name == name
+    assert (choose_folder(other).run.path.name == name) == ("WANDB_RUN_ID" in variables)  # the id is unique already

@@ -1,10 +1,15 @@
 """Which differences between two configurations keep a run from being resumed."""
 
-import pytest
+import functools
 
+import pytest
+import torch
+
+from lightning_ssl import cli
+from lightning_ssl.runs.build import build_method
 from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.folder import RunFolder
-from lightning_ssl.runs.resume import first_change
+from lightning_ssl.runs.resume import choose, first_change
 
 FLAGS = ["--model=SimCLR", "--model.backbone=resnet_tiny", "--trainer.accelerator=cpu"]
 NOISE = {"class_path": "WeightNoise", "init_args": {"std": 0.01}}
@@ -71,3 +76,138 @@ def test_these_do_not_keep_a_run_from_being_resumed(stored, edit):
 def test_a_configuration_that_cannot_be_read_is_a_change(tmp_path):
     (tmp_path / "config.yaml").write_text("[1")
     assert first_change(Fixed({}), RunFolder(tmp_path)) == "config.yaml cannot be read"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Which folder and checkpoint a command takes
+
+
+@functools.cache
+def parsed(*flags):
+    return Configuration.parse([*FLAGS, *flags])
+
+
+def command(folder, *flags, **values):
+    """The configuration of a command with --runs and --name, and further values of --resume and --name."""
+    config = parsed(*flags)
+    changed = config.values.clone()
+    for key, value in {"runs": str(folder.parent), "name": folder.name, **values}.items():
+        changed[key] = value
+    return Configuration(config.parser, changed)
+
+
+@functools.cache
+def network():
+    return build_method(parsed().stored())
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """A finished run folder with a checkpoint."""
+    config, method, run = parsed(), network(), RunFolder(tmp_path / "run")
+    run.write_config(config.stored())
+    run.update_summary(status="finished", last={"x": 1.0})
+    states = {"optimizer_states": [], "lr_schedulers": [], "loops": {}, "callbacks": {}}
+    ours = {"config": config.stored(), "version": "0.1.0"}
+    run.checkpoints.mkdir()
+    torch.save(
+        {"state_dict": method.state_dict(), "global_step": 4, "lightning_ssl": ours, **states},
+        run.checkpoints / "step-00000004.ckpt",
+    )
+    return run
+
+
+def gone(run):
+    for file in run.step_checkpoints():
+        file.unlink()
+
+
+def damaged(run):
+    for file in run.step_checkpoints():
+        file.write_bytes(file.read_bytes()[:1000])
+
+
+def content_of(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.filterwarnings("ignore:.*is damaged")
+@pytest.mark.parametrize("harm", [None, gone, damaged])
+@pytest.mark.parametrize("summary", [None, "{", "null"])
+def test_a_run_is_never_taken_over_by_another_configuration(finished, harm, summary):
+    run = finished
+    if harm:
+        harm(run)
+    if summary is not None:
+        (run.path / "summary.json").write_text(summary)
+    before = content_of(run.path)
+    with pytest.raises(ValueError, match=r"^model.tau=0.1: it was 0.5 before, in .*run; choose another --name"):
+        choose(command(run.path, "--model.tau=0.1"), network())
+    with pytest.raises(ValueError, match=r"^name='run': .* exists"):
+        choose(command(run.path, resume="never"), network())
+    (run.path / "config.yaml").unlink()
+    if summary is not None or harm is None:
+        with pytest.raises(ValueError, match=r"^config.yaml cannot be read"):
+            choose(command(run.path), network())
+    assert content_of(run.path) == {path: text for path, text in before.items() if path.name != "config.yaml"}
+
+
+@pytest.mark.filterwarnings("ignore:.*is damaged")
+@pytest.mark.parametrize("harm", [gone, damaged])
+def test_a_finished_run_without_checkpoints_stays(finished, harm, capsys):
+    run = finished
+    harm(run)
+    before = content_of(run.path)
+    with pytest.raises(ValueError, match=r"^name='run': .* is finished and has no whole checkpoint; choose another"):
+        choose(command(run.path, "--trainer.max_epochs=200"), network())
+    assert cli.main(["fit", *FLAGS, "--runs", str(run.path.parent), "--name", "run"]) == 0
+    assert "is finished already" in capsys.readouterr().out
+    assert content_of(run.path) == before
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(finished):
+    run = finished
+    gone(run)
+    run.update_summary(status="running")
+    assert choose(command(run.path), network()).checkpoint is None
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda c: c.pop("loops"), "it has no loops"),
+        (lambda c: c.update(optimizer_states=3), "it has no optimizer_states"),
+        (lambda c: c.update(global_step="many"), "global_step='many': expected a whole number"),
+        (lambda c: c.update(state_dict=[1]), r"state_dict=\[1\]: expected weights by name"),
+        (lambda c: c["state_dict"].pop("backbone.conv1.weight"), "backbone.conv1.weight is missing$"),
+        (lambda c: c["state_dict"].clear(), r"is missing; .*; .* is missing \(\d+ of \d+ weights differ\)$"),
+        (lambda c: c["state_dict"].update(x=torch.zeros(1)), "x is not in the network$"),
+        (lambda c: c["lightning_ssl"].update(config=[1]), r"config=\[1\]: expected a mapping"),
+        (lambda c: c.clear(), "expected one written by `lightning-ssl fit`"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("by_path", [False, True])
+def test_a_checkpoint_of_another_shape_is_refused_and_changes_nothing(finished, change, line, by_path):
+    run = finished
+    run.update_summary(status="interrupted")
+    (file,) = run.step_checkpoints()
+    content = torch.load(file, weights_only=True)
+    change(content)
+    torch.save(content, file)
+    before = content_of(run.path)
+    with pytest.raises(ValueError, match=rf"^checkpoint='.*step-00000004.ckpt': .*{line}") as refused:
+        choose(command(run.path, resume=str(run.path) if by_path else "auto"), network())
+    assert len(str(refused.value)) < 500
+    assert content_of(run.path) == before
+
+
+def test_error_txt_and_temporary_files_go_when_a_run_goes_on(finished):
+    run = finished
+    run.update_summary(status="failed")
+    left = [run.path / "error.txt", run.path / ".summary.json.999999999", run.checkpoints / ".step-1.ckpt.999999999"]
+    for file in left:
+        file.write_text("half")
+    with run.lock():
+        assert [file.exists() for file in left] == [True, False, False]
+    run.update_summary(status="finished")
+    assert not left[0].exists()
