@@ -24,7 +24,7 @@ myst_enable_extensions = ["attrs_block", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(DOCS.parent / "build" / "docs" / "notebooks")
-nb_execution_timeout = 90
+nb_execution_timeout = 300  # seconds per cell, on a busy machine; a notebook takes seconds on an idle one
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 
