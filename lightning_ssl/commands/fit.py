@@ -30,6 +30,7 @@ from lightning_ssl.runs.guard import DivergenceGuard
 from lightning_ssl.runs.ranks import is_first_process, print_once
 from lightning_ssl.runs.recorder import Recorder, RunLogger
 from lightning_ssl.runs.signals import StopAtSignal, Stopped, StopSignals, replace_lightnings_handlers
+from lightning_ssl.tracking.agent import sweep_flags
 
 SILENCED = (
     ".*does not have many workers.*",
@@ -49,6 +50,7 @@ def main(argv: list[str]) -> int:
     """Parse, choose the run folder, train, print the result."""
     sys.path.insert(0, os.getcwd())  # for the user's own classes, given by their path
     ranks.forget_unused_tasks()
+    argv = sweep_flags(argv)
     try:
         with quiet():
             config = Configuration.parse(argv)
@@ -111,11 +113,11 @@ def make_trainer(
     parts: Parts, run: RunFolder, config: dict[str, Any], signals: StopSignals | None = None
 ) -> pl.Trainer:
     """The Trainer as configured, with our callbacks, loggers and checkpoints in the right order."""
-    arguments = dict(parts.trainer)
+    arguments, signals = dict(parts.trainer), signals or StopSignals()
     loggers: list[pl.loggers.Logger] = [RunLogger(run)]
     if arguments["logger"] not in (None, True, False):
         loggers += as_list(arguments["logger"])
-    arguments["logger"] = [*loggers, *chosen_logger(config["logger"], run, config)]
+    arguments["logger"] = [*loggers, *chosen_logger(config["logger"], run, config, signals)]
     own = as_list(arguments["callbacks"])
     has_bar = any(isinstance(callback, pl.callbacks.ProgressBar) for callback in own)
     if arguments["enable_progress_bar"] is None and not has_bar:
@@ -123,7 +125,7 @@ def make_trainer(
     bar = [TrainingBar()] if arguments["enable_progress_bar"] and not has_bar else []
     recorder = Recorder(run, parts.data.batch_size)
     checkpoints = parts.checkpoints.into(run, config)
-    stop = StopAtSignal(signals or StopSignals(), checkpoints)
+    stop = StopAtSignal(signals, checkpoints)
     arguments["callbacks"] = [DivergenceGuard(run), *parts.measuring, *own, recorder, *bar, stop, checkpoints]
     arguments["default_root_dir"] = arguments["default_root_dir"] or str(run.path)
     arguments["plugins"] = [*as_list(arguments["plugins"]), AtomicCheckpointIO()]
@@ -132,12 +134,12 @@ def make_trainer(
     return trainer
 
 
-def chosen_logger(kind: str, run: RunFolder, config: dict[str, Any]) -> list[pl.loggers.Logger]:
+def chosen_logger(kind: str, run: RunFolder, config: dict[str, Any], signals: StopSignals) -> list[pl.loggers.Logger]:
     """The logger of `--logger`, which writes besides metrics.csv: to W&B, or into the run folder."""
     if kind == "wandb":
         from lightning_ssl.tracking.logger import RunFolderWandbLogger  # late: wandb takes a second to import
 
-        return [RunFolderWandbLogger(run, config)]
+        return [RunFolderWandbLogger(run, config, signals)]
     if kind == "tensorboard":
         return [pl.loggers.TensorBoardLogger(run.path, name="", version="tensorboard")]
     # Each process of a resumed run has its own version_N: Lightning's CSV logger empties an existing folder.

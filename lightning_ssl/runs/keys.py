@@ -27,6 +27,7 @@ MEASURING = ("probe", "knn")  # callbacks whose settings change the accuracy tha
 PLACE = ("config", "runs", "name", "resume")  # where a run is; they are not stored in its config.yaml
 TRACKING = ("logger", "group", "tags")  # how a run is tracked; they may change when it is resumed
 INCIDENTAL = (*PLACE, *TRACKING, "seed_everything", "debug", "checkpoint", "spectrum", "importance_monitor")
+FLAGS = (*MEASURING, *INCIDENTAL, "trainer", "model", "data")  # every flag of `fit`, without what follows a dot
 
 DATA = ("name", "split", "holdout", "options")
 DATA_SETTINGS = ("batch_size", "reshuffle")

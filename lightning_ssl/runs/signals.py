@@ -39,6 +39,7 @@ class StopSignals:
 
     def __init__(self) -> None:
         self.number = 0  # of the signal that stops the run; 0: none
+        self.asked_by_wandb = False  # whether a user or a sweep stops the run in W&B: it is not to be continued
         self.raises = False  # whether a signal stops the run at once: before the training of a single process
         self.previous: dict[int, Any] = {}
         self.store: Any = None  # of torch.distributed; None for a single process
@@ -60,6 +61,11 @@ class StopSignals:
         if self.raises:
             self.raises = False
             raise Stopped(self.number)
+
+    def stop_for_wandb(self) -> None:
+        """Stop as at a SIGTERM. W&B's client calls it in a thread of its own."""
+        self.asked_by_wandb = True
+        self.number = self.number or signal.SIGTERM
 
     def leave_together(self, is_first: bool) -> None:
         """Keep the other ranks alive until rank 0 is done: launchers kill all ranks once the first has ended."""

@@ -2,7 +2,7 @@
 
     export WANDB_API_KEY=…                                    or `wandb login`, once
     lightning-ssl fit --config … --logger wandb               project: WANDB_PROJECT, or lightning_ssl
-    wandb sync RUNS/NAME/wandb/offline-run-*                  upload a run that was recorded offline
+    wandb sync --include-online RUNS/NAME/wandb               upload what the server did not get
 
 The run folder is complete without W&B, so an error of W&B never stops the training, and the client never asks a
 question. Without a key, or if the server does not answer, the run is recorded offline (see connection.py). A resumed
@@ -11,36 +11,45 @@ run continues the W&B run whose id is in its summary.json.
 In W&B, the keys for filters and groups are at the top level of the configuration (`loss: Direct`, `method: AlphaCL`,
 `p: 4`, `lr`, `batch_size` …). The complete configuration is below `settings`, because a sweep writes its flags, such as
 `model`, to the top level, and W&B gives them priority over keys of the same name.
+
+A run that SIGTERM or SIGUSR1 stops is marked as preempting and ends with exit code 143 or 138: a sweep hands it out
+again, to any agent. A run that W&B itself stops, or Ctrl-C, ends with 255, W&B's code of a killed run.
 """
 
 from __future__ import annotations
 
 import math
 import os
+import shlex
+import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-import wandb
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.loggers.logger import rank_zero_experiment
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
+import wandb
 from lightning_ssl.runs import RunFolder
-from lightning_ssl.runs.keys import role
+from lightning_ssl.runs.keys import FLAGS, role
 from lightning_ssl.runs.labels import flatten, label_of_config, short_label
 from lightning_ssl.runs.metrics import LOWER_IS_BETTER
+from lightning_ssl.runs.signals import StopSignals
 from lightning_ssl.runs.version import version
 from lightning_ssl.tracking import connection, private
 
 PROJECT = "lightning_ssl"
 PROBES = ("online/", "knn/")
+KILLED = 255  # W&B's exit code of a run that its user stopped
 
 
 class RunFolderWandbLogger(WandbLogger):
     """Lightning's W&B logger for a run folder. Only rank 0 sends data. An error of W&B does not stop the training."""
 
-    def __init__(self, run: RunFolder, config: dict[str, Any]) -> None:
+    def __init__(self, run: RunFolder, config: dict[str, Any], signals: StopSignals | None = None) -> None:
+        self.signals = signals or StopSignals()
         sweep = os.environ.get("WANDB_SWEEP_ID")
         project, run_id = os.environ.get("WANDB_PROJECT", PROJECT), run.summary().get("wandb", {}).get("id")
         super().__init__(name=run.path.name, save_dir=run.path, project=project, id=run_id)
@@ -55,7 +64,7 @@ class RunFolderWandbLogger(WandbLogger):
             "job_type": "fit",
             "tags": config.get("tags") or None,
             "config": wandb_config(config),
-            "settings": connection.settings(),
+            "settings": {**connection.settings(), "stop_fn": self.signals.stop_for_wandb},
         }
         self.run = run
         self.best: dict[str, float] = {}
@@ -89,8 +98,7 @@ class RunFolderWandbLogger(WandbLogger):
             print(f"W&B: {reason}; nothing is recorded for W&B", file=sys.stderr, flush=True)
             return started
         if started.offline:
-            folder = self.run.path / "wandb"
-            print(f"W&B: {reason}; `wandb sync` uploads the data in {folder}", file=sys.stderr, flush=True)
+            print(f"W&B: {reason}; {self.hint}", file=sys.stderr, flush=True)
         else:
             print(f"W&B: {started.url}", flush=True)
         url = None if started.offline else started.url
@@ -125,14 +133,54 @@ class RunFolderWandbLogger(WandbLogger):
         """Send the final summary, and wait for the upload until a timeout."""
         if private.started_run(self) is None:
             return
+        self.finish(status)
+        if self.failed and self.signals.number:
+            # SLURM sends SIGTERM to all processes of a step, and the client's own process ends at it. Another one
+            # reports how the run ended; what the first one had not sent is on disk.
+            with suppress(Exception):  # the connection to the first one is lost
+                wandb.teardown()
+            private.set_run(self, None)
+            if not os.environ.get("WANDB_SWEEP_ID"):
+                self.init_arguments["id"] = self.run.summary()["wandb"]["id"]
+            self.failed = False
+            self.finish(status)
+        private.set_run(self, None)
+
+    def finish(self, status: str) -> None:
+        """Send the final summary and the exit code."""
         summary = self.run.summary()
         last, best = summary.get("last", {}), summary.get("best", {})
         final: dict[str, Any] = {name: value for name, value in last.items() if name.startswith(PROBES)}
         final |= {f"best/{name}": value for name, value in best.items() if name.startswith(PROBES)}
         final |= {key: summary[key] for key in ("status", "error", "duration") if summary.get(key) is not None}
         self.try_to(lambda: self.experiment.summary.update(final))
-        self.try_to(lambda: self.experiment.finish(exit_code=0 if status == "success" else 1))
-        private.set_run(self, None)
+        code = self.exit_code(status)
+        self.try_to(lambda: self.experiment.finish(exit_code=code))
+
+    def exit_code(self, status: str) -> int:
+        """The exit code of the W&B run. A run that is preempted is marked: W&B hands it out again."""
+        number = self.signals.number
+        if status == "success" or not number:
+            return 0 if status == "success" else 1
+        if number == signal.SIGINT or self.is_stopped_by_wandb():
+            return KILLED
+        self.try_to(lambda: self.experiment.mark_preempting())
+        return 128 + number
+
+    def is_stopped_by_wandb(self) -> bool:
+        """Whether W&B itself stops this run. Its agent sends SIGTERM for it, as a cluster does for a preemption."""
+        run = self.experiment
+        if self.signals.asked_by_wandb or run.offline or run.disabled:
+            return self.signals.asked_by_wandb
+        try:
+            return private.is_stopped(run.project, run.entity, run.id, connection.PING_TIMEOUT)
+        except Exception:  # the server is gone, and the run will be preempted
+            return False
+
+    @property
+    def hint(self) -> str:
+        """How to upload the data that the server did not get. Without the flag W&B skips runs that began online."""
+        return f"`wandb sync --include-online {shlex.quote(str(self.run.path / 'wandb'))}` uploads the data"
 
     def try_to(self, action: Callable[[], object]) -> None:
         """Call a function of W&B. After the first error W&B is not called again, and the training continues."""
@@ -142,8 +190,7 @@ class RunFolderWandbLogger(WandbLogger):
             action()
         except Exception as error:  # the client's process may have died, or the disk may be full
             self.failed = True
-            line = f"W&B: {connection.error_line(error)}; `wandb sync` uploads the data in {self.run.path / 'wandb'}"
-            print(line, file=sys.stderr, flush=True)
+            print(f"W&B: {connection.error_line(error)}; {self.hint}", file=sys.stderr, flush=True)
 
 
 def wandb_config(config: dict[str, Any]) -> dict[str, Any]:
@@ -165,6 +212,7 @@ def wandb_config(config: dict[str, Any]) -> dict[str, Any]:
         "version": version(),
     }
     for key, value in flatten({"model": model}).items():
-        if role(key) == "loss" and key != "model" and value is not None:
-            found.setdefault(key.rpartition(".")[2], value)
+        name = key.rpartition(".")[2]
+        if role(key) == "loss" and key != "model" and value is not None and name not in FLAGS:  # see agent.py
+            found.setdefault(name, value)
     return {"label": label_of_config(config), **found, "settings": config}

@@ -38,6 +38,13 @@ INTERFACES = (
         "authenticate_session",
         ("host", "source", "prompt", "update_session"),
     ),
+    PrivateInterface(
+        "wandb",
+        "0.31.0",
+        "wandb.apis.public.service_api",
+        "ServiceApi.execute_graphql",
+        ("self", "query", "variables", "timeout"),
+    ),
     PrivateInterface("wandb-workspaces", "0.4.13", "wandb_workspaces.workspaces", "Workspace._to_model", ("self",)),
     PrivateInterface("pytorch-lightning", "2.6.6", "pytorch_lightning.loggers", "WandbLogger._experiment", None),
 )
@@ -48,6 +55,18 @@ def has_key(base_url: str) -> bool:
     from wandb.sdk.lib.wbauth import authenticate_session
 
     return authenticate_session(host=base_url, source="", prompt=False, update_session=False) is not None
+
+
+def is_stopped(project: str, entity: str, run_id: str, timeout: float) -> bool:
+    """Whether the server wants the run to stop: a user pressed Stop, or the sweep's early termination chose it."""
+    import wandb
+
+    query = """query RunStoppedStatus($projectName: String, $entityName: String, $runId: String!) {
+        project(name: $projectName, entityName: $entityName) { run(name: $runId) { stopped } }
+    }"""  # that of `LaunchApi.check_stop_requested`, which has no timeout
+    variables = {"projectName": project, "entityName": entity, "runId": run_id}
+    answer: dict[str, Any] = wandb.Api()._service_api.execute_graphql(query, variables, timeout)
+    return bool(((answer.get("project") or {}).get("run") or {}).get("stopped"))
 
 
 def workspace_as_dict(workspace: Workspace) -> dict[str, Any]:

@@ -10,7 +10,11 @@ file into its trials, so that this file needs only the standard library.
     Server(silent=True)         accepts connections and never answers
     Server(head_only=True)      answers HEAD, and never answers POST
     Server(unauthorized=True)   answers 401 to every key
+    Server(stops=lambda run: len(run.history) > 3)    stops such runs, as a user or hyperband does
     server.stop()               closes the port
+
+A run that was marked as preempting and ended with another exit code than 0 is handed out again, with its whole
+configuration as arguments.
 """
 
 from __future__ import annotations
@@ -59,6 +63,9 @@ class Run:
     files: dict[str, bytes] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)  # of a streamed file: lines received
     exit_code: int | None = None
+    preempting: bool = False
+    stopped: bool = False
+    exit_codes: list[int | None] = field(default_factory=list)  # of all starts
     opened: int = 0  # how many times a client opened it
 
 
@@ -70,6 +77,7 @@ class Sweep:
     config: str
     project: str
     waiting: Iterator[dict[str, Any]]
+    handed_out: list[dict[str, Any]] = field(default_factory=list)  # the commands of its agents, in order
 
 
 class Server:
@@ -81,7 +89,9 @@ class Server:
         silent: bool = False,
         head_only: bool = False,
         unauthorized: bool = False,
+        stops: Callable[[Run], bool] = lambda run: False,
     ) -> None:
+        self.stops = stops
         self.cells, self.silent, self.head_only, self.unauthorized = cells, silent, head_only, unauthorized
         self.runs: dict[str, Run] = {}
         self.sweeps: dict[str, Sweep] = {}
@@ -153,17 +163,30 @@ class Server:
 
     def on_Heartbeat(self, variables: dict[str, Any]) -> dict[str, Any]:
         sweep = self.sweeps[variables["id"]]
-        commands: list[dict[str, Any]] = []
-        if not json.loads(variables["runState"]):  # the agent is idle
-            cell = next(sweep.waiting, None)
-            if cell is None:
-                commands.append({"type": "exit"})
-            else:
-                known = [run for run in self.runs.values() if run.sweep == sweep.id]
-                run = self.run(f"{sweep.id}-{len(known)}", sweep=sweep.id, project=sweep.project)
-                values = {name: {"value": value} for name, value in cell.items()}
-                commands.append({"type": "run", "run_id": run.id, "program": "", "args": values})
+        running = [self.runs[name] for name in json.loads(variables["runState"])]
+        for run in running:
+            run.stopped = run.stopped or self.stops(run)
+        commands = [{"type": "stop", "run_id": run.id} for run in running if run.stopped]
+        if not running:
+            commands.append(self.next_command(sweep))
+        sweep.handed_out += commands
         return {"agentHeartbeat": {"agent": {"id": sweep.id}, "commands": json.dumps(commands)}}
+
+    def next_command(self, sweep: Sweep) -> dict[str, Any]:
+        """A preempted run, or a new one, or the end."""
+        known = [run for run in self.runs.values() if run.sweep == sweep.id]
+        for run in known:
+            if run.preempting and run.exit_code:
+                run.preempting, run.exit_code = False, None
+                return {"type": "resume", "run_id": run.id, "program": "", "args": values_of(run.config)}
+        cell = next(sweep.waiting, None)
+        if cell is None:
+            return {"type": "exit"}
+        run = self.run(f"{sweep.id}-{len(known)}", sweep=sweep.id, project=sweep.project)
+        return {"type": "run", "run_id": run.id, "program": "", "args": values_of(cell)}
+
+    def on_RunStoppedStatus(self, variables: dict[str, Any]) -> dict[str, Any]:
+        return {"project": {"run": {"stopped": self.run(variables["runId"]).stopped}}}
 
     def on_UpsertBucket(self, variables: dict[str, Any]) -> dict[str, Any]:
         new = variables["name"] not in self.runs
@@ -211,8 +234,10 @@ class Server:
                 elif name == "wandb-summary.json":
                     for line in chunk["content"]:
                         run.summary |= json.loads(line)
+            run.preempting |= bool(body.get("preempting"))
             if body.get("complete"):
                 run.exit_code = body.get("exitcode")
+                run.exit_codes.append(run.exit_code)
 
     def upload(self, run_id: str, name: str, content: bytes) -> None:
         with self.lock:
@@ -223,6 +248,11 @@ class Server:
         for key, value in fields.items():
             setattr(run, key, value)
         return run
+
+
+def values_of(config: dict[str, Any]) -> dict[str, Any]:
+    """Parameters as the agent reads them."""
+    return {name: {"value": value} for name, value in config.items()}
 
 
 def project_of(name: str) -> dict[str, Any]:
@@ -236,7 +266,7 @@ def bucket_of(run: Run) -> dict[str, Any]:
         "name": run.id,
         "displayName": run.name,
         "description": None,
-        "config": json.dumps({key: {"value": value} for key, value in run.config.items()}),
+        "config": json.dumps(values_of(run.config)),
         "sweepName": run.sweep,
         "project": project_of(run.project),
         "tags": run.tags,

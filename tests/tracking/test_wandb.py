@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -83,12 +84,18 @@ def short_timeouts(monkeypatch):
 
 
 def log_a_run(
-    folder, metrics=({"online/top1": 0.5}, {"online/top1": 0.3}), then=lambda: None, status="success", **changes
+    folder,
+    metrics=({"online/top1": 0.5}, {"online/top1": 0.3}),
+    then=lambda: None,
+    status="success",
+    stopped_by=0,
+    **changes,
 ):
     """Make the calls of Lightning to a logger, without training."""
     run = RunFolder(folder)
     run.path.mkdir(exist_ok=True)
     logger = RunFolderWandbLogger(run, {**CONFIG, **changes})
+    logger.signals.number = stopped_by
     for step, values in enumerate(metrics):
         logger.log_metrics({**values, "epoch": step}, step)
     then()
@@ -226,6 +233,24 @@ def test_the_label_of_a_user_class_needs_no_import():
     assert wandb_config({**CONFIG, "model": model})["label"] == "Mine τ=0.1"
 
 
+@pytest.mark.parametrize(
+    ("number", "stopped", "preempting", "code"),
+    [
+        (signal.SIGTERM, False, True, 143),
+        (signal.SIGUSR1, False, True, 138),
+        (signal.SIGTERM, True, False, 255),  # a user or hyperband stops it in W&B, and its agent sends SIGTERM
+        (signal.SIGINT, False, False, 255),
+    ],
+)
+def test_a_run_that_a_cluster_stops_is_marked_as_preempting(number, stopped, preempting, code, tmp_path, environment):
+    with Server() as server:
+        environment(server.environment() | {"WANDB_RUN_ID": "a1"})
+        server.run("a1").stopped = stopped
+        in_a_process(partial(log_a_run, tmp_path / "run", status="failed", stopped_by=number))
+        sent = server.runs["a1"]
+    assert (sent.preempting, sent.exit_code) == (preempting, code)
+
+
 # -- offline -----------------------------------------------------------------------------------------------------------
 
 
@@ -321,21 +346,37 @@ def test_a_refused_key_is_one_line_without_the_key(tmp_path, environment, capfd)
     assert offline_folders(tmp_path / "run")
 
 
-def test_a_killed_client_prints_one_line(tmp_path, environment, capfd):
-    """W&B's client is a child process."""
+def signal_client(number):
+    """Send a signal to W&B's client, which is a child process."""
+    children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+    for child in children:
+        os.kill(int(child), number)
+    assert children
+    time.sleep(0.5)
 
-    def kill_client():
-        children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
-        for child in children:
-            os.kill(int(child), signal.SIGKILL)
-        assert children
-        time.sleep(0.5)
 
-    if not Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists():
-        pytest.skip("needs /proc to find child processes")
+needs_proc = pytest.mark.skipif(
+    not Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").exists(), reason="needs /proc to find child processes"
+)
+
+
+@needs_proc
+def test_a_preemption_is_reported_even_if_the_client_gets_the_signal_too(tmp_path, environment):
+    """SLURM sends SIGTERM to all processes of a step, and W&B's client ends at it."""
+    then = partial(signal_client, signal.SIGTERM)
     with Server() as server:
         environment(server.environment())
-        in_a_process(partial(log_a_run, tmp_path / "run", then=kill_client))
+        work = partial(log_a_run, tmp_path / "run", then=then, status="failed", stopped_by=signal.SIGTERM)
+        in_a_process(work)
+        (sent,) = server.runs.values()
+    assert (sent.preempting, sent.exit_code, sent.opened) == (True, 143, 2)
+
+
+@needs_proc
+def test_a_killed_client_prints_one_line(tmp_path, environment, capfd):
+    with Server() as server:
+        environment(server.environment())
+        in_a_process(partial(log_a_run, tmp_path / "run", then=partial(signal_client, signal.SIGKILL)))
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("W&B")]
     assert "wandb sync" in line
 
@@ -372,8 +413,14 @@ def test_a_server_that_stops_during_a_run_prints_one_line(tmp_path, environment,
         stopped.set()
         assert_success(process)
     (line,) = capfd.readouterr().err.splitlines()
-    assert "wandb sync" in line
     assert list((tmp_path / "run" / "wandb").glob("run-*/*.wandb"))
+    with Server() as server:  # it is back, and the printed command uploads the run
+        environment(server.environment())
+        _, command, _ = line.split("`")
+        program = Path(sys.executable).with_name("wandb")
+        subprocess.run([program, *shlex.split(command)[1:]], check=True, capture_output=True)
+        (sent,) = server.runs.values()
+    assert [row["online/top1"] for row in sent.history if "online/top1" in row] == [0.5, 0.3]
 
 
 def test_an_unreachable_server_does_not_stop_fit(tmp_path, environment):

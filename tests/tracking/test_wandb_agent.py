@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers import TESTS
 from helpers.wandb_server import ENTITY, FLAGS, KEY, Server
 
 from lightning_ssl.runs import RunFolder
@@ -30,6 +31,7 @@ def client(tmp_path):
         known = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
         environment = known | server.environment() | {
             "HOME": str(tmp_path), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
+            "WANDB_AGENT_MAX_INITIAL_FAILURES": "1",
         }  # fmt: skip
         done = subprocess.run(
             [BIN / "wandb", *words], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=500
@@ -84,3 +86,28 @@ def test_wandb_agent_runs_every_cell_and_the_server_gets_its_summary(tmp_path, c
         }
         assert "best/online/top1" in run.summary
     assert not [file for file in tmp_path.rglob("*") if file.is_file() and KEY.encode() in file.read_bytes()]
+
+
+@pytest.mark.slow
+def test_a_preempted_run_continues_and_a_stopped_one_does_not(tmp_path, client):
+    """The agent takes neither for a failure: it stops after one with WANDB_AGENT_MAX_INITIAL_FAILURES=1."""
+    script = ["python", str(TESTS / "helpers" / "preempted_fit.py"), str(tmp_path / "mark")]
+    write(tmp_path / "sweep.yaml", [*script, *FLAGS], {"trainer.max_epochs": [3, 10_000]})
+
+    def is_long(run):
+        return run.config.get("trainer.max_epochs") == 10_000 and len(run.history) > 2
+
+    with Server(grid, stops=is_long) as server:
+        client(server, "sweep", "--project", "p", "sweep.yaml")
+        client(server, "agent", f"{ENTITY}/p/sweep0")
+        preempted, stopped = server.runs.values()
+        commands = [command["type"] for command in server.sweeps["sweep0"].handed_out]
+    assert list(dict.fromkeys(commands)) == ["run", "resume", "stop", "exit"]
+    assert (preempted.exit_codes, preempted.opened) == ([143, 0], 2)
+    assert stopped.exit_codes == [255]
+    first, second = (RunFolder(next(tmp_path.glob(f"runs/*-{run.id}"))) for run in (preempted, stopped))
+    assert (first.summary()["status"], first.summary()["step"]) == ("finished", 6)
+    assert (second.summary()["status"], second.newest_checkpoint() is None) == ("interrupted", False)
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+    logged = [row["train/loss_epoch"] for row in preempted.history if "train/loss_epoch" in row]
+    assert logged == first.history("train/loss_epoch")
