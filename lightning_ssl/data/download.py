@@ -22,10 +22,12 @@ from typing import Any
 
 import torch
 from filelock import FileLock
+from torch import Tensor
 
 from lightning_ssl.checks import require
 from lightning_ssl.data.split import Images
 from lightning_ssl.files import write_atomic
+from lightning_ssl.untrusted import one_line
 
 SOCKET_TIMEOUT = 30.0  # seconds without data after which a download fails
 
@@ -171,6 +173,14 @@ def read_cache(file: Path) -> Images:
     """Map a split of the cache into memory. Pages are read on first use; ranks on one machine share them."""
     try:
         found = torch.load(file, mmap=True, weights_only=True)
-        return Images(found["images"], found["labels"], tuple(found["classes"]))
-    except (OSError, RuntimeError, EOFError, KeyError, TypeError, pickle.UnpicklingError) as error:
-        raise ValueError(f"{file} is not readable: delete it and fetch again") from error
+        split = Images(found["images"], found["labels"], tuple(map(str, found["classes"])))
+        require_labels(split.labels, len(split.classes), lowest=-1)
+    except Exception as error:  # an unpickler can raise anything
+        raise ValueError(f"{file} is not readable: delete it and fetch again ({one_line(error)})") from error
+    return split
+
+
+def require_labels(labels: Tensor, classes: int, lowest: int = 0) -> None:
+    """Refuse labels outside the classes: counting per class would need memory for the largest label."""
+    low, high = (int(labels.min()), int(labels.max())) if len(labels) else (lowest, lowest)
+    require(lowest <= low and high < classes, "labels", [low, high], f"from {lowest} to {classes - 1}")

@@ -5,6 +5,9 @@
     ROOT/CLASS/**/*.jpg           without a folder `train`: training images by class
     ROOT/*.jpg                    without a folder `train`: training images without labels
 
+A link to a folder is followed. A folder that is reached twice, such as by a link to a parent, is an error: its images
+would have two labels.
+
 Every image is stored at one size: the shorter side is resized to `store_size` with antialiasing, then the centre is
 cropped. Augmentation crops from the stored image.
 
@@ -144,8 +147,9 @@ def listed(root: Path, place: Place, store_size: int, corrupt: str) -> ImageFold
     files: list[str] = []
     labels: list[int] = []
     folder, classes = place
+    seen: dict[tuple[int, int], str] = {}
     for label, class_folder in enumerate(folder / name for name in classes) if classes else [(-1, folder)]:
-        found = sorted(images_in(class_folder))
+        found = sorted(images_in(class_folder, seen))
         files += found
         labels += [label] * len(found)
     require(len(files) > 0, "root", str(root), f"a folder with images in {folder.name}: {', '.join(SUFFIXES)}")
@@ -167,8 +171,14 @@ def class_names(folder: Path) -> tuple[str, ...]:
         return tuple(sorted(e.name for e in entries if e.is_dir() and not e.name.startswith(".")))
 
 
-def images_in(folder: Path) -> Iterator[str]:
+def images_in(folder: Path, seen: dict[tuple[int, int], str] | None = None) -> Iterator[str]:
+    """The image files below a folder. `seen` has the folders that were listed before, by device and inode."""
+    seen = {} if seen is None else seen
     for parent, _, names in os.walk(folder, followlinks=True):
+        state = os.stat(parent)
+        first = seen.setdefault((state.st_dev, state.st_ino), parent)
+        if first != parent:
+            raise ValueError(f"{parent} is the same folder as {first}, by a link; remove the link")
         for name in names:
             if is_image(name):
                 yield os.path.join(parent, name)

@@ -1,7 +1,16 @@
-"""One image as uint8 (3, size, size): from a file, a PIL image, an array or a tensor."""
+"""One image as uint8 (3, size, size): from a file, a PIL image, an array or a tensor.
+
+A file is opened only if it is regular and has one of `FORMATS`, whatever its name is. Pillow starts Ghostscript for
+others. Gray images of 16 bits are scaled to 8 bits; float images must be in [0, 1].
+"""
 
 from __future__ import annotations
 
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -9,23 +18,61 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-UNREADABLE = (OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError)  # PIL's PNG: SyntaxError
+FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "TIFF", "GIF")  # as Pillow names them
+# Pillow's decoders raise many kinds of errors for damaged files: SyntaxError for PNG, IndexError and struct.error too.
+UNREADABLE = (
+    OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError, ValueError, ArithmeticError,
+    LookupError, TypeError, MemoryError, struct.error,
+)  # fmt: skip
 EXPECTED = "expected a PIL image, or an array or tensor of shape (3, H, W), (H, W, 3) or (H, W), uint8 or in [0, 1]"
 
 
 def decode(file: str, size: int) -> Tensor:
     """Decode one file to uint8 (3, size, size)."""
     try:
-        with Image.open(file) as encoded:
+        with opened(file) as encoded:
             encoded.draft("RGB", (2 * size, 2 * size))  # JPEG: decode at a lower resolution, still twice the target
             return from_picture(encoded, size)
     except UNREADABLE as error:
-        raise ValueError(f"{file} is not a readable image: {error}") from error
+        raise ValueError(f"{file} is not a readable image: {reason_of(error)}") from error
+
+
+@contextmanager
+def opened(file: str) -> Iterator[Image.Image]:
+    """Open an image file. A pipe or a device, whose reading can wait for ever, is an OSError."""
+    if not stat.S_ISREG(os.stat(file).st_mode):
+        raise OSError("not a regular file")
+    with Image.open(file, formats=FORMATS) as encoded:
+        yield encoded
+
+
+def reason_of(error: BaseException) -> str:
+    """Why an image cannot be read, in one line."""
+    if isinstance(error, UnidentifiedImageError):
+        return f"none of {', '.join(FORMATS)}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def as_rgb(picture: Image.Image) -> Image.Image:
+    """Any PIL image as RGB of 8 bits. Pillow's own conversion clips 16 bits at 255, and floats at 0 and 1."""
+    if picture.mode.startswith("I;16"):
+        gray = np.asarray(picture).astype(np.uint16)  # in this machine's order of bytes
+        picture = Image.fromarray(np.round(gray / 257).astype(np.uint8))
+    elif picture.mode == "F":
+        gray = np.asarray(picture)
+        if not (gray.min() >= 0 and gray.max() <= 1):
+            raise ValueError(
+                f"float values from {gray.min():.3g} to {gray.max():.3g}; expected [0, 1], or 8 or 16 bits"
+            )
+        picture = Image.fromarray(np.round(gray * 255).astype(np.uint8))
+    elif picture.mode == "I":
+        raise ValueError("integers of 32 bits; expected 8 or 16 bits")
+    return picture.convert("RGB")
 
 
 def from_picture(picture: Image.Image, size: int) -> Tensor:
     """Resize the shorter side of a PIL image to `size` with antialiasing and crop the centre."""
-    picture = picture.convert("RGB")
+    picture = as_rgb(picture)
     scale = size / min(picture.size)
     width, height = (max(size, round(side * scale)) for side in picture.size)
     picture = picture.resize((width, height), Image.Resampling.BICUBIC, reducing_gap=3.0)

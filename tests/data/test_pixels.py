@@ -1,0 +1,117 @@
+"""Image files of other kinds: depth is converted or refused, and only regular files of known formats are opened."""
+
+import os
+import subprocess
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from lightning_ssl import data
+from lightning_ssl.data.pixels import decode, from_anything
+from lightning_ssl.data.readable import why_unreadable
+
+RAMP = np.linspace(0, 1, 64 * 64).reshape(64, 64)
+
+
+def picture(kind):
+    """A gray ramp from black to white in an image of more than 8 bits."""
+    if kind == "16 bits":
+        return Image.fromarray((RAMP * 65535).round().astype(np.uint16))
+    if kind == "16 bits, big endian":
+        whole = (RAMP * 65535).round().astype(">u2")
+        return Image.frombytes("I;16B", whole.shape[::-1], whole.tobytes())
+    if kind == "float":
+        return Image.fromarray(RAMP.astype(np.float32))
+    if kind == "float above 1":
+        return Image.fromarray((RAMP * 255).astype(np.float32))
+    if kind == "not a number":
+        return Image.fromarray(np.full((64, 64), np.nan, np.float32))
+    return Image.fromarray((RAMP * 65535).round().astype(np.int32))
+
+
+@pytest.mark.parametrize(
+    ("kind", "suffix"),
+    [("16 bits", ".png"), ("16 bits", ".tif"), ("16 bits, big endian", ".tif"), ("float", ".tif")],
+)
+def test_images_of_other_depths_are_scaled_to_eight_bits(tmp_path, kind, suffix):
+    file = tmp_path / f"ramp{suffix}"
+    picture(kind).save(file)
+    expected = torch.from_numpy((RAMP * 255).round().astype(np.uint8)).expand(3, -1, -1)
+    for found in (decode(str(file), 64), from_anything(picture(kind), 64)):
+        assert (found.int() - expected.int()).abs().max() <= 1
+    assert why_unreadable(str(file)) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("float above 1", "float values from 0 to 255; expected"),
+        ("not a number", "float values from nan to nan; expected"),
+        ("32 bits", "integers of 32 bits; expected 8 or 16 bits"),
+    ],
+)
+def test_images_without_a_known_scale_are_refused(tmp_path, kind, line):
+    file = tmp_path / "ramp.tif"
+    picture(kind).save(file)
+    assert why_unreadable(str(file)).startswith(line)
+    with pytest.raises(ValueError, match=line):
+        decode(str(file), 64)
+    with pytest.raises(ValueError, match=line):
+        from_anything(picture(kind), 64)
+
+
+EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
+
+
+def test_a_file_of_another_format_starts_no_program(tmp_path, monkeypatch):
+    file = tmp_path / "photo.jpg"
+    file.write_bytes(EPS)
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: pytest.fail("a program was started"))
+    assert why_unreadable(str(file)) == "none of JPEG, PNG, WEBP, BMP, PPM, TIFF, GIF"
+    with pytest.raises(ValueError, match=r"photo.jpg is not a readable image: none of JPEG"):
+        decode(str(file), 64)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "broken link", "device"])
+def test_only_regular_files_are_opened(tmp_path, kind):
+    file = tmp_path / "photo.jpg"
+    if kind == "pipe":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+    else:
+        file.symlink_to("/dev/zero" if kind == "device" else tmp_path / "nothing")
+    assert why_unreadable(str(file)) in ("not a regular file", f"[Errno 2] No such file or directory: '{file}'")
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "tif", "bmp", "gif", "webp", "ppm"])
+def test_a_damaged_image_is_one_reason(tmp_path, suffix):
+    file = tmp_path / f"a.{suffix}"
+    Image.fromarray((RAMP * 255).astype(np.uint8)).save(file)
+    whole = file.read_bytes()
+    generator = np.random.default_rng(0)
+    for _ in range(40):
+        place, value = generator.integers(len(whole)), generator.integers(256)
+        file.write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :][: generator.integers(len(whole))])
+        assert "\n" not in why_unreadable(str(file))  # it never raises
+
+
+@pytest.mark.parametrize("target", ["train", "train/b", "train/a", "."])
+def test_a_folder_that_is_reached_twice_is_refused(tmp_path, target):
+    for name in ("a", "b"):
+        (tmp_path / "train" / name).mkdir(parents=True)
+        for k in range(3):
+            Image.new("RGB", (8, 8)).save(tmp_path / "train" / name / f"{k}.png")
+    (tmp_path / "train" / "a" / "loop").symlink_to(tmp_path / target)
+    with pytest.raises(ValueError, match=r"is the same folder as .*, by a link; remove the link"):
+        data.load("folder", tmp_path, "train", store_size=8)
+
+
+def test_a_link_to_a_folder_elsewhere_is_followed(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    Image.new("RGB", (8, 8)).save(tmp_path / "elsewhere" / "a.png")
+    (tmp_path / "photos" / "train").mkdir(parents=True)
+    (tmp_path / "photos" / "train" / "a").symlink_to(tmp_path / "elsewhere")
+    assert len(data.load("folder", tmp_path / "photos", "train", store_size=8)) == 1
