@@ -17,7 +17,7 @@ from lightning_ssl.commands import fit_help, packaged
 from lightning_ssl.commands.names import COMMANDS
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-STARTS_RUNS = ("sweep",)  # commands that run `lightning-ssl fit` in other processes, and need `main` for it
+STARTS_RUNS = ("sweep", "reproduce")  # commands that run `lightning-ssl fit` in other processes, and need `main` for it
 
 
 def main(argv: Sequence[str] | None = None) -> int:

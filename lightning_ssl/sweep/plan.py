@@ -23,6 +23,9 @@ from lightning_ssl.untrusted import load_yaml, read_text
 RESERVED_FLAGS = ("name", "runs", "resume")
 """Flags of `lightning-ssl fit` that the sweep sets for each trial."""
 
+SEED = "seed_everything"
+"""The parameter that repeats an experiment. A grid that has started can get more seeds."""
+
 DEFAULT_COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
 
 MAX_GRID_CELLS = 100_000
@@ -82,11 +85,13 @@ class Plan:
 
         Random draws depend only on the seed and the trial's number. Bayes also depends on the results.
         """
+        if self.method == "grid":
+            started = {json.dumps(trial.parameters, sort_keys=True) for trial in trials}
+            wanted = self.cells[: self.limit]
+            return next((cell for cell in wanted if json.dumps(cell, sort_keys=True) not in started), None)
         number = len(trials)
         if number >= self.limit:
             return None
-        if self.method == "grid":
-            return self.cells[number]
         random.seed(f"{self.seed}:{number}")
         np.random.seed((self.seed * 1_000_003 + number) % 2**32)
         return wandb_sweeps.next_parameters(self.config, self.sweep_runs(trials, histories))
@@ -113,10 +118,20 @@ class Plan:
 
 
 def read(
-    file: Path, name: str | None = None, seed: int = 0, count: int | None = None, extra_flags: Sequence[str] = ()
+    file: Path,
+    name: str | None = None,
+    seed: int = 0,
+    count: int | None = None,
+    extra_flags: Sequence[str] = (),
+    seeds: int | None = None,
 ) -> Plan:
-    """Read and check a sweep file."""
+    """Read and check a sweep file.
+
+    seeds   replaces the values of `seed_everything` by 0 … seeds − 1
+    """
     config = load_file(file)
+    if seeds is not None:
+        config["parameters"] = {**config["parameters"], SEED: {"values": list(range(seeds))}}
     cap = config.pop("run_cap", None)  # known to W&B's servers, but not to the schema of `sweeps`
     if cap is not None and (type(cap) is not int or cap < 1):
         raise ValueError(f"{file}: run_cap={cap!r}: expected a whole number of trials, at least 1")

@@ -1,0 +1,207 @@
+"""`lightning-ssl reproduce NAME`: repeat a published table and judge its claims."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lightning_ssl.checks import require, require_positive
+from lightning_ssl.commands import packaged
+from lightning_ssl.commands.parser import Parser
+from lightning_ssl.machine import available_cores
+
+if TYPE_CHECKING:
+    from lightning_ssl.reproduce.planning import Planned
+    from lightning_ssl.reproduce.recipe import Reproduction, Scale, Work
+
+PROG = "lightning-ssl reproduce"
+EXAMPLES = """examples:
+  lightning-ssl reproduce list                               the tables and their scales
+  lightning-ssl reproduce table1 --dry-run                   list the runs and estimate the time
+  lightning-ssl reproduce table1 --workers 2                 a small version on real images, two runs at a time
+  lightning-ssl reproduce table1 --scale paper --dry-run     the published setting: number of runs and GPU hours
+  lightning-ssl reproduce table1 --no-train --out docs       compare the runs that exist
+
+The same command resumes. It trains what is missing (in RUNS/SWEEP-SCALE, as `lightning-ssl sweep` does), evaluates
+finished runs by the papers' protocol, and writes to OUT: NAME.md (claims with verdicts, and the table), NAME.csv (every
+run), NAME.png and NAME.svg. RUNS/SCALE/NAME.html is the page of `lightning-ssl report` for the same runs. Data that is
+missing is downloaded. If that fails, a line says so, and the runs on it are left out.
+
+A claim holds if the whole 95 % interval of the difference over matched seeds is on the claimed side of its margin. It
+does not hold if the interval is on the other side. Otherwise it is not decided at this scale."""
+
+
+def parser() -> Parser:
+    """The command line. It imports no torch."""
+    top = Parser(
+        prog=PROG,
+        description="Repeat a published table and judge its claims: holds, does not hold, or not decided.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("name", metavar="NAME", help="a reproduction such as table1, or `list`")
+    top.add_argument("--scale", default="cpu", help="cpu: small, on real images; paper: as published (default: cpu)")
+    top.add_argument("--seeds", type=int, help="number of seeds (default: 5, as in the papers)")
+    top.add_argument("--workers", type=int, default=1, help="runs at a time; they share the cores (default: 1)")
+    top.add_argument(
+        "--runs", default="runs/reproduce", metavar="DIR", help="folder of the runs (default: %(default)s)"
+    )
+    top.add_argument("--out", metavar="DIR", help="folder of the results (default: RUNS/SCALE)")
+    top.add_argument("--dry-run", action="store_true", help="list the runs and estimate the time, run nothing")
+    top.add_argument("--no-train", action="store_true", help="train nothing: evaluate and compare the runs that exist")
+    top.add_argument("--retry", action="store_true", help="run failed runs again")
+    top.add_argument("--archive", metavar="DIR", help="copy the small files of the runs, without checkpoints")
+    top.add_argument(
+        "--images-per-second", type=float, metavar="N", help="speed of one worker for the estimate (see --dry-run)"
+    )
+    return top
+
+
+def main(argv: Sequence[str], program: Callable[[list[str]], int]) -> int:
+    """Train, evaluate and compare. The exit code is 0, 1 if a run failed, 130 if interrupted.
+
+    program  the entry point of `lightning-ssl`, which the process of a run calls with ["fit", …]
+    """
+    arguments = parser().parse_args(argv)
+    require(arguments.workers >= 1, "workers", arguments.workers, "at least 1")
+    require(arguments.seeds is None or arguments.seeds >= 1, "seeds", arguments.seeds, "at least 1")
+    if arguments.images_per_second is not None:
+        require_positive("images-per-second", arguments.images_per_second)
+    # OpenMP reads it when torch is imported, here and in the parent process of the runs.
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // arguments.workers)))
+
+    # Late: --help must not wait for numpy.
+    from lightning_ssl.reproduce import recipe
+
+    if arguments.name == "list":
+        print_list()
+        return 0
+    reproduction, scale = recipe.load(arguments.name), recipe.scale_named(arguments.scale)
+    seeds = [] if arguments.seeds is None else ["--seeds", str(arguments.seeds)]
+    command = shlex.join(["lightning-ssl", "reproduce", reproduction.name, "--scale", scale.name, *seeds])
+    if reproduction.lab is not None:
+        return reproduce_lab(reproduction, arguments, command)
+    work = reproduction.works[scale.name]
+    code = 0
+    if not arguments.no_train or arguments.dry_run:
+        ended = train(reproduction, work, scale, arguments, program)
+        if ended is None or ended == 130:
+            return ended or 0
+        code = ended
+    compare(reproduction, work, scale, arguments, command)
+    return code
+
+
+def print_list() -> None:
+    from lightning_ssl.reproduce import recipe
+
+    names = recipe.names()
+    width = max(map(len, names))
+    for name in names:
+        print(f"  {name.ljust(width)}  {recipe.load(name).title}")
+    for scale in recipe.scales().values():
+        print(f"--scale {scale.name}: {scale.summary}")
+
+
+def train(
+    reproduction: Reproduction,
+    work: Work,
+    scale: Scale,
+    arguments: argparse.Namespace,
+    program: Callable[[list[str]], int],
+) -> int | None:
+    """Announce the runs and train those that are missing. Returns the exit code; None after --dry-run."""
+    from lightning_ssl.reproduce import planning
+    from lightning_ssl.sweep.engine import Engine
+
+    def find_sweep(name: str) -> Path:
+        return Path(packaged.find("sweeps", f"sweeps/{name}.yaml"))
+
+    expand = packaged.expand_configs
+    planned = planning.plan_sweeps(work, scale, arguments.seeds, Path(arguments.runs), find_sweep, expand)
+    missing = planning.missing_data(planned, fetch=not arguments.dry_run)
+    if not arguments.dry_run:
+        planned = planning.without(planned, missing)
+    for line in (*planning.announcement(reproduction, scale, planned), *missing.values()):
+        print(line)
+    if not planned:
+        raise ValueError(f"name={reproduction.name}: no run is possible: {next(iter(missing.values()))}")
+    estimate = planning.estimate(planned, scale, arguments.images_per_second)
+    print(estimate.line(arguments.workers, "GPU" if scale.name == "paper" else "core"), flush=True)
+    if arguments.dry_run:
+        print_runs(planned)
+        return None
+    code = 0
+    for each in planned:
+        ended = Engine(each.plan, each.folder, program, arguments.workers, (), arguments.retry).run()
+        if ended == 130:
+            return ended
+        code = max(code, ended)
+    return code
+
+
+def print_runs(planned: Sequence[Planned]) -> None:
+    from lightning_ssl.sweep import screen
+    from lightning_ssl.sweep.engine import preview
+
+    for each in planned:
+        print(f"{each.plan.name}:")
+        screen.print_trials(preview(each.plan, each.folder))
+
+
+def compare(reproduction: Reproduction, work: Work, scale: Scale, arguments: argparse.Namespace, command: str) -> None:
+    """Evaluate the finished runs, judge the claims, and write the results."""
+    from lightning_ssl.files import write_atomic
+    from lightning_ssl.report.compose import build
+    from lightning_ssl.reproduce import archive, evaluating, figure, writing
+    from lightning_ssl.reproduce.results import tabulate
+    from lightning_ssl.runs.record import Reader
+
+    runs_folder = Path(arguments.runs)
+    folders = [folder for name in work.sweeps if (folder := runs_folder / f"{name}-{scale.name}").is_dir()]
+    wanted = ", ".join(str(runs_folder / f"{name}-{scale.name}") for name in work.sweeps)
+    require(bool(folders), "runs", arguments.runs, f"a folder with runs to compare: {wanted}")
+    reader = Reader()
+    evaluating.evaluate_all(evaluating.to_evaluate(reader.runs(folders)))
+    runs = reader.runs(folders)
+    if not runs:
+        raise ValueError(f"runs={arguments.runs!r}: no run in {wanted}")
+    table = tabulate(reproduction, work, runs)
+    heading, page = reproduction.title, runs_folder / scale.name / f"{reproduction.name}.html"
+    report = build(folders, page, title=heading, figures=False, reader=reader)
+    out = Path(arguments.out) if arguments.out else runs_folder / scale.name
+    target = out / reproduction.name
+    shown = [Path(arguments.archive) / folder.name for folder in folders] if arguments.archive else folders
+    report_command = shlex.join(["lightning-ssl", "report", *map(str, shown)])
+    table_md = (report.page.with_suffix("") / "table.md").read_text(encoding="utf-8")
+    context = writing.Context(scale, command, report_command, table_md)
+    write_atomic(target.with_suffix(".md"), writing.page(table, context).encode("utf-8", errors="replace"))
+    write_atomic(target.with_suffix(".csv"), writing.runs_csv(table).encode("utf-8", errors="replace"))
+    figure.draw(table, target)
+    if arguments.archive:
+        print(f"small files of {len(runs)} runs: {archive.archive(runs, Path(arguments.archive))}")
+    print("\n".join(writing.summary_lines(table)))
+    print(f"{target.with_suffix('.md')}, .csv, .png, .svg; {report.page}")
+
+
+def reproduce_lab(reproduction: Reproduction, arguments: argparse.Namespace, command: str) -> int:
+    """Run a laboratory, or read its result, and write its page."""
+    from lightning_ssl.reproduce import labs
+
+    folder = Path(arguments.runs) / f"{reproduction.name}-{arguments.scale}"
+    print(
+        f"{reproduction.title}\n`lightning-ssl lab {reproduction.lab}` in {folder}: about {reproduction.minutes:g} min"
+    )
+    if arguments.dry_run:
+        return 0
+    result = labs.result_of(reproduction, folder, arguments.seeds, train=not arguments.no_train)
+    out = Path(arguments.out) if arguments.out else Path(arguments.runs) / arguments.scale
+    written = labs.write(reproduction, result, folder, out, command)
+    for claim in result["claims"]:
+        print(f"  {labs.verdict_of(claim).ljust(13)}  {claim['name']}")
+    print(", ".join(map(str, written)))
+    return 0

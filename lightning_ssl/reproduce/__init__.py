@@ -1,0 +1,15 @@
+"""Repeats the published tables and judges their claims. `lightning-ssl reproduce` is its command.
+
+A reproduction is data: `papers/reproductions/NAME.yaml` has its sweep files, its rows and its claims, `papers/*.yaml`
+the published figures, `scales.yaml` the two scales. There is no code for a single table.
+
+recipe.py       the reproductions as data classes
+planning.py     the runs of a reproduction at a scale, their data, and how long they take
+evaluating.py   linear evaluation of finished runs, by the protocol of the papers
+results.py      the runs of each row, with their early and their late accuracy
+verdicts.py     the rule by which a claim holds, does not hold, or is not decided
+writing.py      NAME.md and NAME.csv
+figure.py       NAME.png and NAME.svg
+archive.py      the small files of the runs
+labs.py         reproductions that are laboratories
+"""

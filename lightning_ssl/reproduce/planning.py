@@ -1,0 +1,200 @@
+"""The runs of a reproduction at a scale, their data, and how long they take."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from lightning_ssl import data
+from lightning_ssl.reproduce.recipe import Reproduction, Scale, Work
+from lightning_ssl.runs.labels import Scalar, flatten
+from lightning_ssl.sweep import plan as sweep_plan
+from lightning_ssl.sweep.engine import check_settings
+from lightning_ssl.sweep.plan import SEED, Plan, fit_flags
+from lightning_ssl.sweep.screen import format_duration
+from lightning_ssl.sweep.state import State, Trial
+
+IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "stl10": 105_000}  # of the split for training without labels
+PIXELS = 32  # side of the images to which the speed of a scale refers
+
+Settings = dict[str, Scalar]
+FindSweep = Callable[[str], Path]
+"""The path of a sweep file, from its name."""
+Expand = Callable[[list[str]], list[str]]
+"""The flags of `lightning-ssl fit`, with names of packaged files replaced by their paths."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A sweep with the cells that are to be run, and the complete settings of each cell."""
+
+    plan: Plan
+    folder: Path
+    settings: list[Settings]  # in the order of plan.cells
+
+    def keep(self, wanted: Callable[[dict[str, Any], Settings], bool]) -> Planned:
+        """The sweep without the cells that are not wanted."""
+        kept = [(cell, s) for cell, s in zip(self.plan.cells, self.settings, strict=True) if wanted(cell, s)]
+        cells = [cell for cell, _ in kept]
+        return replace(self, plan=replace(self.plan, cells=cells, limit=len(cells)), settings=[s for _, s in kept])
+
+    def trials(self) -> list[Trial]:
+        """The trials of the cells that have started."""
+        if not (self.folder / "sweep.db").is_file():
+            return []
+        with State(self.folder / "sweep.db") as state:
+            check_settings(state, self.plan, self.folder)
+            return [row for row in state.trials() if row.parameters in self.plan.cells]
+
+
+def plan_sweeps(
+    work: Work, scale: Scale, seeds: int | None, runs: Path, find_sweep: FindSweep, expand: Expand
+) -> list[Planned]:
+    """Read the sweep files of a reproduction and complete the settings of their cells.
+
+    The folder of a sweep is RUNS/SWEEP-SCALE, so that reproductions with the same sweep share its runs.
+    """
+    found = []
+    for name in work.sweeps:
+        file = find_sweep(name)
+        plan = sweep_plan.read(file, f"{name}-{scale.name}", extra_flags=scale.flags, seeds=seeds)
+        cells = [cell for cell in plan.cells if all(cell.get(key) == value for key, value in work.only.items())]
+        plan = replace(plan, cells=cells, limit=len(cells))
+        found.append(Planned(plan, runs / plan.name, complete_settings(plan, expand)))
+    return found
+
+
+def complete_settings(plan: Plan, expand: Expand) -> list[Settings]:
+    """The complete configuration of each cell, as flat settings. Cells that differ in the seed share the parsing."""
+    # Late: it imports torch and Lightning.
+    from lightning_ssl.runs.configuration import Configuration
+
+    known: dict[str, Settings] = {}
+    found = []
+    for cell in plan.cells:
+        key = json.dumps({name: value for name, value in cell.items() if name != SEED}, sort_keys=True)
+        if key not in known:
+            flags = fit_flags(plan.command_for(cell, Path("parameters.json")))
+            assert flags is not None
+            known[key] = flatten(Configuration.parse(expand(flags)).stored())
+        found.append({**known[key], SEED: cell.get(SEED)})
+    return found
+
+
+def missing_data(planned: Sequence[Planned], fetch: bool) -> dict[str, str]:
+    """The data sets that this machine does not have, with a line about each.
+
+    fetch   whether they are downloaded first
+    """
+    found = {}
+    for name, root in sorted({(str(s["data.name"]), str(s["data.root"])) for each in planned for s in each.settings}):
+        if data.module_of(name).PUBLISHED[name].is_complete(Path(root) / name):
+            continue
+        if not fetch:
+            found[name] = f"{name} is not in {root}: it is downloaded before the first run, or its runs are left out"
+            continue
+        try:
+            data.fetch(name, root)
+        except ValueError as error:
+            found[name] = f"{name} is missing, its runs are left out: {error}"
+    return found
+
+
+def without(planned: Sequence[Planned], missing: Collection[str]) -> list[Planned]:
+    """Leave out the runs on missing data."""
+    kept = [each.keep(lambda _, settings: settings["data.name"] not in missing) for each in planned]
+    return [each for each in kept if each.plan.cells]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Time
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How many runs are left, and the time of one worker for them in seconds."""
+
+    total: int
+    left: int
+    seconds: float
+    basis: str
+
+    def line(self, workers: int, unit: str) -> str:
+        hours = self.seconds / 3600
+        amount = f"{hours:,.0f} {unit} hours" if hours >= 48 else f"{format_duration(self.seconds)} of one {unit}"
+        with_workers = f", {format_duration(self.seconds / workers)} with {workers} workers" if workers > 1 else ""
+        return f"{self.total} runs, {self.left} left: about {amount}{with_workers} ({self.basis})"
+
+
+def estimate(planned: Sequence[Planned], scale: Scale, images_per_second: float | None = None) -> Estimate:
+    """Estimate the time of the runs that are left, with their evaluation.
+
+    The duration of finished runs of the same sweep is used if there are any, else the images of a run, times the
+    multiplications of its network relative to those of the scale's network, divided by the speed.
+    """
+    total, left, seconds, measured = 0, 0, 0.0, []
+    speed = images_per_second or scale.images_per_second
+    for each in planned:
+        trials = each.trials()
+        done = [row for row in trials if row.status in ("finished", "failed")]
+        durations = [row.seconds for row in trials if row.status == "finished" and row.seconds > 0]
+        measured += durations
+        waiting = each.keep(lambda cell, _, done=done: all(cell != row.parameters for row in done))  # type: ignore[misc]
+        total, left = total + len(each.plan.cells), left + len(waiting.settings)
+        if durations and images_per_second is None:
+            seconds += fmean(durations) * len(waiting.settings)
+        else:
+            seconds += sum(
+                images_of(settings) * relative_cost(settings, scale) / speed for settings in waiting.settings
+            )
+    seconds += scale.evaluation_seconds * left
+    basis = f"{speed:g} images/s of {scale.network} at {PIXELS} pixels, {scale.source}"
+    if images_per_second is not None:
+        basis = f"{speed:g} images/s of {scale.network} at {PIXELS} pixels, as given"
+    elif measured:
+        basis = f"{fmean(measured):.0f} s for a run, the mean of {len(measured)} finished ones"
+    return Estimate(total, left, seconds, f"{basis}; {scale.evaluation_seconds:g} s for its evaluation")
+
+
+def images_of(settings: Settings) -> float:
+    """The number of training images of a run, over all epochs."""
+    images, share = IMAGES[str(settings["data.name"])], settings.get("trainer.limit_train_batches")
+    if isinstance(share, float):
+        images = round(images * share)
+    elif isinstance(share, int):
+        images = min(images, share * int(settings["data.batch_size"] or 0))
+    return float(images * int(settings["trainer.max_epochs"] or 0))
+
+
+def relative_cost(settings: Settings, scale: Scale) -> float:
+    """The multiplications of a run's network for one image, relative to those of the scale's network."""
+    backbone, size = str(settings["model.backbone"]), int(settings["model.image_size"] or PIXELS)
+    return operations(backbone, size) / operations(scale.network, PIXELS)
+
+
+@cache
+def operations(backbone: str, size: int) -> float:
+    """The floating-point operations of a forward pass of one image. No memory is allocated for it."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from lightning_ssl.networks import build_backbone
+
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        build_backbone(backbone, size).eval()(torch.empty(1, 3, size, size))
+    return float(counter.get_total_flops())
+
+
+def announcement(reproduction: Reproduction, scale: Scale, planned: Sequence[Planned]) -> list[str]:
+    """What is going to run, in lines."""
+    lines = [f"{reproduction.title}", f"scale {scale.name}: {scale.summary}"]
+    for each in planned:
+        names = ", ".join(dict.fromkeys(str(settings["data.name"]) for settings in each.settings))
+        seeds = len({settings[SEED] for settings in each.settings})
+        lines.append(f"  {each.plan.name}: {len(each.plan.cells)} runs on {names}, {seeds} seeds, in {each.folder}")
+    return lines

@@ -1,0 +1,196 @@
+"""`lightning-ssl reproduce`: what it prints, writes and refuses."""
+
+import csv
+import json
+import shutil
+import sys
+from types import SimpleNamespace
+
+import pytest
+from helpers.run_folders import LOSSES, alpha_cl, write_run
+
+from lightning_ssl import cli
+from lightning_ssl.report.compose import build
+from lightning_ssl.reproduce import recipe, results
+from lightning_ssl.runs.record import Reader
+
+ACCURACY = {"quadratic": 0.35, "infonce": 0.45, "entropy": 0.451, "backprop_alpha": 0.44, "direct": 0.47}
+
+
+def write_table1(runs, seeds=3, linear=True):
+    """Runs of Table 1 as the sweep at CPU scale leaves them."""
+    for loss, accuracy in ACCURACY.items():
+        for seed in range(seeds):
+            late = accuracy + 0.01 * seed + 0.0001 * (seed % 2)
+            measured = {"linear/adam_top1": late + 0.02} if linear else None
+            write_run(runs / "table1-cpu" / f"{loss}-{seed}", loss, seed, late, 10, data="cifar10", linear=measured)
+    failed = runs / "table1-cpu" / "square-0"
+    write_run(failed, "square", 0, 0.3, 10, status="failed", error="the loss is not finite | at step 7", data="cifar10")
+    return runs
+
+
+def lines_of(file):
+    return file.read_text(encoding="utf-8").splitlines()
+
+
+def test_finished_runs_are_compared_and_every_file_is_written(tmp_path, capsys):
+    runs = write_table1(tmp_path / "runs")
+    assert cli.main(["reproduce", "table1", "--no-train", "--runs", str(runs), "--out", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "holds          Quadratic is far below InfoNCE, late: -10.00" in printed
+    assert "not decided    Square is behind InfoNCE, late: no finished runs" in printed
+    page = (tmp_path / "out" / "table1.md").read_text(encoding="utf-8")
+    assert "| holds | Quadratic is far below InfoNCE | late | \\< −5 | -14.28 | -10.00 |" in page
+    assert "85.11 ± 0.19" in page  # published
+    assert "lightning-ssl reproduce table1 --scale cpu" in page
+    assert "linear evaluation of the papers' protocol" in page
+    assert "the whole interval is above m" in page  # the rule
+    assert "square-0: failed. the loss is not finite \\| at step 7" in page
+    for suffix in ("png", "svg"):
+        assert (tmp_path / "out" / f"table1.{suffix}").stat().st_size > 10_000
+    assert (runs / "cpu" / "table1.html").is_file()
+
+
+def test_the_csv_has_every_run_with_its_status(tmp_path):
+    runs = write_table1(tmp_path / "runs", seeds=2)
+    cli.main(["reproduce", "table1", "--no-train", "--runs", str(runs)])
+    with (runs / "cpu" / "table1.csv").open(encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert len(rows) == 11
+    assert [row["error"] for row in rows if row["status"] == "failed"] == ["the loss is not finite | at step 7"]
+    direct = next(row for row in rows if row["run"] == "direct-1")
+    assert (direct["row"], direct["seed"], direct["data"]) == ("Direct", "1", "cifar10")
+    assert float(direct["linear/adam_top1 (%)"]) == pytest.approx(50.01)
+
+
+def test_early_is_the_probe_at_a_fifth_of_the_training_and_late_its_end_without_an_evaluation(tmp_path):
+    runs = Reader().runs([write_table1(tmp_path / "runs", linear=False)])
+    reproduction = recipe.load("table1")
+    table = results.tabulate(reproduction, reproduction.works["cpu"], runs)
+    assert table.late_metric == "online/top1"
+    direct = next(each for each in table.measured if each.run.folder.name == "direct-2")
+    epochs, values = direct.run.curve("online/top1")
+    assert direct.early == pytest.approx(100 * values[list(epochs).index(2)])  # of 10
+    assert direct.late == pytest.approx(49.0)
+
+
+def test_a_run_that_was_not_measured_early_has_no_early_accuracy(tmp_path):
+    write_run(tmp_path / "run", "direct", epochs=3)
+    assert results.early_accuracy(Reader().runs([tmp_path])[0]) is None
+
+
+def test_the_archive_gives_the_table_of_the_report_and_of_the_page_again(tmp_path):
+    runs, archive = write_table1(tmp_path / "runs"), tmp_path / "archive"
+    arguments = ["reproduce", "table1", "--no-train", "--runs", str(runs), "--archive", str(archive)]
+    assert cli.main(arguments) == 0
+    assert not list(archive.glob("*/*/checkpoints"))
+    first, table = (
+        (runs / "cpu" / "table1.md").read_text("utf-8"),
+        (runs / "cpu" / "table1" / "table.md").read_text("utf-8"),
+    )
+    shutil.rmtree(runs)
+    again = build([archive / "table1-cpu"], tmp_path / "again.html", figures=False)
+    assert (again.page.with_suffix("") / "table.md").read_text("utf-8") == table
+    assert table.rstrip("\n") in first
+    assert cli.main(["reproduce", "table1", "--no-train", "--runs", str(archive), "--archive", str(archive)]) == 0
+    assert (archive / "cpu" / "table1.md").read_text("utf-8") == first
+
+
+def test_a_trial_that_failed_before_it_wrote_a_summary_is_archived_as_failed(tmp_path):
+    runs = write_table1(tmp_path / "runs", seeds=2)
+    (runs / "table1-cpu" / "square-0" / "summary.json").unlink()
+    cli.main(["reproduce", "table1", "--no-train", "--runs", str(runs), "--archive", str(tmp_path / "archive")])
+    kept = json.loads((tmp_path / "archive" / "table1-cpu" / "square-0" / "summary.json").read_text("utf-8"))
+    assert kept["status"] == "broken"
+
+
+def test_rows_are_told_apart_by_all_parameters_of_the_loss(tmp_path, monkeypatch):
+    monkeypatch.setitem(LOSSES, "released", alpha_cl("ReleasedInverse", tau=0.5, exponent=2.0))
+    monkeypatch.setitem(LOSSES, "other", alpha_cl("Direct", tau=0.4, p=4.0, normalize=True))
+    for loss in ("released", "direct", "direct_p6", "direct_unnormalized", "other"):
+        write_run(tmp_path / loss, loss)
+    rows = [results.row_of(run, recipe.load("table1")) for run in Reader().runs([tmp_path])]
+    titles = {run.name: row and row.key for run, row in zip(Reader().runs([tmp_path]), rows, strict=True)}
+    assert titles.pop("released") == "released_inverse2"
+    assert titles.pop("direct") == "direct"
+    assert titles == {"direct_p6": None, "direct_unnormalized": None, "other": None}
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["tabel1"], "name='tabel1': no such reproduction; expected one of table1, .*; did you mean table1?"),
+        (["../papers/alpha_cl"], "no such reproduction"),
+        (["table1", "--scale", "tpu"], "scale='tpu': scale must be one of cpu, paper"),
+        (["table1", "--seeds", "0"], "seeds=0: seeds must be at least 1"),
+        (["table1", "--workers", "0"], "workers=0: workers must be at least 1"),
+        (["table1", "--images-per-second", "nan"], "images-per-second=nan"),
+        (["table1", "--no-train", "--runs", "nowhere"], "runs='nowhere': runs must be a folder with runs to compare"),
+        (["hltm", "--no-train", "--runs", "nowhere"], "no result to compare"),
+        (["table1", "--sede", "1"], "unrecognized arguments"),
+        ([], "NAME"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, flags, message):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["reproduce", *flags]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert message.replace(".*", "") in error or all(part in error for part in message.split(".*"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_list_names_every_reproduction_and_both_scales(capsys):
+    assert cli.main(["reproduce", "list"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"  {name}" in printed for name in recipe.names())
+    assert "--scale paper" in printed
+
+
+def test_a_dry_run_lists_runs_and_time_and_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["reproduce", "dual-table2", "--seeds", "2", "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "exact-cpu: 6 runs on cifar10, 2 seeds" in printed
+    assert "6 runs, 6 left: about" in printed
+    assert printed.count("--config=configs/scale/cpu.yaml --runs") == 6
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_runs_are_trained_by_the_sweep_engine_and_an_interruption_ends_the_command(tmp_path, monkeypatch, capsys):
+    started = []
+
+    class Engine:
+        def __init__(self, plan, folder, program, workers, gpus, retry):
+            started.append((plan.name, plan.limit, workers, retry))
+
+        def run(self):
+            return 130
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("lightning_ssl.sweep.engine.Engine", Engine)
+    monkeypatch.setattr("lightning_ssl.reproduce.planning.missing_data", lambda planned, fetch: {})
+    assert cli.main(["reproduce", "dual-table2", "--seeds", "2", "--workers", "3", "--retry"]) == 130
+    assert started == [("exact-cpu", 6, 3, True)]
+
+
+def test_a_laboratory_is_run_once_and_its_claims_get_verdicts(tmp_path, monkeypatch, capsys):
+    from lightning_ssl.labs.lab import Claim, Result
+
+    calls = []
+
+    def run(progress, seeds=10):
+        calls.append(seeds)
+        claims = [Claim.near("root, δ = 0.7", [0.36, 0.34], 0.35, 0.2), Claim.at_least("correlation | grows", 0.1, 0.5)]
+        return Result("hltm", {"seeds": seeds}, {}, claims, ["a note"])
+
+    monkeypatch.setitem(sys.modules, "lightning_ssl.labs.hltm", SimpleNamespace(run=run))
+    command = ["reproduce", "hltm", "--runs", str(tmp_path), "--seeds", "2"]
+    assert cli.main(command) == 0
+    assert cli.main(command) == 0
+    assert calls == [2]
+    assert "does not hold  correlation | grows" in capsys.readouterr().out
+    page = (tmp_path / "cpu" / "hltm.md").read_text(encoding="utf-8")
+    assert "1 of 2 claims hold" in page
+    assert "correlation \\| grows | ≥ 0.5 | 0.1 ± 0 |" in page
+    assert len(lines_of(tmp_path / "cpu" / "hltm.csv")) == 3
