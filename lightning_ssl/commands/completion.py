@@ -15,6 +15,7 @@ from lightning_ssl import data
 from lightning_ssl.commands import catalog, packaged
 from lightning_ssl.commands.names import COMMANDS
 from lightning_ssl.commands.parser import Parser
+from lightning_ssl.reproduce import recipe
 
 EXAMPLES = """examples:
   eval "$(lightning-ssl completion bash)"                       for this terminal
@@ -126,9 +127,11 @@ def set_completion(command: str, action: argparse.Action) -> None:
         return
     if command == "lightning-ssl data fetch" and action.dest == "name":
         action.choices = [name for name, each in data.DATASETS.items() if each.published]
+    elif command == "lightning-ssl reproduce" and action.dest in ("name", "scale"):
+        action.choices = ["list", *recipe.names()] if action.dest == "name" else list(recipe.scales())
     elif action.dest in ("config", "file"):
         action.complete = names_or_files("configs" if action.dest == "config" else "sweeps")  # type: ignore[attr-defined]
-    elif action.dest in ("runs", "root", "folder", "folders", "data.root", "trainer.default_root_dir"):
+    elif action.dest in ("runs", "root", "folder", "folders", "archive", "data.root", "trainer.default_root_dir"):
         action.complete = FOLDERS  # type: ignore[attr-defined]
     elif action.dest in ("checkpoint", "out", "dump", "resume"):
         action.complete = FILES  # type: ignore[attr-defined]
