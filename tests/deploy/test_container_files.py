@@ -1,6 +1,7 @@
 """The files in deploy/ that start containers: valid for their programs, and in agreement with the Dockerfile."""
 
 import re
+import shutil
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from helpers import ROOT
 from wandb.cli.cli import agent
 
 from lightning_ssl import cli
+from lightning_ssl.runs.version import version
 
 DOCKERFILE = (ROOT / "deploy/docker/Dockerfile").read_text()
 WORKSPACE, USER = (re.search(rf"^{word} (\S+)$", DOCKERFILE, re.MULTILINE)[1] for word in ("WORKDIR", "USER"))
@@ -79,6 +81,14 @@ def test_the_build_context_is_what_the_dockerfile_copies():
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     assert lines[1] == "*"
     assert {line[1:] for line in lines if line.startswith("!")} == copied
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+def test_make_image_passes_the_commit():
+    words = ["make", "--silent", "image", "BUILD=echo", "BUILD_FLAGS=--build-arg BASE=base"]
+    printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True, timeout=60).stdout.split()
+    commit = version().partition("+g")[2]
+    assert printed == ["--build-arg", f"COMMIT={commit}", "--tag", "lightning-ssl", "--build-arg", "BASE=base", "."]
 
 
 def test_there_is_one_dockerfile():
