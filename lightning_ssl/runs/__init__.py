@@ -1,7 +1,7 @@
 """Run folders: one reader, one writer, one label for a loss. Importing this package does not import torch.
 
 folder.py         the run folder: layout, reading, writing, lock
-metrics.py        metrics.csv
+metrics.py        reads metrics.csv; metrics_writer.py writes it
 checkpoints.py    checkpoint files
 record.py         a whole folder with its problems, for the report
 keys.py           which keys of a configuration belong to the loss

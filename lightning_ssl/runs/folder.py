@@ -35,7 +35,8 @@ from filelock import FileLock, Timeout
 from lightning_ssl.checks import require
 from lightning_ssl.files import remove_leftovers, write_atomic
 from lightning_ssl.runs.checkpoints import damage, load_checkpoint
-from lightning_ssl.runs.metrics import MetricsWriter, Series, read_metrics
+from lightning_ssl.runs.metrics import Series, growing_metric, read_metrics
+from lightning_ssl.runs.metrics_writer import MetricsWriter
 from lightning_ssl.untrusted import load_json, load_yaml, one_line, printable
 from lightning_ssl.untrusted import read_text as read_limited
 
@@ -82,15 +83,17 @@ class RunFolder:
 
     def history(self, metric: str | None) -> list[float]:
         """The finite values of a metric, in the order in which they were logged."""
-        series = self.metrics().get(metric or "")
-        return [] if series is None else series.finite.tolist()
+        return [value for value in self.logged(metric) if math.isfinite(value)]
 
     def last_value(self, metric: str | None) -> float | None:
         """The last logged value of a metric, from metrics.csv or else from summary.json. None if it is not finite."""
-        series = self.metrics().get(metric or "")
-        last = self.summary().get("last")
-        value = series.last if series is not None else as_number(last.get(metric)) if isinstance(last, dict) else None
+        logged, last = self.logged(metric), self.summary().get("last")
+        value = logged[-1] if logged else as_number(last.get(metric)) if isinstance(last, dict) else None
         return value if value is not None and math.isfinite(value) else None
+
+    def logged(self, metric: str | None) -> list[float]:
+        """All values of a metric in metrics.csv. Only the rows that are new to this process are read."""
+        return growing_metric((self.path / "metrics.csv").absolute(), metric or "").look()
 
     def logged_metrics(self) -> list[str]:
         """The names of all metrics in metrics.csv and summary.json."""

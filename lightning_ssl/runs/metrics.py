@@ -1,8 +1,8 @@
-"""metrics.csv: the one writer and the one reader.
+"""metrics.csv: its reader. The writer, and the format in detail, are in metrics_writer.py.
 
 The first two columns are `epoch` and `step`; every metric has a column. A row is one event. A cell is empty where the
-event did not log the metric. The reader accepts any content: it keeps what it can read and lists the problems. It also
-reads the files of other programs that have a column `epoch` or `step`.
+event did not log the metric; empty cells at the end of a row may be missing. The reader accepts any content: it keeps
+what it can read and lists the problems. It also reads the files of other programs that have a column `epoch` or `step`.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from __future__ import annotations
 import csv
 import io
 import math
+import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import BinaryIO, TypeAlias
 
 import numpy as np
-
-from lightning_ssl.files import write_atomic
 
 LOWER_IS_BETTER = re.compile(r"loss|alignment|uniformity|zeros")
 # Timing metrics: they differ when the same run is repeated.
@@ -62,7 +62,7 @@ class Series:
 
 
 def read_rows(file: Path) -> tuple[list[str], list[list[str]], list[str]]:
-    """Read the header, the rows and a list of problems. An incomplete row is read as an empty one.
+    """Read the header, the rows and a list of problems. An unreadable row is read as an empty one.
 
     A last line without a newline is incomplete: it is being written, or its writer was killed. It is left out.
     """
@@ -77,10 +77,36 @@ def read_rows(file: Path) -> tuple[list[str], list[list[str]], list[str]]:
     header = rows[0] if rows else []
     if not {"epoch", "step"} & set(header):
         return [], [], ["metrics.csv does not begin with a line 'epoch,step,…'"]
-    blank = [""] * len(header)  # an incomplete row keeps its place: a resumed run counts rows
-    complete = [row if len(row) == len(header) else blank for row in rows[1:]]
+    blank = [""] * len(header)  # an unreadable row keeps its place: a resumed run counts rows
+    complete = [filled_up(row, blank) for row in (rows[2:] if is_room(rows[1:2]) else rows[1:])]
     incomplete = sum(row is blank for row in complete) + (end < len(text))
     return header, complete, [unreadable(incomplete)] if incomplete else []
+
+
+def is_room(rows: list[list[str]]) -> bool:
+    """Whether a row is the line of spaces that keeps room for the header."""
+    return len(rows) == 1 and len(rows[0]) <= 1 and not "".join(rows[0]).strip()
+
+
+def filled_up(row: list[str], blank: list[str]) -> list[str]:
+    """A row with the empty cells that are missing at its end; `blank` itself if the row is unreadable."""
+    if len(row) == len(blank):
+        return row
+    return row + blank[len(row) :] if 2 <= len(row) < len(blank) else blank
+
+
+def parse_header(file: Path) -> tuple[list[str], int]:
+    """The columns of a metrics.csv, and the position of its first row; ([], 0) if it has no header."""
+    if not file.is_file():
+        return [], 0
+    with file.open("rb") as stream:
+        try:
+            header = next(csv.reader(line.decode("utf-8", errors="replace") for line in stream), [])
+        except csv.Error:
+            return [], 0
+        start = stream.tell()
+        room = stream.readline()
+    return (header, start + len(room) * (not room.strip())) if {"epoch", "step"} & set(header) else ([], 0)
 
 
 def read_metrics(file: Path) -> tuple[dict[str, Series], list[str]]:
@@ -121,64 +147,48 @@ def unreadable(count: int) -> str:
     return f"metrics.csv: {count} incomplete or unreadable {'entry' if count == 1 else 'entries'}"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Writing
+class GrowingMetric:
+    """The values of one metric of a metrics.csv to which another process appends. A look reads only what is new."""
+
+    def __init__(self, file: Path, metric: str) -> None:
+        self.file, self.metric = file, metric
+        self.start_over()
+
+    def start_over(self) -> None:
+        self.values: list[float] = []
+        self.position = 0  # the end of the last row that was read
+        self.end = b""  # the bytes before it, and the identity of the file, to notice that it was written again
+        self.identity = (0, 0)
+
+    def look(self) -> list[float]:
+        """All values so far, in the order in which they were logged."""
+        try:
+            with self.file.open("rb") as stream:
+                self.read_new(stream)
+        except OSError:  # it does not exist yet, or it was removed
+            self.start_over()
+        return self.values
+
+    def read_new(self, stream: BinaryIO) -> None:
+        status = os.fstat(stream.fileno())
+        stream.seek(self.position - len(self.end))
+        if (status.st_dev, status.st_ino) != self.identity or stream.read(len(self.end)) != self.end:
+            self.start_over()
+            self.identity = status.st_dev, status.st_ino
+            self.position = stream.seek(parse_header(self.file)[1])
+        new = stream.read()
+        new = new[: new.rfind(b"\n") + 1]
+        header, _ = parse_header(self.file)  # after the rows: it has the columns of all of them
+        if self.metric in header:
+            column = header.index(self.metric)
+            rows = csv.reader(new.decode("utf-8", errors="replace").splitlines())
+            cells = [row[column] for row in rows if column < len(row) <= len(header) and row[column]]
+            self.values += [value for cell in cells if (value := as_float(cell)) is not None]
+        self.position += len(new)
+        self.end = (self.end + new)[-64:]
 
 
-class MetricsWriter:
-    """Appends rows to a metrics.csv. A metric that was not logged before adds a column.
-
-    rows         how many rows the file has
-    last, best   of every metric: its last value, and its best finite one: the lowest for metrics that match
-                 LOWER_IS_BETTER, else the highest
-    """
-
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self.rows = 0
-        self.columns: list[str] = []
-        self.last: dict[str, float] = {}
-        self.best: dict[str, float] = {}
-
-    def open(self, rows: int) -> None:
-        """Keep the first `rows` rows. Later rows were written after the checkpoint from which the run resumes."""
-        header, table, _ = read_rows(self.file)
-        kept = table[:rows]
-        used = [k for k, name in enumerate(header) if name in ("epoch", "step") or any(row[k] for row in kept)]
-        self.columns = [header[k] for k in used] or ["epoch", "step"]
-        self.rows, self.last, self.best = len(kept), {}, {}
-        table = [[row[k] for k in used] for row in kept]
-        for row in table:
-            self._note(zip(self.columns, row, strict=True))
-        self._write(table)
-
-    def append(self, row: dict[str, Any]) -> None:
-        """Write one event."""
-        if new := [name for name in row if name not in self.columns]:
-            _, table, _ = read_rows(self.file)
-            self.columns += new
-            self._write([[*cells, *[""] * len(new)] for cells in table])
-        cells = {name: as_cell(value) for name, value in row.items()}
-        with self.file.open("a", newline="", encoding="utf-8") as stream:
-            csv.writer(stream, lineterminator="\n").writerow([cells.get(name, "") for name in self.columns])
-        self._note(cells.items())
-        self.rows += 1
-
-    def _note(self, cells: Iterable[tuple[str, str]]) -> None:
-        for name, cell in cells:
-            value = None if name in ("epoch", "step") or not cell else as_float(cell)
-            if value is None:
-                continue
-            self.last[name] = value
-            if math.isfinite(value):
-                better = min if LOWER_IS_BETTER.search(name) else max
-                self.best[name] = better(self.best.get(name, value), value)
-
-    def _write(self, table: list[list[str]]) -> None:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self.columns, *table])
-        write_atomic(self.file, text.getvalue().encode())
-
-
-def as_cell(value: Any) -> str:
-    return "" if value is None else repr(value) if isinstance(value, float) else str(value)
+@lru_cache(maxsize=1024)
+def growing_metric(file: Path, metric: str) -> GrowingMetric:
+    """The metric of a file, with what was read of it before in this process."""
+    return GrowingMetric(file, metric)

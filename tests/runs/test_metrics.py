@@ -1,8 +1,13 @@
 """metrics.csv: rows are appended, columns are added, and any content is read."""
 
+import csv
+from pathlib import Path
+
 import pytest
 
-from lightning_ssl.runs.metrics import MetricsWriter, read_metrics, read_rows
+from lightning_ssl.runs import RunFolder, metrics_writer
+from lightning_ssl.runs.metrics import read_metrics, read_rows
+from lightning_ssl.runs.metrics_writer import MetricsWriter
 
 
 def written(file, *rows):
@@ -20,7 +25,7 @@ def test_last_and_best_values_are_kept_apart(tmp_path):
     assert writer.best == {"online/top1": 0.5, "train/loss": 1.0}
 
 
-@pytest.mark.parametrize("line", ["0,2", "0,2,0.2", "0,2\n"])
+@pytest.mark.parametrize("line", ["0,2", "0,2,0.2", "0\n", "0,2,0.2,0.3\n"])
 def test_an_incomplete_line_is_skipped_and_reported(tmp_path, line):
     writer = written(tmp_path / "metrics.csv", {"x": 0.25})
     with writer.file.open("a") as stream:
@@ -72,3 +77,90 @@ def test_an_incomplete_row_keeps_its_place_when_a_run_resumes(tmp_path):
     writer = MetricsWriter(file)
     writer.open(3)
     assert writer.last == {"x": 3.0}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Long files
+
+ROW = b"0,7,0.6931471805599453,0.01,4242.0\n"
+
+
+@pytest.fixture
+def long(tmp_path):
+    """A file with three times the rows of a small one, and its writer."""
+    file, rows = tmp_path / "metrics.csv", 3 * metrics_writer.SMALL // len(ROW)
+    file.write_bytes(b"epoch,step,train/loss,lr,speed\n" + rows * ROW)
+    writer = MetricsWriter(file)
+    writer.open(rows)
+    return writer
+
+
+def io_bytes():
+    """Bytes that this process has read and written so far."""
+    lines = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(lines["rchar"]) + int(lines["wchar"])
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the bytes of a process are counted by Linux only")
+def test_a_row_and_a_new_column_of_a_long_file_touch_few_bytes(long):
+    before = io_bytes()
+    long.append({"epoch": 0, "step": 8, "train/loss": 0.5})
+    long.append({"epoch": 0, "step": 8, "online/top1": 0.25, "online/top5": 0.5})
+    assert io_bytes() - before < 16_384
+    header, rows, problems = read_rows(long.file)
+    assert header == ["epoch", "step", "train/loss", "lr", "speed", "online/top1", "online/top5"]
+    assert rows[-2:] == [["0", "8", "0.5", "", "", "", ""], ["0", "8", "", "", "", "0.25", "0.5"]]
+    assert (len(rows), problems) == (long.rows, [])
+
+
+@pytest.mark.skipif(not Path("/proc/self/io").exists(), reason="the bytes of a process are counted by Linux only")
+def test_a_look_at_a_growing_file_reads_what_is_new(long):
+    run = RunFolder(long.file.parent)
+    assert len(run.history("train/loss")) == long.rows
+    assert run.history("online/top1") == []
+    before = io_bytes()
+    for top1 in (0.25, 0.5):
+        long.append({"epoch": 0, "step": 8, "train/loss": 0.125, "online/top1": top1})
+        assert run.last_value("train/loss") == 0.125
+        assert run.last_value("online/top1") == top1
+    assert io_bytes() - before < 65_536
+    assert run.history("online/top1") == [0.25, 0.5]
+
+
+def test_a_long_file_is_read_by_pandas(long):
+    pandas = pytest.importorskip("pandas")
+    long.append({"epoch": 0, "step": 8, "online/top1": 0.25})
+    table = pandas.read_csv(long.file)
+    assert list(table.columns) == ["epoch", "step", "train/loss", "lr", "speed", "online/top1"]
+    assert len(table) == long.rows
+    assert table["online/top1"].dropna().tolist() == [0.25]
+
+
+@pytest.mark.parametrize("kept", [10, 60, 90])
+def test_a_resumed_writer_ends_with_the_file_of_an_undisturbed_one(kept, tmp_path, monkeypatch):
+    monkeypatch.setattr(metrics_writer, "SMALL", 700)
+    monkeypatch.setattr(metrics_writer, "ROOM", 64)
+    rows = [{f"metric {k // 10}": k / 7} for k in range(100)]  # the header outgrows its room too
+    whole = written(tmp_path / "whole.csv", *rows)
+    for k in range(kept + 1, kept + 4):
+        killed = written(tmp_path / "killed.csv", *rows[:k])
+        with killed.file.open("ab") as stream:
+            stream.write(b"0,9,0.1")  # a line that was being written
+        resumed = MetricsWriter(killed.file)
+        resumed.open(kept)
+        assert (resumed.rows, resumed.last) == (kept, written(tmp_path / "part.csv", *rows[:kept]).last)
+        for step, row in list(enumerate(rows))[kept:]:
+            resumed.append({"epoch": 0, "step": step, **row})
+        assert killed.file.read_bytes() == whole.file.read_bytes()
+    assert read_metrics(whole.file)[1] == []
+    with whole.file.open(newline="") as stream:
+        assert next(csv.reader(stream))[-1] == "metric 9"
+
+
+def test_a_file_that_is_written_again_is_read_again(tmp_path):
+    run = RunFolder(tmp_path)
+    for values in ([0.5, 0.25], [0.5, 0.75], [0.125]):
+        (tmp_path / "metrics.csv").write_text("epoch,step,x\n" + "".join(f"0,0,{value}\n" for value in values))
+        assert run.history("x") == values
+    (tmp_path / "metrics.csv").unlink()
+    assert run.history("x") == []
