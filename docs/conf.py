@@ -1,5 +1,6 @@
 """Configuration of Sphinx. `make docs` builds the site; a warning is an error."""
 
+import logging
 import sys
 from pathlib import Path
 
@@ -25,8 +26,10 @@ myst_heading_anchors = 3
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(DOCS.parent / "build" / "docs" / "notebooks")
 nb_execution_timeout = 300  # seconds per cell, on a busy machine; a notebook takes seconds on an idle one
+nb_execution_in_temp = True  # an empty folder for each notebook
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+logging.getLogger("traitlets").setLevel(logging.WARNING)  # it reports every execution
 
 autodoc_preserve_defaults = True
 autodoc_inherit_docstrings = False

@@ -1,0 +1,68 @@
+"""The files around the code are valid and agree with it: citation, workflow, hooks, issue templates, change log."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import yaml
+from helpers import ROOT
+
+import lightning_ssl
+
+SCHEMAS = {
+    "citation-file-format": ["CITATION.cff"],
+    "github-workflows": [".github/workflows/checks.yaml"],
+    "github-issue-forms": [f".github/ISSUE_TEMPLATE/{name}.yaml" for name in ("bug", "feature", "reproduction")],
+    "github-issue-config": [".github/ISSUE_TEMPLATE/config.yml"],
+}
+
+
+def text(name):
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def load(name):
+    return yaml.safe_load(text(name))
+
+
+def of_project(key):
+    """A line of pyproject.toml; Python 3.10 has no reader of TOML."""
+    return re.search(rf'^{key} = "(.*)"$', text("pyproject.toml"), flags=re.MULTILINE)[1]
+
+
+@pytest.mark.parametrize(("schema", "files"), SCHEMAS.items(), ids=SCHEMAS)
+def test_the_file_is_valid(schema, files):
+    words = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", f"vendor.{schema}", *files]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
+
+
+def test_version_and_license_are_the_same_everywhere():
+    citation = load("CITATION.cff")
+    assert citation["version"] == of_project("version") == lightning_ssl.__version__
+    assert citation["license"] == of_project("license")
+    assert f"## {citation['version']}" in text("CHANGELOG.md")
+
+
+def test_the_citation_has_the_five_papers():
+    titles = [reference["title"] for reference in load("CITATION.cff")["references"]]
+    assert len(titles) == 5
+    assert all(title in text("docs/papers.md") for title in titles)
+
+
+def test_the_workflow_tests_the_oldest_python():
+    oldest = of_project("requires-python").removeprefix(">=")
+    assert oldest in load(".github/workflows/checks.yaml")["jobs"]["pinned"]["strategy"]["matrix"]["python"]
+
+
+def test_the_workflow_and_the_hooks_call_what_exists():
+    makefile = text("Makefile")
+    for job in load(".github/workflows/checks.yaml")["jobs"].values():
+        for step in job["steps"]:
+            for target in re.findall(r"^make ([\w-]+)$", step.get("run", "")):
+                assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE), target
+    lint = makefile.partition("\nlint:")[2].partition("\n\n")[0]
+    for hook in load(".pre-commit-config.yaml")["repos"][0]["hooks"]:
+        program = hook["entry"].split()[0].rpartition("/")[2]
+        assert f"$(BIN)/{program}" in lint
