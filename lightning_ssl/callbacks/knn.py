@@ -7,6 +7,7 @@ With `distance="cosine"`, s = cos(x, x_j). With `"euclidean"`, s = −½‖x −
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
 import torch
@@ -17,7 +18,8 @@ from lightning_ssl._lightning import pl
 from lightning_ssl.callbacks.encoder import features_of, number_of_features, require_encoder, validation_features
 from lightning_ssl.callbacks.schedule import is_due
 from lightning_ssl.checks import require, require_positive
-from lightning_ssl.distributed import gather_rows, sum_over_ranks
+from lightning_ssl.data.split import Batch
+from lightning_ssl.distributed import gather_equal_rows, sum_over_ranks
 
 Distance = Literal["cosine", "euclidean"]
 PAIRS = 2**22  # similarities computed at once
@@ -26,19 +28,24 @@ PAIRS = 2**22  # similarities computed at once
 def vote(
     queries: Tensor, references: Tensor, labels: Tensor, classes: int, k: int, tau: float, distance: Distance = "cosine"
 ) -> Tensor:
-    """Shares of the vote for each class, (Q, F), (R, F), (R,) → (Q, C). All R references vote where R < k.
+    """Shares of the vote for each class, (Q, F), (R, F), (R,) → (Q, C).
 
-    Queries are compared in blocks, so that Q×R similarities are never held at once.
+    A reference with the label −1 has no vote. Where fewer than k have one, all of them vote. Queries are compared in
+    blocks, so that Q×R similarities are never held at once. The references are not copied.
     """
-    if distance == "cosine":
-        queries, references = F.normalize(queries, dim=1), F.normalize(references, dim=1)
-    half_norms = references.square().sum(1) / 2  # (R,)
+    cosine = distance == "cosine"
+    norms = torch.linalg.vector_norm(references, dim=1)  # (R,)
+    # Up to a constant of the row, which cancels in the softmax, s is ⟨x, x_j⟩ − ½‖x_j‖², or ⟨x, x_j⟩ / ‖x_j‖.
+    offset, factor = torch.zeros_like(norms) if cosine else -norms.square() / 2, 1 / norms.clamp(min=1e-12)
+    silent = labels < 0
+    k = min(k, len(references) - int(silent.sum()))
     shares = queries.new_zeros(len(queries), classes)
-    height = max(1, PAIRS // len(references))
+    height = max(1, PAIRS // max(1, len(references)))
     for block, out in zip(queries.split(height), shares.split(height), strict=True):
-        # Up to a constant of the row, which cancels in the softmax, s is ⟨x, x_j⟩ − ½‖x_j‖².
-        s = torch.addmm(-half_norms, block, references.T)  # (q, R)
-        nearest = s.topk(min(k, len(references)), dim=1)
+        s = torch.addmm(offset, F.normalize(block, dim=1) if cosine else block, references.T)  # (q, R)
+        if cosine:
+            s.mul_(factor)
+        nearest = s.masked_fill_(silent, -torch.inf).topk(k, dim=1)
         out.scatter_add_(1, labels[nearest.indices], (nearest.values / tau).softmax(1))
     return shares
 
@@ -97,7 +104,7 @@ class OnlineKNN(pl.Callback):
         queries, truth = torch.cat(self.features), torch.cat(self.labels)
         self.features, self.labels = [], []
         references, labels = self.references(trainer, pl_module)
-        if not len(labels):
+        if not (labels >= 0).any():
             return
         shares = vote(queries.to(references), references, labels, classes, self.k, self.tau, self.distance)
         hits = (shares.argmax(1) == truth).sum()
@@ -106,14 +113,33 @@ class OnlineKNN(pl.Callback):
             pl_module.log("knn/top1", hits / count, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
 
     def references(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> tuple[Tensor, Tensor]:
-        """Features and labels of the references of all ranks, at least in float32: (R, F), (R,)."""
+        """Features and labels of the references of all ranks, at least in float32: (R, F), (R,).
+
+        They are written into one tensor as they come. A row that is not used has the label −1.
+        """
         loader = trainer.datamodule.reference_dataloader(self.max_reference)  # type: ignore[attr-defined]
-        width = number_of_features(trainer, pl_module)
-        features = [torch.zeros(0, width, device=pl_module.device)]
-        known = [torch.zeros(0, dtype=torch.int64, device=pl_module.device)]
-        for images, labels, _ in loader:
-            kept = labels >= 0
-            if kept.any():
-                features.append(features_of(trainer, pl_module, images[kept].to(pl_module.device)))
-                known.append(labels[kept].to(pl_module.device))
-        return gather_rows(torch.cat(features)), gather_rows(torch.cat(known))
+        parts: Iterable[tuple[Tensor, Tensor]] = reference_parts(trainer, pl_module, loader)
+        ids = getattr(getattr(loader, "sampler", None), "ids", None)
+        if ids is None:  # the data module of a user: the number of images is not known before
+            parts = list(parts)
+        count = len(ids) if ids is not None else sum(len(labels) for _, labels in parts)
+        rows = int(gather_equal_rows(torch.tensor([count], device=pl_module.device)).max())
+        dtype = torch.promote_types(next(pl_module.parameters()).dtype, torch.float32)
+        like: dict[str, Any] = {"device": pl_module.device, "dtype": dtype}
+        features = torch.zeros(rows, number_of_features(trainer, pl_module), **like)
+        known, filled = torch.full((rows,), -1, device=pl_module.device), 0
+        for x, labels in parts:
+            place = slice(filled, filled + len(labels))
+            features[place], known[place] = x, labels
+            filled += len(labels)
+        return gather_equal_rows(features), gather_equal_rows(known)
+
+
+def reference_parts(
+    trainer: pl.Trainer, module: pl.LightningModule, batches: Iterable[Batch]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Features and labels of the labelled images of each batch."""
+    for images, labels, _ in batches:
+        kept = labels >= 0
+        if kept.any():
+            yield features_of(trainer, module, images[kept].to(module.device)), labels[kept].to(module.device)

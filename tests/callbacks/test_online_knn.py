@@ -1,8 +1,11 @@
 """The vote of nearest neighbours against a slow loop, and the images that the callback compares."""
 
 import math
+import multiprocessing
+from pathlib import Path
 
 import pytest
+import pytorch_lightning as pl
 import torch
 import yaml
 from helpers.closeness import close
@@ -11,6 +14,7 @@ from pytorch_lightning.loggers import CSVLogger
 
 from lightning_ssl.callbacks import OnlineKNN, knn
 from lightning_ssl.callbacks.knn import vote
+from lightning_ssl.data import DataModule
 from lightning_ssl.networks import eval_mode
 
 
@@ -50,6 +54,16 @@ def test_the_vote_equals_a_slow_loop_in_blocks_of_any_size(distance, k, held, mo
     close(vote(queries, references, labels, 4, k, tau, distance), expected, terms=5 + 30, gain=s / tau)
 
 
+@pytest.mark.parametrize("distance", ["cosine", "euclidean"])
+def test_a_reference_without_a_label_has_no_vote(distance):
+    queries, references, labels = make_points(9, 0), make_points(30, 1), torch.arange(30) % 4
+    silent = torch.arange(30) % 3 == 0
+    expected = vote(queries, references[~silent], labels[~silent], 4, 25, 0.3, distance)
+    close(
+        vote(queries, references, labels.masked_fill(silent, -1), 4, 25, 0.3, distance), expected, terms=5 + 30, gain=9
+    )
+
+
 def test_on_unit_vectors_both_distances_give_the_same_vote():
     queries, references = (torch.nn.functional.normalize(make_points(n, n), dim=1) for n in (9, 30))
     k, tau = 7, 0.1
@@ -77,8 +91,8 @@ def test_validation_images_are_compared_with_the_labelled_training_images(max_re
     known = train >= 0
     if max_reference == 20:
         references, labels = callback.references(runner, model)
-        assert len(labels) < 20  # some of them have no label
-        assert set(labels.tolist()) == {0, 1, 2}
+        assert len(labels) == 20
+        assert set(labels.tolist()) == {-1, 0, 1, 2}  # some of them have no label
     else:
         references, labels = features["train"][known], train[known]
     shares = vote(features["test"][test >= 0], references, labels, 3, 5, 0.1)
@@ -128,3 +142,46 @@ def test_without_labels_nothing_is_logged():
 def test_bad_settings_are_refused_by_name_and_value(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+class Still(pl.LightningModule):
+    """A module whose features have a given width, and cost nothing."""
+
+    def __init__(self, width):
+        super().__init__()
+        self.backbone = torch.nn.Linear(1, 1)
+        self.backbone.num_features = width
+
+    def features(self, images):
+        return torch.rand(len(images), self.backbone.num_features)
+
+
+def memory_of_references(images, width, queue):
+    """Peak of the resident memory while references are collected and vote, over the size of their features."""
+    torch.set_num_threads(1)
+    module = DataModule("shapes", batch_size=250, options={"train_images": images, "test_images": 16})
+    module.open_split("train")
+    trainer = pl.Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    trainer.datamodule = module
+    model = Still(width)
+    queries = torch.rand(100, width)
+    before = resident("VmRSS")
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts here
+    references, labels = OnlineKNN().references(trainer, model)
+    vote(queries, references, labels, 10, 200, 0.1)
+    queue.put((resident("VmHWM") - before) / references.nbytes)
+
+
+def resident(name):
+    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return 1024 * int(line.split()[1])
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="peak memory is measured on Linux only")
+def test_the_references_need_less_than_twice_the_memory_of_their_features():
+    context = multiprocessing.get_context("fork")
+    queue = context.SimpleQueue()
+    process = context.Process(target=memory_of_references, args=(8_000, 2048, queue))
+    process.start()
+    process.join()
+    assert queue.get() < 2
