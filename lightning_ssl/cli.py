@@ -46,7 +46,7 @@ def run(argv: Sequence[str]) -> int:
     words = list(argv)
     debug = "--debug" in words
     # OpenMP reads this variable when torch is imported. Threads that wait in a busy loop become ten times slower when
-    # another process uses one of their cores (README, "Threads").
+    # another process uses one of their cores (docs/faq.md, "Questions").
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     # Labels have Greek letters: a terminal with another encoding shows a question mark instead.
     for stream in (sys.stdout, sys.stderr):

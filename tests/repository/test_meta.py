@@ -45,6 +45,13 @@ def test_version_and_license_are_the_same_everywhere():
     assert f"## {citation['version']}" in text("CHANGELOG.md")
 
 
+def test_the_badges_say_what_the_package_needs():
+    lightning = re.search(r'"pytorch-lightning>=([\d.]+)', text("pyproject.toml"))[1]
+    shown = {"python": of_project("requires-python").replace(">=", "≥ "), "license": of_project("license")}
+    for name, value in {**shown, "lightning": lightning}.items():
+        assert f">{value}</text>" in text(f"docs/_static/{name}.svg")
+
+
 def test_the_citation_has_the_five_papers():
     titles = [reference["title"] for reference in load("CITATION.cff")["references"]]
     assert len(titles) == 5

@@ -3,7 +3,7 @@
 A page is a sequence of blocks that run in order in one empty folder:
 
     python    is executed; a block that starts with a comment like `# mine.py` is written to that file instead
-    yaml      is written to the file in its first line
+    yaml      is written to the file in its first line; without one it is only parsed
     bash      every line is a command that must succeed
     console   every line after `$` is a command; the lines that follow it are in its output, … stands for any text
     text      is not run: a command that needs a download, a cluster or minutes
@@ -20,6 +20,7 @@ import sys
 import pytest
 import pytorch_lightning as pl
 import torch
+import yaml
 from helpers import ROOT
 
 from lightning_ssl import cli
@@ -137,6 +138,8 @@ def test_every_block_of_the_page_runs(page, folder, capfd, monkeypatch):
                 assert run(words_of(line)) == 0, f"{line}\n{capfd.readouterr().err}"
         elif language == "console":
             check_console(text, capfd)
+        elif language == "yaml":
+            yaml.safe_load(text)
         else:
             assert language == "text"
 
