@@ -5,7 +5,7 @@ host cannot use a value without `Waits` noticing. A wait is
 
     a read            `item`, `tolist`, `bool`, `int`, `float`, `equal` of a tensor on the device
     a shape           that depends on values: an index by a mask, `nonzero`, `unique`
-    a blocking copy   to or from the device; `non_blocking=True` from the host does not wait
+    a blocking copy   to or from the device; `non_blocking=True` from (on CUDA: pinned) memory of the host does not wait
 
 Tensors on the host (the ids of a sampler, seeds, drawn augmentation parameters) are not on the device and do not count.
 """

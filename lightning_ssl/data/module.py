@@ -52,9 +52,15 @@ class Loader:
         if epoch is not None and isinstance(self.sampler, ShuffledSampler):
             self.sampler.set_epoch(epoch)
         self.last_epoch, self.batches_yielded = getattr(self.sampler, "epoch", 0), getattr(self.sampler, "start", 0)
-        for batch in self.decoded_batches() if self.workers else map(self.split.batch, self.ids()):
+        for batch in self.decoded_batches() if self.workers else self.batches_in_memory():
             self.batches_yielded += 1
             yield batch
+
+    def batches_in_memory(self) -> Iterator[Batch]:
+        """Batches made in this process. For a GPU they are in pinned memory: any other copy waits for the GPU."""
+        pin = torch.cuda.is_available() and getattr(self.split, "device", torch.device("cpu")).type == "cpu"
+        for images, labels, ids in map(self.split.batch, self.ids()):
+            yield (images.pin_memory(), labels.pin_memory(), ids.pin_memory()) if pin else (images, labels, ids)
 
     def ids(self) -> Iterable[Tensor]:
         """The ids of the batches, on the device of the split. Those of a whole epoch are copied there at once."""

@@ -119,6 +119,8 @@ class DivergenceGuard(pl.Callback):
         diverged, blind = sum_over_ranks(1 - self.alive.float(), 1 - self.features_finite.float())
         if not diverged + blind:
             return
+        if diverged:
+            self.kept.restore()
         loss = float(self.loss)
         if not diverged:
             reason = "the features of the validation images are not finite"
@@ -131,16 +133,15 @@ class DivergenceGuard(pl.Callback):
         self.stop(trainer, reason)
 
     def stop(self, trainer: pl.Trainer, reason: str) -> None:
-        """Save the weights from before the bad step and raise."""
+        """Save the weights, which no bad step has changed, and raise."""
         self.watching = False
-        self.kept.restore()
         path = self.run.checkpoints / "last_finite.ckpt"
         trainer.save_checkpoint(path)
         step = self.start + int(self.batches) // trainer.accumulate_grad_batches
         last = float(self.last_finite)
-        before = (
-            f"the last finite loss was {last:g} at step {step - 1}" if step > self.start else "it is the first step"
-        )
+        before = f"the last finite loss was {last:g} at step {step - 1}"
+        if step == self.start:
+            before = "it is the first step of this process"
         raise LossNotFinite(f"{reason} at step {step}: {before}; {ADVICE}; the weights before it are in {path}")
 
 
