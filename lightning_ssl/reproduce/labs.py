@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import shutil
 import time
 from pathlib import Path
@@ -15,13 +14,14 @@ from lightning_ssl.reproduce.recipe import Reproduction
 from lightning_ssl.reproduce.writing import machine, markdown
 from lightning_ssl.runs.version import version
 from lightning_ssl.sweep.screen import format_duration
+from lightning_ssl.untrusted import load_json, read_text
 
 
 def result_of(reproduction: Reproduction, folder: Path, seeds: int | None, train: bool) -> dict[str, Any]:
     """The content of results.json in the folder. The laboratory runs if it is missing or has other seeds."""
     file = folder / "results.json"
     if file.is_file():
-        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        found = read(file)
         if seeds is None or found["settings"].get("seeds") == seeds:
             return found
     if not train:
@@ -31,8 +31,18 @@ def result_of(reproduction: Reproduction, folder: Path, seeds: int | None, train
     result = run(progress=True, **({} if seeds is None else {"seeds": seeds}))
     result.seconds = time.perf_counter() - start
     result.save(folder)
-    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return content
+    return read(file)
+
+
+def read(file: Path) -> dict[str, Any]:
+    """Read a results.json. Other content is refused with one line."""
+    try:
+        found: dict[str, Any] = load_json(read_text(file))
+        if {"settings", "claims", "notes", "seconds"} <= set(found) and isinstance(found["settings"], dict):
+            return found
+    except (ValueError, TypeError):
+        pass
+    raise ValueError(f"{file} is not the result of a laboratory: delete it and run the command again")
 
 
 def write(reproduction: Reproduction, result: dict[str, Any], folder: Path, out: Path, command: str) -> list[Path]:

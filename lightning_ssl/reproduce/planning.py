@@ -164,10 +164,10 @@ def estimate(planned: Sequence[Planned], scale: Scale, images_per_second: float 
 def images_of(settings: Settings) -> float:
     """The number of training images of a run, over all epochs."""
     images, share = IMAGES[str(settings["data.name"])], settings.get("trainer.limit_train_batches")
-    if isinstance(share, float):
+    if isinstance(share, float) and share <= 1:
         images = round(images * share)
-    elif isinstance(share, int):
-        images = min(images, share * int(settings["data.batch_size"] or 0))
+    elif isinstance(share, int | float):
+        images = min(images, int(share) * int(settings["data.batch_size"] or 0))
     return float(images * int(settings["trainer.max_epochs"] or 0))
 
 
@@ -196,5 +196,6 @@ def announcement(reproduction: Reproduction, scale: Scale, planned: Sequence[Pla
     for each in planned:
         names = ", ".join(dict.fromkeys(str(settings["data.name"]) for settings in each.settings))
         seeds = len({settings[SEED] for settings in each.settings})
-        lines.append(f"  {each.plan.name}: {len(each.plan.cells)} runs on {names}, {seeds} seeds, in {each.folder}")
+        count = f"{len(each.plan.cells)} runs on {names}, {seeds} seed{'s' * (seeds > 1)}"
+        lines.append(f"  {each.plan.name}: {count}, in {each.folder}")
     return lines

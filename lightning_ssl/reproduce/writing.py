@@ -195,7 +195,8 @@ def summary_lines(table: Table) -> list[str]:
     several = len(table.work.data) > 1
     lines = []
     for j in table.judgements:
-        difference = "" if j.comparison is None else f"{signed(j.comparison.difference)} {interval(j)}"
+        difference = "" if j.comparison is None else signed(j.comparison.difference)
+        found = " ".join(word for word in (difference, j.reason or interval(j)) if word)
         where = f" on {j.data}" if several else ""
-        lines.append(f"  {j.verdict.ljust(13)}  {j.claim.text}{where}, {j.claim.at}: {difference or j.reason}")
+        lines.append(f"  {j.verdict.ljust(13)}  {j.claim.text}{where}, {j.claim.at}: {found}")
     return lines

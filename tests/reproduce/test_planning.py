@@ -61,7 +61,9 @@ def test_a_larger_network_and_larger_images_cost_more():
     assert planning.relative_cost({**SETTINGS, "model.image_size": 64}, CPU) == pytest.approx(4, rel=0.1)
 
 
-@pytest.mark.parametrize(("limit", "images"), [(0.2, 100_000), (None, 500_000), (10, 12_800), (1.0, 500_000)])
+@pytest.mark.parametrize(
+    ("limit", "images"), [(0.2, 100_000), (None, 500_000), (10, 12_800), (10.0, 12_800), (1.0, 500_000)]
+)
 def test_the_images_of_a_run(limit, images):
     assert planning.images_of({**SETTINGS, "trainer.limit_train_batches": limit}) == images
 

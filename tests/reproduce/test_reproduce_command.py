@@ -39,6 +39,7 @@ def test_finished_runs_are_compared_and_every_file_is_written(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "holds          Quadratic is far below InfoNCE, late: -10.00" in printed
     assert "not decided    Square is behind InfoNCE, late: no finished runs" in printed
+    assert "holds          Direct is better than InfoNCE, late: +2.00 [+2.00, +2.00]" in printed
     page = (tmp_path / "out" / "table1.md").read_text(encoding="utf-8")
     assert "| holds | Quadratic is far below InfoNCE | late | \\< −5 | -14.28 | -10.00 |" in page
     assert "85.11 ± 0.19" in page  # published
@@ -172,6 +173,14 @@ def test_runs_are_trained_by_the_sweep_engine_and_an_interruption_ends_the_comma
     monkeypatch.setattr("lightning_ssl.reproduce.planning.missing_data", lambda planned, fetch: {})
     assert cli.main(["reproduce", "dual-table2", "--seeds", "2", "--workers", "3", "--retry"]) == 130
     assert started == [("exact-cpu", 6, 3, True)]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"settings": 1, "claims": [], "notes": [], "seconds": 1}'])
+def test_a_broken_result_of_a_laboratory_is_one_line(tmp_path, capsys, content):
+    (tmp_path / "hltm-cpu").mkdir()
+    (tmp_path / "hltm-cpu" / "results.json").write_text(content)
+    assert cli.main(["reproduce", "hltm", "--runs", str(tmp_path)]) == 2
+    assert "is not the result of a laboratory" in capsys.readouterr().err
 
 
 def test_a_laboratory_is_run_once_and_its_claims_get_verdicts(tmp_path, monkeypatch, capsys):
