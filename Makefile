@@ -51,12 +51,13 @@ test-portable: $(VENV)/installed  ## run the numeric tests with other processors
 test-bolts: $(BOLTS)/installed  ## run the tests against lightning-bolts, in a separate environment
 	$(BOLTS)/bin/python -m pytest tests/bolts -W ignore  # libraries from 2023 with a current torch
 
-lint: $(VENV)/installed  ## ruff, mypy, the rules on imports, hadolint
+lint: $(VENV)/installed  ## ruff, mypy, the rules on imports, hadolint, shellcheck
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/hadolint Dockerfile
+	$(BIN)/shellcheck deploy/slurm/*.sbatch .ci/run
 
 image:  ## build the image `lightning-ssl`; BUILD="podman build" or "buildah build" uses another builder
 	$(BUILD) --build-arg COMMIT="$$(git describe --always --dirty --exclude '*')" --tag lightning-ssl $(BUILD_FLAGS) .

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,15 @@ from lightning_ssl.data.sampling import BatchSampler, SequentialSampler, Shuffle
 from lightning_ssl.data.split import Batch, BatchDataset, DatasetInfo, Images, Split, fully_labelled, stratified
 from lightning_ssl.machine import available_cores
 
+# A terminal and SLURM send these to all processes. The training stops after its step, and then ends its workers.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 MAX_BYTES_ON_DEVICE = 2**31  # of a split, with `on_device="auto"`
+
+
+def ignore_stop_signals(worker: int) -> None:
+    """Keep a worker process alive until the training ends it."""
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 class Loader:
@@ -77,6 +86,7 @@ class Loader:
             sampler=self.sampler,  # each item is a tensor of ids
             batch_size=None,
             num_workers=self.workers,
+            worker_init_fn=ignore_stop_signals,
             pin_memory=torch.cuda.is_available(),
             generator=torch.Generator(),  # without one it draws from the global generator, once more in a resumed run
         )

@@ -17,13 +17,14 @@ from contextlib import suppress
 from types import FrameType
 from typing import Any
 
-from torch.distributed.distributed_c10d import _get_default_store
+from torch.distributed.distributed_c10d import _get_default_store, get_world_size
 
 from lightning_ssl._lightning import pl
 from lightning_ssl.runs.checkpointing import Checkpoints
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
 SECONDS = 1.0  # between two agreements of several ranks
+LEAVE_SECONDS = 5.0  # for which rank 0 waits for the others at the end
 
 
 class Stopped(pl.utilities.exceptions.SIGTERMException):
@@ -68,10 +69,21 @@ class StopSignals:
         self.number = self.number or signal.SIGTERM
 
     def leave_together(self, is_first: bool) -> None:
-        """Keep the other ranks alive until rank 0 is done: launchers kill all ranks once the first has ended."""
-        if self.store is not None:
-            with suppress(RuntimeError):  # rank 0 may be gone, and the store with it
-                self.store.set("stop/left", "") if is_first else self.store.get("stop/left")
+        """Keep the other ranks alive until rank 0 is done: launchers kill all ranks once the first has ended.
+
+        Rank 0 ends last, because the store is in its process.
+        """
+        if self.store is None:
+            return
+        with suppress(RuntimeError):  # a rank may be gone, and the store with it
+            if not is_first:
+                self.store.get("stop/recorded")
+                self.store.add("stop/left", 1)
+                return
+            self.store.set("stop/recorded", "")
+            deadline = time.monotonic() + LEAVE_SECONDS
+            while self.store.add("stop/left", 0) < get_world_size() - 1 and time.monotonic() < deadline:
+                time.sleep(0.01)
 
 
 class StopAtSignal(pl.Callback):

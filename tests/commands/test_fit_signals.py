@@ -13,6 +13,7 @@ import torch
 from helpers.killing import in_a_fork
 from helpers.outcome import assert_same, outcome
 from helpers.ranks import join, start_ranks
+from PIL import Image
 
 from lightning_ssl import cli, methods
 from lightning_ssl.commands import fit
@@ -95,6 +96,27 @@ def test_a_signal_to_one_of_two_ranks_stops_both_at_the_same_step(tmp_path):
     run = RunFolder(tmp_path / "run")
     assert (run.summary()["status"], run.summary()["step"]) == ("interrupted", 6)
     assert run.newest_checkpoint().name == "step-00000006.ckpt"
+
+
+def fit_with_signal_to_all_processes(argv):
+    """Train, and send a signal to this process and its children, as SLURM does for a step."""
+    os.setpgrp()
+    original = os.kill
+    os.kill = lambda pid, number: os.killpg(0, number) if number == signal.SIGTERM else original(pid, number)
+    return fit_with_signal(argv, 2, signal.SIGTERM)
+
+
+def test_a_signal_to_all_processes_does_not_end_the_workers_that_decode_images(tmp_path):
+    for number in range(24):
+        path = tmp_path / "images" / "train" / f"class{number % 2}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (32, 32), (10 * number, 100, 50)).save(path)
+    data = ["--data.name=folder", f"--data.root={tmp_path / 'images'}", "--data.workers=1", "--data.batch_size=4"]
+    argv = [*FLAGS[:2], *data, *FLAGS[4:], "--data.options={store_size: 32}", "--trainer.max_epochs=100"]
+    code = in_a_fork(exit_with, fit_with_signal_to_all_processes, [*argv, f"--runs={tmp_path}", "--name=run"])
+    run = RunFolder(tmp_path / "run")
+    assert (code, run.summary()["status"], run.summary()["error"]) == (143, "interrupted", None)
+    assert run.newest_checkpoint().name == "step-00000003.ckpt"
 
 
 def test_a_second_ctrl_c_stops_at_once():

@@ -1,14 +1,18 @@
 """The files of sweeps/: W&B accepts them, and `lightning-ssl fit` accepts every flag in them."""
 
+import os
 import random
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import pytorch_lightning as pl
+import torch
 import yaml
 from helpers import ROOT
 
 from lightning_ssl import cli
+from lightning_ssl.commands import fit
 from lightning_ssl.sweep import plan, wandb_sweeps
 
 FILES = sorted((ROOT / "sweeps").glob("*.yaml"))
@@ -103,3 +107,22 @@ def test_quickstart_compares_rows_of_table_1_and_a_baseline_over_several_seeds()
     assert losses - table
     assert len({cell["seed_everything"] for cell in cells}) >= 3
     assert len(cells) == len(losses) * len({cell["seed_everything"] for cell in cells})
+
+
+@every_file
+def test_a_trial_uses_every_gpu_that_its_agent_sees(file):
+    """Both are `auto`, Lightning's default. The batch size is that of all ranks, so results do not depend on it."""
+    parameters = yaml.safe_load(file.read_text())["parameters"]
+    for key in ("trainer.devices", "trainer.strategy"):
+        assert parameters.get(key, {"value": "auto"}) == {"value": "auto"}
+
+
+@pytest.mark.parametrize("visible", ["2", "0,3"])
+def test_auto_devices_are_those_of_cuda_visible_devices(visible, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(os.environ["CUDA_VISIBLE_DEVICES"].split(",")))
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    with fit.quiet():
+        trainer = pl.Trainer(devices="auto", strategy="auto", accelerator="auto", **quiet)
+    assert (trainer.num_devices, trainer.world_size) == (len(visible.split(",")),) * 2
+    assert type(trainer.accelerator).__name__ == "CUDAAccelerator"
