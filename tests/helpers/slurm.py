@@ -38,6 +38,7 @@ SlurmdLogFile={folder}/%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=1,sched_min_interval=0
 MpiDefault=none
 ReturnToService=2
