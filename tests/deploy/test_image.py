@@ -1,10 +1,10 @@
 """The image: it trains, sweeps and runs agents as any user, also with a read-only root, and keeps no secret."""
 
-import json
 import os
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 import yaml
@@ -112,20 +112,32 @@ def test_a_word_in_the_readme_does_not_install_the_packages_again(buildah):
     assert not any("--no-deps /src" in step for step in cached)
 
 
-def test_a_program_that_handles_no_signal_ends_at_sigterm(container):
+def test_a_program_that_handles_no_signal_ends_at_sigterm(container, tmp_path):
     """Without an init it would be process 1, which the kernel protects from such signals."""
-    reading, writing = os.pipe()
-    words = container.words("bash", "-c", "echo started; exec sleep 600")
-    words[1:1] = ["--info-fd", str(writing)]
-    with subprocess.Popen(list(map(str, words)), pass_fds=[writing], stdout=subprocess.PIPE) as process:
-        os.close(writing)
-        assert process.stdout.readline() == b"started\n"
-        with open(reading) as info:
-            os.kill(json.load(info)["child-pid"], signal.SIGTERM)
-        try:
-            assert process.wait(timeout=60) == 128 + signal.SIGTERM
-        finally:
-            process.kill()
+    with container.started("bash", "-c", "touch started; exec sleep 600", workspace=tmp_path) as (process, send):
+        wait_for(lambda: (tmp_path / "started").exists())
+        send(signal.SIGTERM)
+        assert process.wait(timeout=60) == 128 + signal.SIGTERM
+
+
+def test_a_stopped_agent_stops_its_run_first(container, tmp_path):
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
+    with Server(lambda text: [{"trainer.max_epochs": 100_000}]) as server:
+        way = {"user": USER, "workspace": tmp_path, "environment": server.environment()}
+        container.run("wandb", "sweep", "--project=p", "sweep.yaml", **way)
+        with container.started("wandb", "agent", "--forward-signals", f"{ENTITY}/p/sweep0", **way) as (process, send):
+            wait_for(lambda: list(tmp_path.glob("runs/*/checkpoints/*.ckpt")))
+            send(signal.SIGTERM)
+            process.wait(timeout=120)
+    (run,) = (tmp_path / "runs").iterdir()
+    assert RunFolder(run).summary()["status"] == "interrupted"
+
+
+def wait_for(condition, timeout=300):
+    end = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.2)
 
 
 def test_the_image_has_no_tools_of_development(container):

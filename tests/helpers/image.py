@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 
@@ -111,6 +112,20 @@ class Container:
 
     def run(self, *words, **options):
         return command(*self.words(*words, **options), timeout=900)
+
+    @contextmanager
+    def started(self, *words, **options):
+        """The running `IMAGE words`, and a function that sends it a signal as an engine does: to process 1."""
+        reading, writing = os.pipe()
+        program, *rest = map(str, self.words(*words, **options))
+        with subprocess.Popen([program, "--info-fd", str(writing), *rest], pass_fds=[writing]) as process:
+            os.close(writing)
+            try:
+                with open(reading) as info:
+                    first = json.load(info)["child-pid"]
+                yield process, lambda number: os.kill(first, number)
+            finally:
+                process.kill()
 
 
 def make_context(folder):
