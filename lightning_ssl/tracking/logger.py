@@ -27,11 +27,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import wandb
 from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.loggers.logger import rank_zero_experiment
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-import wandb
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.keys import FLAGS, role
 from lightning_ssl.runs.labels import flatten, label_of_config, short_label
