@@ -15,7 +15,6 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 
 import torch
 from bars import Bar, conclude, median_seconds, seconds
@@ -25,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 from lightning_ssl.augment import PRESETS, TwoViews
+from lightning_ssl.commands.parser import Parser, new_file, whole_number
 
 SIZE = 32
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
@@ -161,14 +161,16 @@ def measure(images: Tensor, batch: int, threads: int, repeats: int) -> list[Bar]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print one line per bar. The exit code is 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="lightning-ssl bench augment", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--threads", type=int, default=2, help="torch threads and worker processes (default: 2)")
-    parser.add_argument("--batch", type=int, default=256, help="images per batch (default: 256)")
-    parser.add_argument("--repeats", type=int, default=7, help="turns of each contender (default: 7)")
+    parser.add_argument(
+        "--threads", type=whole_number(1), default=2, help="torch threads and worker processes (default: 2)"
+    )
+    parser.add_argument("--batch", type=whole_number(1), default=256, help="images per batch (default: 256)")
+    parser.add_argument("--repeats", type=whole_number(1), default=7, help="turns of each contender (default: 7)")
     parser.add_argument("--quick", action="store_true", help="three turns over fewer images")
-    parser.add_argument("--json", type=Path, help="also write the figures to a file")
+    parser.add_argument("--json", type=new_file, help="also write the figures to a file")
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
     images = make_images((4 if options.quick else 8) * options.batch)

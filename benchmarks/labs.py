@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
+from lightning_ssl.commands.parser import Parser, whole_number
 from lightning_ssl.labs.hltm.training import train as train_trees
 from lightning_ssl.labs.landscape.data import sparse_codes
 from lightning_ssl.labs.landscape.tables import MODELS
@@ -242,10 +243,14 @@ def measure(case: Case, seeds: int, repeats: int) -> Timing:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print one line per lab."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=None, help="torch threads (default: torch's own choice)")
+    parser = Parser(
+        prog="lightning-ssl bench labs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seeds", type=whole_number(1), default=10)
+    parser.add_argument("--repeats", type=whole_number(1), default=7)
+    parser.add_argument(
+        "--threads", type=whole_number(1), default=None, help="torch threads (default: torch's own choice)"
+    )
     options = parser.parse_args(argv)
     if options.threads is not None:
         torch.set_num_threads(options.threads)

@@ -21,6 +21,7 @@ from bars import Bar, conclude, median_seconds
 from torch import Tensor
 from torch.nn import functional as F
 
+from lightning_ssl.commands.parser import Parser, new_file, whole_number
 from lightning_ssl.losses.energy import TILE_SIDE, FamilyLoss, PairLoss
 from lightning_ssl.losses.families import InfoNCE
 from lightning_ssl.losses.importance import Direct, Entropy
@@ -176,14 +177,14 @@ GROUPS = {"lightly": against_lightly, "products": against_products, "solved": so
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print one line per bar. The exit code is 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="lightning-ssl bench loss", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--threads", type=int, default=2, help="torch threads (default: 2)")
-    parser.add_argument("--repeats", type=int, default=11, help="turns of each contender (default: 11)")
+    parser.add_argument("--threads", type=whole_number(1), default=2, help="torch threads (default: 2)")
+    parser.add_argument("--repeats", type=whole_number(1), default=11, help="turns of each contender (default: 11)")
     parser.add_argument("--quick", action="store_true", help="three turns, without the large batch")
     parser.add_argument("--only", choices=GROUPS, help="one group of bars")
-    parser.add_argument("--json", type=Path, help="also write the figures to a file")
+    parser.add_argument("--json", type=new_file, help="also write the figures to a file")
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
     chosen = [options.only] if options.only else [name for name in GROUPS if not (options.quick and name == "large")]

@@ -38,6 +38,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from lightning_ssl import data
 from lightning_ssl.commands import fit
+from lightning_ssl.commands.parser import Parser, new_file, whole_number
 from lightning_ssl.data import Images
 from lightning_ssl.methods import SimCLR
 from lightning_ssl.runs.configuration import Configuration
@@ -177,15 +178,20 @@ def measure(batch: int, steps: int, turns: int) -> list[Bar]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print one line per bar. The exit code is 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(
+        prog="lightning-ssl bench train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="one turn of few steps, to test that it runs")
     parser.add_argument(
-        "--threads", type=int, default=1, help="torch threads; with two, another process on one core slows both"
+        "--threads",
+        type=whole_number(1),
+        default=1,
+        help="torch threads; with two, another process on one core slows both",
     )
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=40, help="steps per turn")
-    parser.add_argument("--turns", type=int, default=7)
-    parser.add_argument("--json", type=Path, default=None, help="also write the figures to a file")
+    parser.add_argument("--batch", type=whole_number(1), default=256)
+    parser.add_argument("--steps", type=whole_number(1), default=40, help="steps per turn")
+    parser.add_argument("--turns", type=whole_number(1), default=7)
+    parser.add_argument("--json", type=new_file, default=None, help="also write the figures to a file")
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)
     steps, turns = (WARMUP_STEPS + 2, 1) if options.quick else (options.steps, options.turns)

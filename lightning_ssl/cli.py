@@ -13,8 +13,13 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+from lightning_ssl.checks import MAX_SHOWN, cut, shown
 from lightning_ssl.commands import fit_help, packaged
 from lightning_ssl.commands.names import COMMANDS
+from lightning_ssl.commands.rank_variables import check_rank_variables
+from lightning_ssl.untrusted import printable
+
+MAX_LINE = 280  # characters of an error
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 STARTS_RUNS = ("sweep", "reproduce")  # commands that run `lightning-ssl fit` in other processes, and need `main` for it
@@ -56,10 +61,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         return dispatch([word for word in words if word != "--debug"])
     except ValueError as error:
-        if debug:
-            traceback.print_exc()
-        print(f"lightning-ssl: {error}", file=sys.stderr)
-        return 2
+        return refuse(str(error), debug)
     except SystemExit as stop:  # argparse's, after --help
         if isinstance(stop.code, str):
             print(stop.code, file=sys.stderr)
@@ -71,15 +73,23 @@ def run(argv: Sequence[str]) -> int:
         sys.stderr.close()
         return 0
     except OSError as error:  # such as a full disk, or a file without read permission
-        if debug:
-            traceback.print_exc()
-        where = f"{error.filename}: " if error.filename else ""
-        print(f"lightning-ssl: {where}{error.strerror or error}", file=sys.stderr)
-        return 2
+        where = f"{cut(str(error.filename), MAX_SHOWN)}: " if error.filename else ""
+        return refuse(f"{where}{error.strerror or error}", debug)
+    except Exception as error:  # a fault of this package, or of the user's own code
+        return refuse(f"{type(error).__name__}: {error} (--debug shows where)", debug, code=1)
+
+
+def refuse(message: str, debug: bool, code: int = 2) -> int:
+    """Print an error in one line, without the escape sequences that a value can have. Returns the exit code."""
+    if debug:
+        traceback.print_exc()
+    print(f"lightning-ssl: {cut(' '.join(printable(message).split()), MAX_LINE)}", file=sys.stderr)
+    return code
 
 
 def dispatch(words: list[str]) -> int:
     if words and words[0] in COMMANDS:
+        check_rank_variables(os.environ)
         name, arguments = words[0].replace("-", "_"), words[1:]
         if name == "fit" and fit_help.asks_for_help(arguments):
             return fit_help.main(arguments)
@@ -93,7 +103,7 @@ def dispatch(words: list[str]) -> int:
         print(version())
         return 0
     if words and words[0] not in ("-h", "--help"):
-        raise ValueError(f"command={words[0]!r}: expected one of {', '.join(COMMANDS)} (see --help)")
+        raise ValueError(f"command={shown(words[0])}: expected one of {', '.join(COMMANDS)} (see --help)")
     print("usage: lightning-ssl COMMAND …     lightning-ssl COMMAND --help\n\nThe commands:")
     width = max(map(len, COMMANDS))
     for name, summary in COMMANDS.items():

@@ -35,20 +35,24 @@ CONTROL = re.compile(
 )
 
 
-def read_text(file: Path, errors: str = "strict") -> str:
-    """The text of a file in UTF-8. A device, a pipe and a huge file are refused; they are never read."""
+def read_text(file: Path, errors: str = "strict", key: str = "") -> str:
+    """The text of a file in UTF-8. A device, a pipe and a huge file are refused; they are never read.
+
+    key     the option that names the file, for the error
+    """
+    where = f"{key}={file}" if key else str(file)
     if not file.is_file():
-        raise ValueError(f"{file}: {'not a regular file' if file.exists() else 'No such file or directory'}")
+        raise ValueError(f"{where}: {'not a regular file' if file.exists() else 'No such file or directory'}")
     try:
         with file.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            raise ValueError(f"{file}: larger than {MAX_BYTES:,} bytes")
+            raise ValueError(f"{where}: larger than {MAX_BYTES:,} bytes")
         return content.decode("utf-8", errors)
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file}: not text in UTF-8 (byte {error.start})") from error
+        raise ValueError(f"{where}: not text in UTF-8 (byte {error.start})") from error
     except OSError as error:
-        raise ValueError(f"{file}: {error.strerror or error}") from error
+        raise ValueError(f"{where}: {error.strerror or error}") from error
 
 
 def load_yaml(text: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -55,8 +56,8 @@ class TwoViews(nn.Module):
         super().__init__()
         require(preset in PRESETS, "preset", preset, f"one of {', '.join(PRESETS)}")
         require(size >= 2, "size", size, "at least 2 pixels")
-        require(len(mean) == 3, "mean", mean, "three numbers")
-        require(len(std) == 3 and min(std) > 0, "std", std, "three numbers above 0")
+        require(len(mean) == 3 and all(map(math.isfinite, mean)), "mean", mean, "three finite numbers")
+        require(len(std) == 3 and all(0 < s < math.inf for s in std), "std", std, "three finite numbers above 0")
         recipe = PRESETS[preset]
         self.views = (first or recipe.first, second or recipe.second)
         self.size, self.clean = size, clean

@@ -8,6 +8,8 @@ callback's part of a checkpoint. Its weights start at zero, so it draws no rando
 
 from __future__ import annotations
 
+import math
+import re
 from typing import Any, NamedTuple
 
 import torch
@@ -182,9 +184,9 @@ class OnlineProbe(pl.Callback):
         memory: int = 1024,
         num_classes: int | None = None,
     ) -> None:
-        require(bool(name), "name", name, "a word to log under")
+        require(re.fullmatch(r"[\w.-]+", name) is not None, "name", name, "a word to log under")
         require_positive("lr", lr)
-        require(weight_decay >= 0, "weight_decay", weight_decay, "at least 0")
+        require(0 <= weight_decay < math.inf, "weight_decay", weight_decay, "a finite number, at least 0")
         require(0 < share <= 1, "share", share, "above 0, and at most 1")
         require(memory >= 1, "memory", memory, "at least 1")
         require(every_n_steps >= 1, "every_n_steps", every_n_steps, "at least 1")

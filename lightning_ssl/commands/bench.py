@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import lightning_ssl
+from lightning_ssl.checks import shown
 
 BENCHMARKS = Path(lightning_ssl.__file__).parent.parent / "benchmarks"
 
@@ -24,7 +25,7 @@ def main(argv: list[str]) -> int:
         return 0
     name, *flags = argv
     if name not in known:
-        raise ValueError(f"bench={name!r}: expected one of {', '.join(known)}")
+        raise ValueError(f"bench={shown(name)}: expected one of {', '.join(known)}")
     spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_ssl import data
+from lightning_ssl.checks import require_line
 from lightning_ssl.commands.parser import Parser
 
 EXAMPLES = """examples:
@@ -22,6 +23,7 @@ Your own data needs no command: `fit --data.name folder`, `mine.make_dataset` or
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `fetch` or `list`."""
     arguments = parser().parse_args(argv)
+    require_line("root", arguments.root)
     if arguments.action == "fetch":
         print(f"{arguments.name} is in {data.fetch(arguments.name, arguments.root, arguments.source)}")
     else:

@@ -59,7 +59,8 @@ def main(argv: list[str]) -> int:
     try:
         with quiet():  # before there is a run folder: a refused argument leaves none
             parts = config.build()
-            parts.trainer.update(devices.for_launched_ranks(parts.trainer))
+            arguments, number_of_ranks = devices.for_launched_ranks(parts.trainer)
+            parts.trainer.update(arguments)
     except ValueError as error:
         raise with_full_key(error, config.stored()) from error
     check_logger(config.values.logger)
@@ -68,6 +69,13 @@ def main(argv: list[str]) -> int:
     if run.is_finished() and not resume.extends(config, run):
         print_once(f"{run.path} is finished already; --resume never starts a new run")
         return 0
+    try:
+        if is_first_process():
+            parts.data.check(number_of_ranks)
+    except ValueError as error:
+        raise with_full_key(error, config.stored()) from error
+    choice = choice.created()
+    run = choice.run
     with run.lock() if is_first_process() else nullcontext(), choice.shared(), StopSignals() as signals:
         return train(config, parts, choice, argv, signals)
 

@@ -13,6 +13,7 @@ import types
 import typing
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from functools import cache
 from typing import Any, Literal
 
 from lightning_ssl._lightning import pl
@@ -36,6 +37,7 @@ CATALOGUED = {
 # Arguments without a description in their class.
 DESCRIPTIONS = {"hidden": "width of the hidden layers", "out": "width of the embeddings"}
 TYPE_NAMES = {int: "INT", float: "FLOAT", str: "TEXT", bool: "true | false", dict: "JSON", list: "LIST", tuple: "LIST"}
+MAX_LENGTH = 240  # characters of an error with all valid keys and a suggestion
 # Names of other libraries, for suggestions.
 OTHER_NAMES = {
     "arch": "backbone",
@@ -211,9 +213,10 @@ def default_text(value: Any) -> str:
 # Suggestions
 
 
-def known_keys() -> list[str]:
+@cache
+def known_keys() -> tuple[str, ...]:
     """The key of every flag, each once."""
-    return list(dict.fromkeys(flag.key for section in sections().values() for flag in section.flags))
+    return tuple(dict.fromkeys(flag.key for section in sections().values() for flag in section.flags))
 
 
 def suggestions(key: str, known: Iterable[str]) -> list[str]:
@@ -240,14 +243,17 @@ def suggestions(key: str, known: Iterable[str]) -> list[str]:
 def with_suggestion(error: ValueError) -> ValueError:
     """Add to an error about an unknown flag or key the flags that it can mean."""
     text = str(error)
-    if flags := re.match(r"unrecognized arguments: (.*)", text):
+    if flags := re.match(r"unrecognized arguments:\s*(.*)", text):
         unknown = [word.partition("=")[0] for word in flags[1].split() if word.startswith("-")]
         if not unknown:
-            return error
+            return ValueError(f"{flags[1].strip() or '--'}: unexpected word (see lightning-ssl fit --help)")
         lines = [f"{flag}: unknown flag{did_you_mean(flag.lstrip('-'))}" for flag in dict.fromkeys(unknown)]
         return ValueError(f"{'; '.join(lines)} (see lightning-ssl fit --help)")
     if key := re.match(r"([\w.-]+)(?:=.*)?: unknown key (\S+) for ", text):
-        return ValueError(text + did_you_mean(key[1]))
+        hint = did_you_mean(key[1])
+        if len(text + hint) > MAX_LENGTH:
+            text = text.partition("; valid keys")[0] if hint else text
+        return ValueError(text + hint)
     return error
 
 

@@ -9,8 +9,10 @@ lightning-ssl lab all --quick               run every lab, seconds each
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
 import inspect
+import math
 import re
 import time
 import traceback
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_ssl import labs
+from lightning_ssl.checks import NEGATIVE_NUMBER, require, require_line, require_seed, shown
 from lightning_ssl.files import require_own_folder
 
 if TYPE_CHECKING:
@@ -40,20 +43,22 @@ def main(argv: Sequence[str]) -> int:
         print(listing(summaries | {"all": "every one of them, with a summary at the end"}))
         return 0
     if name == "list":
+        if flags:
+            raise ValueError(f"{flags[0]}: unexpected word (see {PROG} --help)")
         print(listing(summaries))
         return 0
     if name == "all":
         parser = build_parser(run_all, f"{PROG} all", "Run every laboratory with its defaults.")
         return run_all(**parse(parser, run_all, flags))
     if name not in summaries:
-        raise ValueError(f"lab={name!r}: no such laboratory; expected one of {', '.join(summaries)}, all, list")
+        raise ValueError(f"lab={shown(name)}: no such laboratory; expected one of {', '.join(summaries)}, all, list")
     run = find_run(name)
     parser = build_parser(run, f"{PROG} {name}", summaries[name])
     parser.set_defaults(progress=True)
     parser.add_argument("--folder", type=str, help=f"folder to write into (by default runs/labs/{name}/TIMESTAMP)")
     arguments = parse(parser, run, flags)
-    folder = arguments.pop("folder") or timestamped_folder(Path("runs") / "labs" / name)
-    require_lab_folder(Path(folder))
+    folder = output_folder(arguments.pop("folder"), name)
+    require_lab_folder(folder)
     result = run_timed(run, arguments)
     print(result.table())
     print(f"{result.seconds:.1f} s, written to {result.save(folder)}")
@@ -81,7 +86,8 @@ def run_all(*, quick: bool = False, seeds: int | None = None, progress: bool = T
         progress: show a progress bar
         folder: folder to write into (by default runs/labs/all/TIMESTAMP)
     """
-    target = Path(folder) if folder else timestamped_folder(Path("runs") / "labs" / "all")
+    require(seeds is None or seeds >= 1, "seeds", seeds, "at least 1")
+    target = output_folder(folder, "all")
     arguments: dict[str, Any] = {"quick": quick, "progress": progress} | ({} if seeds is None else {"seeds": seeds})
     for name in labs.summaries():
         require_lab_folder(target / name)
@@ -116,8 +122,19 @@ def run_timed(run: Callable[..., Result], arguments: dict[str, Any]) -> Result:
     return result
 
 
+def output_folder(given: str | None, name: str) -> Path:
+    """The folder to write into. A path that cannot be one is refused before the lab runs for minutes."""
+    if given is None:
+        return timestamped_folder(Path("runs") / "labs" / name)
+    require_line("folder", given)
+    folder = Path(given)
+    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    require(above.is_dir(), "folder", given, f"a folder: {above} is a file")
+    return folder
+
+
 def require_lab_folder(folder: Path) -> None:
-    """Refuse a folder with other files than those of an earlier lab, before the lab runs for minutes."""
+    """Refuse a folder with other files than those of an earlier lab."""
     require_own_folder(folder, "results.json", b"lightning-ssl lab", key="folder")
 
 
@@ -136,6 +153,7 @@ def build_parser(function: Callable[..., Any], prog: str, description: str) -> A
     from jsonargparse import ActionYesNo, ArgumentParser
 
     parser = ArgumentParser(prog=prog, description=description, exit_on_error=False, allow_abbrev=False)
+    parser._negative_number_matcher = NEGATIVE_NUMBER
     documented = docstring_parser.parse(function.__doc__ or "").params
     helps = {parameter.arg_name: (parameter.description or "").replace("\n", " ") for parameter in documented}
     hints = typing.get_type_hints(function)
@@ -160,6 +178,11 @@ def parse(parser: ArgumentParser, function: Callable[..., Any], argv: Sequence[s
         arguments = parser.parse_args(split_items(argv, hints)).as_dict()
     except argparse.ArgumentError as error:
         raise ValueError(f"{explain(error, hints)} (see {parser.prog} --help)") from error
+    for name, value in arguments.items():
+        numbers = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, float)]
+        require(all(map(math.isfinite, numbers)), name, value, "finite")
+    if arguments.get("first_seed") is not None:
+        require_seed("first_seed", arguments["first_seed"])
     return {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
 
 
@@ -204,8 +227,13 @@ def explain(error: argparse.ArgumentError, hints: dict[str, Any]) -> str:
 
     text = str(error)
     if unknown := re.match(r"unrecognized arguments: (\S+)", text):
-        flags = dict.fromkeys([*(flag_name(name) for name in hints if name != "return"), "--folder"])
-        return f"{unknown[1]}: unknown flag; valid flags: {', '.join(flags)}"
+        flags = list(dict.fromkeys([*(flag_name(name) for name in hints if name != "return"), "--folder"]))
+        word = unknown[1].partition("=")[0]
+        if not word.startswith("-"):
+            return f"{word}: unexpected word"
+        close = difflib.get_close_matches(word.replace("_", "-"), flags, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"valid flags: {', '.join(flags)}"
+        return f"{word}: unknown flag; {hint}"
     if boolean := re.match(r"argument --(\S+)/(\S+): ignored explicit argument '(.*)'", text):
         return f"{boolean[1]}={boolean[3]}: expected --{boolean[1]} or {boolean[2]}, without a value"
     # `argument --lr: expected one argument`

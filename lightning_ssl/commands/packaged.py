@@ -17,13 +17,17 @@ from pathlib import Path
 from typing import Literal
 
 import lightning_ssl
+from lightning_ssl.checks import MAX_SHOWN, cut
 
 PACKAGE = Path(lightning_ssl.__file__).parent
 Folder = Literal["configs", "sweeps"]
+SHOWN = 8  # names in an error
 
 
 def find(folder: Folder, name: str) -> str:
     """The path of a file, from its path or its short name. An unknown name is a ValueError."""
+    if not name.strip():
+        raise ValueError(f"{folder.removesuffix('s')}={name!r}: expected the name of a file")
     given = Path(name)
     inner = Path(*given.parts[1:]) if given.parts[:1] == (folder,) else given
     parents = (Path(), Path(folder), PACKAGE / folder)
@@ -33,8 +37,8 @@ def find(folder: Folder, name: str) -> str:
                 return str(file)
     known = names(folder)
     close = difflib.get_close_matches(inner.with_suffix("").as_posix(), known, n=3, cutoff=0.5)
-    hint = f"did you mean {' or '.join(close)}?" if close else f"packaged files: {', '.join(known)}"
-    raise ValueError(f"{folder.removesuffix('s')}={name}: no such file; {hint}")
+    hint = f"did you mean {' or '.join(close)}?" if close else f"packaged files: {', '.join(known[:SHOWN])}, …"
+    raise ValueError(f"{folder.removesuffix('s')}={cut(name, MAX_SHOWN)}: no such file; {hint}")
 
 
 def names(folder: Folder) -> list[str]:

@@ -1,11 +1,15 @@
-"""The argument parser of every command but `fit`. A wrong flag is an error of one line."""
+"""The argument parser of every command but `fit` and `lab`. A wrong flag is an error of one line."""
 
 from __future__ import annotations
 
 import argparse
 import difflib
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
+
+from lightning_ssl.checks import NEGATIVE_NUMBER, shown
 
 
 class Parser(argparse.ArgumentParser):
@@ -13,9 +17,19 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+        self._negative_number_matcher = NEGATIVE_NUMBER
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]
+        """Refuse empty and unknown words. A command within a command would leave unknown ones to the outer one."""
+        if not all(word.strip() for word in args or ()):
+            self.error("an empty word; has a variable of the shell no value?")
+        known, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return known, unknown
 
     def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{self.prog}: {message}{self.suggestion(message)} (see {self.prog} --help)")
+        raise ValueError(f"{message}{self.suggestion(message)} (see {self.prog} --help)")
 
     def suggestion(self, message: str) -> str:
         """The flag that an unknown one resembles, as `; did you mean --batch-size?`; else empty."""
@@ -35,3 +49,23 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
         help="a module whose classes and functions the checkpoint may name, such as that of your own loss; its code is"
         " run; can be given several times",
     )
+
+
+def whole_number(lowest: int, highest: int = 2**63 - 1) -> Callable[[str], int]:
+    """The type of a flag: a whole number within limits."""
+
+    def read(text: str) -> int:
+        if re.fullmatch(r"[-+]?[0-9]{1,19}", text) and lowest <= int(text) <= highest:
+            return int(text)
+        limits = f"{lowest} or above" if highest == 2**63 - 1 else f"between {lowest} and {highest}"
+        raise argparse.ArgumentTypeError(f"{shown(text)}: expected a whole number, {limits}")
+
+    return read
+
+
+def new_file(text: str) -> Path:
+    """The type of a flag: a file to write, in a folder that exists."""
+    path = Path(text)
+    if not text.strip() or path.is_dir() or not path.absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{shown(text)}: expected a file in a folder that exists")
+    return path

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lightning_ssl.checks import require
-from lightning_ssl.commands.parser import Parser
+from lightning_ssl.checks import MAX_SEED, require, require_line
+from lightning_ssl.commands.parser import Parser, whole_number
 from lightning_ssl.machine import available_cores
 
 EXAMPLES = """examples:
@@ -32,9 +33,14 @@ def parser() -> Parser:
         usage="lightning-ssl sweep FILE [--count N] [--workers K] [--dry-run] [--runs DIR] … [-- FLAGS]",
     )
     top.add_argument("file", metavar="FILE", help="a W&B sweep file, such as those in sweeps/")
-    top.add_argument("--count", type=int, help="total number of trials (default: the whole grid, or run_cap)")
     top.add_argument(
-        "--workers", type=int, default=1, help="trials that run at a time; they share the cores (default: 1)"
+        "--count", type=whole_number(1), help="total number of trials (default: the whole grid, or run_cap)"
+    )
+    top.add_argument(
+        "--workers",
+        type=whole_number(1, 1024),
+        default=1,
+        help="trials that run at a time; they share the cores (default: 1)",
     )
     top.add_argument("--dry-run", action="store_true", help="print the trials and their commands, run nothing")
     top.add_argument("--status", action="store_true", help="print the progress of the sweep, run nothing")
@@ -42,7 +48,9 @@ def parser() -> Parser:
     top.add_argument(
         "--name", help="name of the sweep and its folder (default: `name` in the file, or the file's name)"
     )
-    top.add_argument("--seed", type=int, default=0, help="seed of a random or bayes search (default: 0)")
+    top.add_argument(
+        "--seed", type=whole_number(0, MAX_SEED), default=0, help="seed of a random or bayes search (default: 0)"
+    )
     top.add_argument("--gpus", metavar="LIST", help="GPUs such as 0,1,2,3; each worker uses one of them")
     top.add_argument("--retry", action="store_true", help="run failed trials again")
     return top
@@ -58,9 +66,11 @@ def main(argv: Sequence[str], program: Callable[[list[str]], int]) -> int:
         cut = words.index("--")
         words, extra_flags = words[:cut], words[cut + 1 :]
     arguments = parser().parse_args(words)
-    require(arguments.workers >= 1, "workers", arguments.workers, "at least 1")
-    require(arguments.count is None or arguments.count >= 1, "count", arguments.count, "at least 1")
-    gpus = [gpu.strip() for gpu in (arguments.gpus or "").split(",") if gpu.strip()]
+    require(not (arguments.dry_run and arguments.status), "status", True, "given without --dry-run")
+    require_line("runs", arguments.runs)
+    gpus = [] if arguments.gpus is None else [gpu.strip() for gpu in arguments.gpus.split(",")]
+    valid = all(re.fullmatch(r"\d+|(GPU|MIG)-[\w/-]+", gpu) for gpu in gpus)
+    require(valid, "gpus", arguments.gpus, "numbers of GPUs, such as 0,1,2,3, or their names")
 
     # OpenMP reads it when torch is imported. The parent process of all trials imports torch once, so it is set here.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // arguments.workers)))

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import typing
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lightning_ssl._lazy import lazy_names
-from lightning_ssl.checks import require
+from lightning_ssl.checks import require, shown
 from lightning_ssl.user_code import is_path
 
 if TYPE_CHECKING:
@@ -48,6 +49,14 @@ DATASETS = {
     "stl10": Entry("stl10", "10 classes, 96×96, 5,000 + 8,000 images and 100,000 unlabeled; torchvision"),
     "folder": Entry("folder", "your own images: ROOT/train/CLASS/*.jpg, ROOT/val/CLASS/*.jpg, or ROOT/*.jpg", False),
 }
+TYPES = {
+    int: ("a whole number", (int,)),
+    float: ("a number", (int, float)),
+    str: ("text", (str,)),
+    bool: ("true or false", (bool,)),
+}
+"""The types of options: what an error calls them, and the classes of their values."""
+
 SPLITS = ("train", "test", "pretrain")
 """`pretrain` is every image for training without labels: train, followed by unlabeled of STL-10, or train alone."""
 
@@ -72,7 +81,7 @@ def load(name: str, root: str | Path = "data", split: str = "train", **options: 
     return open_split(name, root, split, **options).load()
 
 
-def info(name: str, root: str | Path = "data", **options: Any) -> DatasetInfo:
+def info(name: str, root: str | Path = "data", /, **options: Any) -> DatasetInfo:
     """Image size, number of classes, and mean and standard deviation of the channels.
 
     Reads no image, except of the user's own data sets and those of the Hugging Face hub.
@@ -83,7 +92,7 @@ def info(name: str, root: str | Path = "data", **options: Any) -> DatasetInfo:
     return known
 
 
-def no_test(name: str, root: str | Path = "data", **options: Any) -> str:
+def no_test(name: str, root: str | Path = "data", /, **options: Any) -> str:
     """Why a data set has no test images; empty if it has."""
     module = module_of(name)
     check_options(name, module, options)
@@ -126,12 +135,26 @@ def require_data_set(argument: str, name: str) -> None:
 
 
 def check_options(name: str, module: ModuleType, options: dict[str, Any]) -> None:
-    """Refuse an unknown option of a data set. The options are the keyword-only parameters of its `open_split`."""
+    """Refuse an unknown option of a data set, and one of a wrong type.
+
+    The options are the keyword-only parameters of its `open_split`. `check_options` of its module replaces this check;
+    `check_values` adds to it.
+    """
     if hasattr(module, "check_options"):
         module.check_options(name, options)
         return
     parameters = inspect.signature(module.open_split).parameters.values()
     valid = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
+    types = typing.get_type_hints(module.open_split)
     for key, value in options.items():
         if key not in valid:
-            raise ValueError(f"{key}={value!r}: unknown option of {name}; valid options: {', '.join(valid) or 'none'}")
+            unknown = f"options.{key}={shown(value)}: unknown option of {name}"
+            raise ValueError(f"{unknown}; valid options: {', '.join(valid) or 'none'}")
+        text, allowed = TYPES[types[key]]
+        if not isinstance(value, allowed) or isinstance(value, bool) != (types[key] is bool):
+            raise ValueError(f"options.{key}={shown(value)}: {key} must be {text}")
+    if hasattr(module, "check_values"):
+        try:
+            module.check_values(**options)
+        except ValueError as error:
+            raise ValueError(f"options.{error}") from error

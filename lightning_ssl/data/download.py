@@ -66,6 +66,8 @@ class Published:
         folder = root / self.name
         if self.is_complete(folder):  # checked before the lock, because the root may be read-only
             return folder
+        if source == "files" and not root.is_dir():
+            raise ValueError(self.missing_message(root, source, []))  # nothing is created where nothing can be read
         with self.locked_scratch(root) as scratch:
             if self.is_complete(folder):  # another process completed it while this one waited for the lock
                 return folder

@@ -79,8 +79,6 @@ def open_split(
     name: str, root: Path, split: str, *, store_size: int = 256, corrupt: str = "error", val_share: float = 0.0
 ) -> ImageFolder:
     """List the files of a split and check that they can be read. Classes, and files of a class, are sorted by name."""
-    require(store_size >= 1, "store_size", store_size, "at least 1 pixel")
-    require(corrupt in ("error", "skip"), "corrupt", corrupt, "error or skip")
     test = test_place(root)
     require(not val_share or test is None, "val_share", val_share, f"0: {root} has test images in {TEST_FOLDERS[0]}")
     if split == "test" and not val_share:
@@ -93,6 +91,13 @@ def open_split(
         return found
     chosen = held_out(found.labels, val_share)
     return found.only(chosen if split == "test" else ~chosen)
+
+
+def check_values(store_size: int = 256, corrupt: str = "error", val_share: float = 0.0) -> None:
+    """Refuse options before a file is read."""
+    require(1 <= store_size <= 4096, "store_size", store_size, "between 1 and 4096 pixels")
+    require(corrupt in ("error", "skip"), "corrupt", corrupt, "error or skip")
+    require(0 <= val_share < 1, "val_share", val_share, "0 or above, and below 1")
 
 
 def no_test(name: str, root: Path, *, val_share: float = 0.0, **_: object) -> str:

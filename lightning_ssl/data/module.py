@@ -155,8 +155,8 @@ class DataModule(pl.LightningDataModule):
         require(split in ("pretrain", "train"), "split", split, "'pretrain' or 'train'")
         counted = is_number(holdout) and (0 <= holdout < 1 or (holdout >= 1 and int(holdout) == holdout))
         require(counted, "holdout", holdout, "0, a share below 1, or a number of images")
-        require(seed is None or seed >= 0, "seed", seed, "0 or above")
-        require(workers is None or workers >= 0, "workers", workers, "0 or above")
+        require(seed is None or 0 <= seed < 2**63, "seed", seed, "0 or above, and below 2^63")
+        require(workers is None or 0 <= workers <= 4096, "workers", workers, "0 or above, and at most 4096")
         require(on_device in (True, False, "auto"), "on_device", on_device, "true, false or 'auto'")
         self.data_set, self.root, self.batch_size, self.split = name, Path(root), batch_size, split
         self.holdout = int(holdout) if holdout >= 1 else holdout
@@ -305,6 +305,13 @@ class DataModule(pl.LightningDataModule):
             self.open_split("test")
         elif not self.validates:
             self.skip_validation()
+
+    def check(self, ranks: int = 1) -> None:
+        """Prepare and open the splits, which stay open, and check the batch size. Needs no trainer."""
+        self.prepare_data()
+        ShuffledSampler(self.training_ids(self.split), self.batch_size, 0, ranks)
+        if self.validates and not self.holdout:
+            self.open_split("test")
 
     def skip_validation(self) -> None:
         """Tell the trainer that there is no validation; it would warn of an empty list of loaders."""

@@ -56,6 +56,7 @@ CLASSES = tuple(f"{TEXTURES[t]} {list(OUTLINES)[s]}" for s, t in zip(SHAPE_OF, T
 
 MEAN, STD = (0.5, 0.5, 0.5), (0.212, 0.212, 0.212)
 STROKES = 3
+LARGEST = 10_000_000  # images of a split
 CHUNK = 250  # images drawn at a time; the planes of a chunk fit into the cache
 
 
@@ -73,10 +74,7 @@ def open_split(
 
     `root` is not used.
     """
-    count, argument = (test_images, "test_images") if split == "test" else (train_images, "train_images")
-    require(count >= 1, argument, count, "at least 1")
-    require(size >= 8, "size", size, "at least 8 pixels")
-    require(seed >= 0, "seed", seed, "0 or above")
+    count = test_images if split == "test" else train_images
     images = torch.empty(count, 3, size, size, dtype=torch.uint8)
     labels = torch.empty(count, dtype=torch.int64)
     stream = int(split == "test")
@@ -85,6 +83,14 @@ def open_split(
         x, y = draw(CHUNK, size, generator_of(seed, stream, number))
         images[chunk], labels[chunk] = x[: chunk.stop - start], y[: chunk.stop - start]
     return Images(images, labels, CLASSES)
+
+
+def check_values(train_images: int = 1, test_images: int = 1, size: int = 32, seed: int = 0) -> None:
+    """Refuse options that no image can have."""
+    require(1 <= train_images <= LARGEST, "train_images", train_images, f"between 1 and {LARGEST}")
+    require(1 <= test_images <= LARGEST, "test_images", test_images, f"between 1 and {LARGEST}")
+    require(8 <= size <= 4096, "size", size, "between 8 and 4096 pixels")
+    require(0 <= seed < 2**63, "seed", seed, "0 or above, and below 2^63")
 
 
 def info(name: str, root: Path, *, size: int = 32, **_: int) -> DatasetInfo:

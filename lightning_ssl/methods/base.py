@@ -79,7 +79,7 @@ class Optimization:
             require(getattr(self, key) in allowed, key, getattr(self, key), f"one of {', '.join(allowed)}")
         require_positive("lr", self.lr)
         require(0 <= self.momentum < 1, "momentum", self.momentum, "in [0, 1)")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "at least 0")
+        require(0 <= self.weight_decay < math.inf, "weight_decay", self.weight_decay, "a finite number, at least 0")
         require(self.warmup_epochs >= 0, "warmup_epochs", self.warmup_epochs, "at least 0")
         require(
             self.warmup_epochs == 0 or self.schedule == "warmup_cosine",
@@ -164,7 +164,7 @@ class Method(pl.LightningModule):
     ) -> None:
         super().__init__()
         self.save_hyperparameters(plain_arguments(self))
-        require(seed is None or seed >= 0, "seed", seed, "0 or above")
+        require(seed is None or 0 <= seed < 2**63, "seed", seed, "0 or above, and below 2^63")
         self.built_for = DEFAULT_SIZE if image_size is None else image_size  # pixels
         self.backbone = build_backbone(backbone, self.built_for, stem)
         self.projector = Projector(self.backbone.num_features, **asdict(projector))

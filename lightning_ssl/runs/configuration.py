@@ -14,8 +14,13 @@ builds a method or a data module from that form.
 from __future__ import annotations
 
 import argparse
+import inspect
 import os
+import pydoc
+import typing
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -26,16 +31,27 @@ from pytorch_lightning.cli import LightningArgumentParser
 from lightning_ssl import data
 from lightning_ssl._lightning import pl
 from lightning_ssl.callbacks import FeatureSpectrum, ImportanceMonitor, OnlineKNN, OnlineProbe
+from lightning_ssl.checks import (
+    MAX_SHOWN,
+    NEGATIVE_NUMBER,
+    cut,
+    require,
+    require_folder_name,
+    require_line,
+    require_seed,
+    shown,
+)
 from lightning_ssl.data import DataModule
 from lightning_ssl.losses.energy import PairLoss
 from lightning_ssl.methods import Method
 from lightning_ssl.networks import NAMES as BACKBONES
 from lightning_ssl.networks import stem_for
 from lightning_ssl.runs import keys
+from lightning_ssl.runs.arguments import arguments_of
 from lightning_ssl.runs.checkpointing import Checkpoints
 from lightning_ssl.runs.errors import one_line, refusal
 from lightning_ssl.runs.imports import explain, failure
-from lightning_ssl.untrusted import check_yaml
+from lightning_ssl.untrusted import check_yaml, load_yaml, read_text
 
 # The callbacks that measure, by the flag that configures each; null switches one off.
 CALLBACKS: dict[str, type[pl.Callback]] = {
@@ -44,6 +60,7 @@ CALLBACKS: dict[str, type[pl.Callback]] = {
     "spectrum": FeatureSpectrum,
     "importance_monitor": ImportanceMonitor,
 }
+EXAMPLES = {"trainer": "max_epochs", "data": "name", "checkpoint": "keep"}
 load_of_jsonargparse = get_loader("yaml")
 
 
@@ -68,6 +85,8 @@ class Configuration:
     def parse(cls, argv: list[str], description: str = "") -> Configuration:
         """Parse the flags of `lightning-ssl fit` and complete the result."""
         parser = make_parser(description)
+        for value in config_values(argv):
+            check_config(value)
         try:
             values = parser.parse_args(argv)
         except argparse.ArgumentError as error:
@@ -113,9 +132,11 @@ class Configuration:
 
 def completed(values: Namespace) -> Namespace:
     """Fill in what follows from the configuration: the data set's size and moments, the stem, the logger."""
+    check_run_flags(values)
+    check_nulls("model", values.model)
     model, data_module = values.model.init_args, values.data
-    if isinstance(values.seed_everything, bool):
-        raise ValueError(f"seed_everything={values.seed_everything!r}: expected a number; a run must be repeatable")
+    wrong = [key for key in data_module.options or {} if not isinstance(key, str)]
+    require(not wrong, "data.options", data_module.options, "a dictionary with names as its keys")
     info = data.info(data_module.name, data_module.root, **(data_module.options or {}))
     for key in ("image_size", "mean", "std"):
         if key in model and model[key] is None:
@@ -127,6 +148,62 @@ def completed(values: Namespace) -> Namespace:
     if values.logger is None:
         values.logger = "wandb" if os.environ.get("WANDB_SWEEP_ID") else "none"
     return values
+
+
+def check_run_flags(values: Namespace) -> None:
+    """Refuse a seed that a generator does not accept, and names that a file system does not accept."""
+    require_seed("seed_everything", values.seed_everything)
+    if values.name is not None:
+        require_folder_name("name", values.name)
+    require_line("runs", values.runs)
+    above = next(path for path in (Path(values.runs), *Path(values.runs).absolute().parents) if path.exists())
+    require(above.is_dir(), "runs", values.runs, f"a folder: {above} is a file")
+    for key, texts in (("group", [values.group]), ("tags", values.tags)):
+        for text in texts:
+            if text is not None:
+                require_line(key, text)
+
+
+def check_nulls(key: str, part: Namespace) -> None:
+    """Refuse null for an argument whose type does not allow it. jsonargparse accepts null for every key of a class."""
+    kind = pydoc.locate(part.class_path)
+    arguments = arguments_of(kind) if isinstance(kind, type) else {}
+    for name, value in vars(part.get("init_args") or Namespace()).items():
+        if isinstance(value, Namespace) and "class_path" in value:
+            check_nulls(f"{key}.{name}", value)
+        elif value is None and name in arguments and not allows_null(arguments[name].type):
+            raise ValueError(f"{key}.{name}=null: expected a value")
+
+
+def allows_null(hint: Any) -> bool:
+    return hint in (Any, inspect.Parameter.empty) or type(None) in typing.get_args(hint)
+
+
+def config_values(argv: list[str]) -> Iterator[str]:
+    """The values of `--config` on a command line."""
+    for number, word in enumerate(argv):
+        flag, equals, value = word.partition("=")
+        if flag in ("-c", "--config") and (equals or argv[number + 1 :]):
+            yield value if equals else argv[number + 1]
+
+
+def check_config(given: str) -> None:
+    """Refuse a file, or a text, that holds no configuration. The errors of jsonargparse do not name the file."""
+    where, is_text = f"config={cut(given, MAX_SHOWN)}", given.lstrip().startswith(("{", "["))
+    require(bool(given.strip()), "config", given, "a YAML file")
+    text = given if is_text else read_text(Path(given), key="config")
+    try:
+        content = load_yaml(text)
+    except ValueError as error:
+        raise ValueError(f"{where}: not YAML: {error}") from error
+    if not isinstance(content, dict) or not (content or is_text):
+        what = "an empty file" if not content else type(content).__name__
+        raise ValueError(f"{where}: expected `trainer`, `model`, `data`, … and found {what}")
+    for key, value in content.items():
+        if not isinstance(key, str):
+            raise ValueError(f"{where}: the key {key!r} is not text")
+        if key in EXAMPLES and not isinstance(value, dict):
+            raise ValueError(f"{where}: {key}={shown(value)}: expected keys below it, such as {EXAMPLES[key]}")
 
 
 def load_checked(text: str) -> Any:
@@ -143,8 +220,9 @@ def make_parser(description: str = "") -> LightningArgumentParser:
     parser = LightningArgumentParser(
         exit_on_error=False, allow_abbrev=False, description=description, prog="lightning-ssl fit"
     )
+    parser._negative_number_matcher = NEGATIVE_NUMBER
     parser.add_argument("-c", "--config", action=ActionConfigFile, help="a YAML file; later files and flags win")
-    parser.add_argument("--seed_everything", type=bool | int, default=0, help="seed of weights, batches and views")
+    parser.add_argument("--seed_everything", type=int, default=0, help="seed of weights, batches and views")
     add_run_flags(parser)
     parser.add_lightning_class_args(pl.Trainer, "trainer")
     defaults = {

@@ -8,21 +8,12 @@ from typing import Any
 
 from pytorch_lightning.plugins.environments import ClusterEnvironment
 
-from lightning_ssl._lightning import pl
 from lightning_ssl.runs.ranks import launch
-
-# The arguments of the Trainer that decide how many ranks it expects.
-DECIDING = ("accelerator", "devices", "num_nodes", "strategy", "precision", "sync_batchnorm", "plugins")
-SILENT: dict[str, Any] = {
-    "logger": False,
-    "enable_checkpointing": False,
-    "enable_progress_bar": False,
-    "enable_model_summary": False,
-}
+from lightning_ssl.runs.trainer_arguments import checked_trainer
 
 
-def for_launched_ranks(trainer: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of the Trainer for the ranks that were started. Raises ValueError where the two differ.
+def for_launched_ranks(trainer: dict[str, Any]) -> tuple[dict[str, Any], int]:
+    """The arguments of the Trainer for the ranks that were started, and their number. Raises ValueError if they differ.
 
     Lightning itself accepts one device in each of several tasks: all of them would train the whole run in one folder.
     """
@@ -32,11 +23,8 @@ def for_launched_ranks(trainer: dict[str, Any]) -> dict[str, Any]:
     if started.launcher == "srun":
         trainer = trainer | {"plugins": [*as_list(trainer["plugins"]), SrunEnvironment()]}
     if not isinstance(trainer["strategy"], str):  # an object of the user's own belongs to one Trainer only
-        return trainer
-    try:
-        probe = pl.Trainer(**{key: trainer[key] for key in DECIDING}, **SILENT)
-    except Exception as error:  # Lightning raises many types for arguments that do not fit this machine
-        raise ValueError(f"trainer: {str(error).strip().partition(chr(10))[0]}") from error
+        return trainer, started.ranks
+    probe = checked_trainer(trainer)
     expected = {"devices": started.ranks_per_node, "num_nodes": started.nodes}
     found = {"devices": probe.num_devices, "num_nodes": probe.num_nodes}
     for key in expected if started.launcher else ():
@@ -45,7 +33,7 @@ def for_launched_ranks(trainer: dict[str, Any]) -> dict[str, Any]:
                 f"trainer.{key}={trainer[key]}: expected {expected[key]}, because {started.launcher} started"
                 f" {started.ranks} ranks on {started.nodes} {'node' if started.nodes == 1 else 'nodes'}"
             )
-    return trainer
+    return trainer, probe.world_size
 
 
 class SrunEnvironment(ClusterEnvironment):

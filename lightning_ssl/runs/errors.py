@@ -16,6 +16,7 @@ from dataclasses import fields
 from typing import Any
 
 from lightning_ssl import methods
+from lightning_ssl.checks import MAX_SHOWN, cut
 from lightning_ssl.data import DataModule
 from lightning_ssl.losses.families import Family
 from lightning_ssl.losses.importance import Importance
@@ -29,7 +30,7 @@ PATTERNS = {
     "unknown key": re.compile(r"Option '([^']+)' is not accepted|Group '([^']+)' does not accept option '([^']+)'"),
     "unknown class": re.compile(
         r"Expected a dot import path|Expected a path but|[Ii]mport path .* does not correspond|Unable to import"
-        r"|No module named|Problem with given class_path"
+        r"|No module named|Problem with given class_path|Not a valid subclass"
     ),
     "unknown flag of a class": re.compile(r"class_path '([^']+)':\s+unrecognized arguments: "),
     "class of a key": re.compile(r"class_path '([^']+)'"),
@@ -38,6 +39,15 @@ PATTERNS = {
     "choices": re.compile(r"Literal\[(.*)\]"),
     "type name": re.compile(r"<class '([^']+)'>"),
     "start": re.compile(r'^Parser key "([^"]+)": '),
+    "subtypes": re.compile(r"Subtypes: \[(.*)\]"),
+    "missing argument": re.compile(r"class_path '([^']+)':\s+the following arguments are required: (\w+)"),
+    "refused group": re.compile(r"Unable to load config ['\"](.*?)['\"]"),
+    # Lines that say how jsonargparse works, not what is wrong.
+    "internal": re.compile(
+        r"Does not validate|Subtypes: |^\s*Errors:|Expected an? |Not a valid subclass|Subclass types expect"
+        r"|a class path|a dict with|Given value|Got value|Problem with given class_path|Parser key"
+        r"|Unable to load config|[Ii]mport path|implicit class"
+    ),
 }
 
 # The classes of the parts that have no `class_path`.
@@ -62,18 +72,59 @@ def one_line(error: Exception) -> str:
             value = value_at(key, given[1]) if given else None
         return unknown_key(text, keys, key, value, group)
     if nested and (unknown := PATTERNS["unknown flag of a class"].search(text)):
-        key = next((each for each in nested[1].split(".") if each not in names_of(unknown[1])), keys[-1])
-        return f"{'.'.join(keys)}={value}: {unknown_for(key, class_name(unknown[1]), names_of(unknown[1]))}"
-    key = ".".join(dict.fromkeys(keys))
+        words = nested[1].split(".")
+        key = next((each for each in words if each not in names_of(unknown[1])), keys[-1])
+        group = words[words.index(key) - 1] if key in words[1:] else None
+        owner, valid = group_keys(group) or (class_name(unknown[1]), names_of(unknown[1]))
+        return f"{'.'.join(keys)}={value}: {unknown_for(key, owner, valid)}"
+    key = ".".join(dict.fromkeys(keys)).removesuffix(".class_path")
     expected = [word for word in PATTERNS["expected type"].findall(text) if "NoneType" not in word]
+    if key and (missing := PATTERNS["missing argument"].search(text)):
+        return f"{key}.{missing[2]}: {class_name(missing[1])} requires it"
     simple = bool(PATTERNS["simple type"].search(" ".join(expected)))
     if key and not simple and PATTERNS["unknown class"].search(text) and class_names(key):
         return f"{key}={value}: expected one of {', '.join(class_names(key))}, or the path of a class"
+    got = PATTERNS["converted value"].search(text)
     if key and expected and simple:
-        got = PATTERNS["converted value"].search(text)
-        return f"{key}={got[1] if got else value}: expected {allowed(expected)}"
+        return f"{key}={cut(got[1] if got else str(value), MAX_SHOWN)}: expected {allowed(expected)}"
     plain = " ".join(line.strip(" -") for line in text.splitlines() if line.strip())
-    return PATTERNS["start"].sub(r"\1: ", plain)
+    if not key or not PATTERNS["internal"].search(text):
+        return PATTERNS["start"].sub(r"\1: ", plain)
+    found = got or given or PATTERNS["refused group"].search(text)
+    shown = value if nested else found[1] if found else None
+    where = key if shown is None or "Namespace(" in shown else f"{key}={cut(shown, MAX_SHOWN)}"
+    return f"{where}: {reason_in(text) or f'expected {types_in(text)}'}"
+
+
+def reason_in(text: str) -> str | None:
+    """What a class said of its arguments, in an error of jsonargparse; None if it said nothing."""
+    lines = [line.strip(" -") for line in text.splitlines()]
+    own = [line for line in lines if line and not PATTERNS["internal"].search(line)]
+    return own[0] if own else None
+
+
+def types_in(text: str) -> str:
+    """The types that a value can have, in words: `Callback, list of Callback, or null`."""
+    if PATTERNS["refused group"].search(text):
+        return "keys below it, or a YAML file with them"
+    listed = PATTERNS["subtypes"].findall(text)
+    if not listed:
+        return allowed(PATTERNS["expected type"].findall(text))
+    words = [each.strip() for each in re.split(r",(?![^\[]*\])", listed[-1])]
+    names = [type_in_words(word) for word in words]
+    return f"{', '.join(names[:-1])}{' or ' if names[1:] else ''}{names[-1]}"
+
+
+def type_in_words(text: str) -> str:
+    """A type of Python in words: `list[a.b.C]` is a list of C."""
+    text = PATTERNS["type name"].sub(r"\1", text)
+    if text == "NoneType":
+        return "null"
+    outer, _, inner = text.rstrip("]").partition("[")
+    if class_name(outer) in ("list", "tuple"):
+        items = [class_name(each.strip()) for each in inner.split(",")]
+        return f"a {class_name(outer)} of {' and '.join(dict.fromkeys(items))}"
+    return {"dict": "a dictionary"}.get(class_name(outer), class_name(outer))
 
 
 def allowed(expected: list[str]) -> str:
@@ -91,8 +142,8 @@ def unknown_key(text: str, keys: list[str], key: str, value: str | None, group: 
     path = [*keys, *([group] if group and group not in keys else [])]
     if path[-1:] != [key]:
         path.append(key)
-    if group in GROUPS:
-        owner, valid = group, [field.name for field in fields(getattr(methods, GROUPS[group]))]
+    if grouped := group_keys(group):
+        owner, valid = grouped
     elif owners:
         owner, valid = class_name(owners[-1]), names_of(owners[-1])
     elif group == "data":
@@ -101,6 +152,13 @@ def unknown_key(text: str, keys: list[str], key: str, value: str | None, group: 
         owner, valid = group or "the configuration", []
     found = ".".join(path) + ("" if value is None else f"={value}")
     return f"{found}: {unknown_for(key, owner, valid)}"
+
+
+def group_keys(group: str | None) -> tuple[str, list[str]] | None:
+    """The name of a group of keys, such as `optimization`, and its keys; None for anything else."""
+    if group not in GROUPS:
+        return None
+    return group, [field.name for field in fields(getattr(methods, GROUPS[group]))]
 
 
 def unknown_for(key: str, owner: str, valid: list[str]) -> str:
@@ -133,13 +191,18 @@ def names_of(path: str) -> list[str]:
 
 
 def refusal(error: BaseException) -> BaseException:
-    """Unwrap the ValueError that jsonargparse wrapped."""
+    """Unwrap the error that jsonargparse wrapped. One that names no argument gets the key of its class."""
+    key = PATTERNS["key"].search(str(error))
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, ValueError) and not PATTERNS["value"].search(str(cause)):
-            return ValueError(str(cause))
+        if not PATTERNS["internal"].search(str(cause)):
+            text = str(cause)
+            if key is None or re.match(r"[\w.]+=", text):
+                return ValueError(text)
+            kind = "" if isinstance(cause, ValueError) else f"{type(cause).__name__}: "
+            return ValueError(f"{key[1]}: {kind}{text}")
         cause = cause.__cause__ or cause.__context__
-    return error
+    return ValueError(one_line(error)) if isinstance(error, Exception) else error
 
 
 def with_full_key(error: ValueError, config: dict[str, Any] | None = None) -> ValueError:
@@ -150,6 +213,8 @@ def with_full_key(error: ValueError, config: dict[str, Any] | None = None) -> Va
 
     The class is that of an object whose method is in the traceback. Its place in the configuration gives the key.
     """
+    if re.match(r"options\.\w+=", str(error)):
+        return ValueError(f"data.{error}")
     refused = re.match(r"(\w+)=(.*)", str(error), re.DOTALL)
     if refused is None:
         return error

@@ -46,6 +46,11 @@ class Choice:
 
     run: RunFolder
     checkpoint: Path | None = None
+    is_generated: bool = False  # the name of a new folder; another run may have taken it
+
+    def created(self) -> Choice:
+        """The choice with its folder on disk, under a name that is unique."""
+        return Choice(new_folder(self.run.path)) if self.is_generated else self
 
     @contextmanager
     def shared(self) -> Iterator[None]:
@@ -86,7 +91,7 @@ def choose_folder(config: Configuration) -> Choice:
     if resume not in ("auto", "never"):
         return choose_path(Path(resume))
     if name is None and (identity := shared_identity(config)):
-        name = f"{generated_name(config)}-{identity}"
+        name = f"{generated_name(config)}-{slug(identity)}"
     if name is None:
         return choose_unnamed(config, folder, resume)
     return choose_named(config, folder, name, resume)
@@ -106,13 +111,12 @@ def choose_unnamed(config: Configuration, folder: Path, resume: str) -> Choice:
     found = stopped_run(config, folder) if resume == "auto" else None
     if found is not None:
         return Choice(found, found.newest_checkpoint())
-    return Choice(new_folder(folder / f"{generated_name(config)}-{time.strftime('%Y%m%d-%H%M%S')}"))
+    name = f"{generated_name(config)}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return Choice(RunFolder(folder / name), is_generated=True)
 
 
 def choose_named(config: Configuration, folder: Path, name: str, resume: str) -> Choice:
     """With --name: that folder. A run with another configuration is refused."""
-    if Path(name).name != name or name in ("", ".", ".."):
-        raise ValueError(f"name={name!r}: expected the name of a folder, not a path; --runs sets its parent folder")
     run = RunFolder(folder / name)
     if resume == "never":
         if run.has_files() and is_first_process():  # other ranks may find the folder that the first one just made
@@ -129,7 +133,11 @@ def choose_named(config: Configuration, folder: Path, name: str, resume: str) ->
 def generated_name(config: Configuration) -> str:
     """Data set, loss and seed: `shapes-alphacl-direct-seed0`."""
     words = f"{config.values.data.name}-{short_label(config.stored())}-seed{config.seed}"
-    return re.sub(r"[^\w.+-]+", "-", words.lower())  # a data set can be `hf:owner/name`
+    return slug(words.lower())  # a data set can be `hf:owner/name`
+
+
+def slug(text: str) -> str:
+    return re.sub(r"[^\w.+-]+", "-", text)
 
 
 def shared_identity(config: Configuration) -> str | None:

@@ -26,6 +26,9 @@ ERRORS = {
     "wrong type": ("--model=SimCLR", "--data.batch_size=abc"),
     "missing file": ("--config=nope.yaml",),
     "wrong choice": ("--model=SimCLR", "--trainer.precision=foo"),
+    "wrong union": ("--model=SimCLR", "--trainer.callbacks=foo"),
+    "missing argument": ("--model=AlphaCL", "--model.importance=FromFamily"),
+    "group that is a number": ("--model=SimCLR", "--trainer=5"),
 }
 READ_FROM = {
     "key": "wrong type",
@@ -41,6 +44,10 @@ READ_FROM = {
     "type name": "wrong type",
     "converted value": "wrong type",
     "start": "missing file",
+    "subtypes": "wrong union",
+    "missing argument": "missing argument",
+    "refused group": "group that is a number",
+    "internal": "wrong union",
 }
 
 

@@ -83,7 +83,7 @@ def test_a_batch_script_without_srun_is_one_process(started):
     [
         (STEP, ["--trainer.devices=1"], "trainer.devices=1: expected 2, because srun started 2 ranks on 1 node"),
         (TORCHRUN, ["--trainer.devices=2"], "trainer.num_nodes=1: expected 2, because torchrun started 4 ranks"),
-        ({}, ["--trainer.devices=-3"], "trainer: "),
+        ({}, ["--trainer.devices=-3"], "trainer.devices='-3': "),
     ],
 )
 def test_ranks_that_the_trainer_does_not_expect_are_refused_before_there_is_a_folder(
@@ -97,8 +97,8 @@ def test_ranks_that_the_trainer_does_not_expect_are_refused_before_there_is_a_fo
 
 def test_devices_auto_are_the_ranks_that_were_started_on_a_node(started):
     started(STEP)
-    arguments = for_launched_ranks(trainer())
-    assert arguments["devices"] == 2
+    arguments, ranks = for_launched_ranks(trainer())
+    assert (arguments["devices"], ranks) == (2, 2)
     assert isinstance(arguments["plugins"][-1], SrunEnvironment)
 
 

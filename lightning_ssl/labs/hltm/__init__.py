@@ -107,6 +107,7 @@ def _check(settings: dict[str, Any]) -> None:
     s = settings
     for name in ("depth", "epochs", "seeds"):
         require(s[name] >= 1, name, s[name], "at least 1")
+    require(s["depth"] <= 16, "depth", s["depth"], "at most 16: a tree has 2^depth leaves")
     require(len(s["widths"]) > 0 and min(s["widths"]) >= 1, "widths", s["widths"], "whole numbers of at least 1")
     inside = len(s["delta_lower"]) > 0 and all(0 <= d <= 1 for d in s["delta_lower"])
     require(inside, "delta_lower", s["delta_lower"], "numbers between 0 and 1")

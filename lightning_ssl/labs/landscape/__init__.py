@@ -132,7 +132,7 @@ def _check(settings: dict[str, Any]) -> None:
         require(0 <= s[name] < 1, name, s[name], "a probability in [0, 1)")
     require(s["p"] >= s["d"], "p", s["p"], f"at least d = {s['d']}: the dictionary is orthonormal")
     require(2 <= s["batch"] <= s["samples"], "batch", s["batch"], f"2 to samples = {s['samples']}")
-    for name in ("epochs", "seeds", "importance_epochs", "workers"):
+    for name in ("epochs", "seeds", "importance_epochs", "workers", "d", "m"):
         require(s[name] >= 1, name, s[name], "at least 1")
     for name in ("lr", "tau"):
         require(s[name] > 0, name, s[name], "a positive number")

@@ -78,6 +78,7 @@ def run(
     require(0 < q < 0.5, "q", q, "a probability in (0, 0.5)")
     require(min(taus, default=0) > 0, "taus", taus, "positive temperatures")
     require(min(skews, default=-1) >= 0, "skews", skews, "non-negative sizes")
+    require(noise >= 0, "noise", noise, "0 or more")
     require(samples >= patterns_count, "samples", samples, "at least one per pattern")
     for name, count in (("filters_count", filters_count), ("steps", steps), ("seeds", seeds)):
         require(count >= 1, name, count, "at least 1")

@@ -1,0 +1,67 @@
+"""Checks of the arguments of Lightning's Trainer, before there is a run folder.
+
+Lightning checks most of them when a Trainer is built, and does not always name the argument. `LIMITS` has those that it
+accepts and that fail, or do nothing, later: `log_every_n_steps=0` is a division by zero in the first step.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any
+
+from lightning_ssl._lightning import pl
+from lightning_ssl.checks import is_number, shown
+
+# The lowest and the highest number of an argument.
+LIMITS: dict[str, tuple[float, float]] = {
+    "accumulate_grad_batches": (1, 2**63 - 1),
+    "check_val_every_n_epoch": (1, 2**63 - 1),
+    "gradient_clip_val": (0, 1e300),
+    "log_every_n_steps": (1, 2**63 - 1),
+    "max_epochs": (-1, 2**63 - 1),
+    "max_steps": (-1, 2**63 - 1),
+    "min_epochs": (0, 2**63 - 1),
+    "min_steps": (0, 2**63 - 1),
+    "num_sanity_val_steps": (-1, 2**63 - 1),
+}
+ABOVE_ZERO = ("limit_train_batches", "val_check_interval")
+REQUIRED_VALUES = {"barebones": False, "enable_checkpointing": True}
+
+
+def checked_trainer(arguments: dict[str, Any]) -> pl.Trainer:
+    """Build a Trainer that does not train. The error names the argument that is refused."""
+    for key, (lowest, highest) in LIMITS.items():
+        value = arguments.get(key)
+        if is_number(value) and not lowest <= value <= highest:
+            limit = f"at most {highest:.0e}" if value > highest else f"at least {lowest}"
+            raise ValueError(f"trainer.{key}={shown(value)}: {key} must be {limit}")
+    for key in ABOVE_ZERO:
+        value = arguments.get(key)
+        if is_number(value) and not 0 < value < math.inf:
+            raise ValueError(f"trainer.{key}={shown(value)}: {key} must be above 0")
+    for key, allowed in REQUIRED_VALUES.items():
+        if (value := arguments.get(key)) not in (None, allowed):
+            raise ValueError(f"trainer.{key}={value}: {key} must be {allowed}: a run has metrics and checkpoints")
+    built = build(arguments)
+    if isinstance(built, pl.Trainer):
+        return built
+    given = {key: value for key, value in arguments.items() if value is not None}
+    alone = [] if isinstance(build({}), Exception) else given  # else no argument is the cause
+    own = [key for key in alone if isinstance(build({key: given[key]}), Exception)]
+    named = [key for key in given if re.search(rf"\b{key}\b", str(built))]
+    key = next(iter([*own, *named]), "")
+    where = f"trainer.{key}={shown(given[key])}" if key else "trainer"
+    raise ValueError(f"{where}: {built}") from built
+
+
+def build(arguments: dict[str, Any]) -> pl.Trainer | Exception:
+    """A Trainer with a logger and checkpoints, which every run has; or Lightning's error."""
+    callbacks = arguments.get("callbacks") or []
+    callbacks = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+    checkpoint = pl.callbacks.ModelCheckpoint()
+    logger = pl.loggers.logger.DummyLogger()
+    try:
+        return pl.Trainer(**{**arguments, "logger": [logger], "callbacks": [*callbacks, checkpoint]})
+    except Exception as error:  # Lightning raises ValueError, TypeError, ImportError and its own classes
+        return error

@@ -1,0 +1,115 @@
+"""Wrong and hostile command lines: one line on standard error, the exit code, and nothing left behind.
+
+`cases/*.yaml` hold the cases as data, by exit code:
+
+    2:
+      fit --data.batch_size 0: "data.batch_size=0: batch_size must be at least 1"
+
+A key is a command line; `fit` gets the flags of SMALL before its own. NAME=VALUE before the command sets a variable of
+the environment. $LONG and the other names of WORDS stand for their values. The value is the line without its prefix; …
+stands for any text. The commands run in one process, in the folder of `workspace.py`. A command that is accepted does
+no work: it fails the test as "accepted".
+"""
+
+import re
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from hostile.workspace import SMALL, make_workspace, snapshot
+
+from lightning_ssl import cli
+from lightning_ssl.commands import fit
+from lightning_ssl.sweep.engine import Engine
+
+CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
+WORDS = {
+    "$LONG": "n" * 300,
+    "$WIDE": "é" * 200,  # 400 bytes
+    "$ESCAPE": "\x1b[31mred\x07",
+    "$NEWLINE": "a\nb",
+    "$TAB": "a\tb",
+}
+MAX_LINE = 300  # characters
+SECONDS = 30  # after which a command counts as hanging
+
+
+class Accepted(BaseException):
+    """The command was not refused."""
+
+
+def read_cases():
+    """Every case of the tables: command, exit code, line."""
+    return list(each_case())
+
+
+def each_case():
+    for file in CASES:
+        for code, lines in yaml.safe_load(file.read_text(encoding="utf-8")).items():
+            for command, line in lines.items():
+                yield pytest.param(command, code, line, id=command)
+
+
+def split(command: str) -> tuple[dict[str, str], list[str]]:
+    """The variables of a command line, and its words."""
+    words = shlex.split(command)
+    for name, value in WORDS.items():
+        words = [word.replace(name, value) for word in words]
+    variables = {}
+    while words and re.match(r"[A-Z_]+=", words[0]):
+        name, _, variables[name] = words.pop(0).partition("=")
+    return variables, [*words[:1], *SMALL, *words[1:]] if words[:1] == ["fit"] else words
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hostile")
+    make_workspace(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def only_refusals(workspace, monkeypatch):
+    """Run in the workspace. Work that a refused command does not reach raises instead."""
+
+    def accept(*_, **__):
+        raise Accepted
+
+    def hang(*_):
+        raise TimeoutError(f"no answer after {SECONDS} s")
+
+    monkeypatch.chdir(workspace)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for owner, name in ((fit, "train"), (Engine, "start")):
+        monkeypatch.setattr(owner, name, accept)
+    previous = signal.signal(signal.SIGALRM, hang)
+    signal.alarm(SECONDS)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, previous)
+
+
+@pytest.mark.parametrize(("command", "code", "line"), read_cases())
+def test_refused_in_one_line_and_nothing_is_left_behind(command, code, line, workspace, monkeypatch, capfd):
+    variables, words = split(command)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    before = snapshot(workspace)
+    found = cli.main(words)
+    shown = capfd.readouterr()
+    assert found == code, shown
+    assert len(shown.err.splitlines()) == 1, shown.err
+    assert len(shown.err) <= MAX_LINE, len(shown.err)
+    assert shown.err.rstrip("\n").isprintable(), repr(shown.err)
+    assert re.fullmatch(".*".join(map(re.escape, line.split("…"))), shown.err.strip().removeprefix("lightning-ssl: "))
+    assert "Traceback" not in shown.out + shown.err
+    assert snapshot(workspace) == before
+
+
+def test_every_command_has_cases():
+    commands = [split(case.values[0])[1] for case in read_cases()]
+    assert len(commands) >= 250
+    assert {words[0] for words in commands if words} >= set(cli.COMMANDS)

@@ -1,0 +1,160 @@
+"""The folder in which the hostile commands run: damaged files of every kind, and one run folder that is whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from lightning_ssl.commands import packaged
+from lightning_ssl.runs.build import build_method
+from lightning_ssl.runs.configuration import Configuration
+
+SMALL = ("--config=quickstart", "--model.projector.hidden=8", "--model.projector.out=8", "--trainer.accelerator=cpu")
+GRID = {"method": "grid", "parameters": {"seed_everything": {"values": [0, 1]}}}
+METRIC = {"name": "x", "goal": "maximize"}
+FIT = ["${env}", "lightning-ssl", "fit", "--config", "quickstart", "${args}"]
+
+# Configuration files and other texts by name.
+TEXTS = {
+    "empty.yaml": "",
+    "comment.yaml": "# nothing\n",
+    "list.yaml": "- 1\n- 2\n",
+    "scalar.yaml": "quickstart\n",
+    "duplicate.yaml": "data:\n  name: shapes\n  batch_size: 8\n  batch_size: 16\n",
+    "duplicate_top.yaml": "data: {name: shapes}\ntrainer: {max_epochs: 1}\ndata: {name: cifar10}\n",
+    "unclosed.yaml": "data: {name: shapes\n",
+    "tab.yaml": "data:\n\tname: shapes\n",
+    "tag.yaml": "data: !!python/object/apply:os.system ['echo hostile']\n",
+    "anchor.yaml": "data: *missing\n",
+    "bomb.yaml": "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}' if n else '1'] * 9)}]\n" for n in range(9)),
+    "deep.yaml": "[" * 3000 + "]" * 3000 + "\n",
+    "number_key.yaml": "1: 2\n",
+    "null_key.yaml": "~: 2\n",
+    "null_trainer.yaml": "trainer:\n",
+    "text_trainer.yaml": "trainer: fast\n",
+    "list_model.yaml": "model: [SimCLR]\n",
+    "bad_key.yaml": "trainer: {max_epoch: 3}\n",
+    "null_data.yaml": "data:\n",
+    "long.yaml": f"data: {{name: {'x' * 5000}}}\n",
+    "escape.yaml": 'data: {name: "\\e[31mred"}\n',
+    "huge_number.yaml": f"trainer: {{max_epochs: {'9' * 400}}}\n",
+    "notes.txt": "not a checkpoint\n",
+    "not.ckpt": "not a checkpoint\n",
+    "photos/cat/one.jpg": "not an image\n",
+    "mine.py": "VALUE = 3\ndef broken(a):\n    return a\n",
+    "exits.py": "import sys\nsys.exit(3)\n",
+    "raises.py": "1 / 0\n",
+    "wrong_syntax.py": "def (:\n",
+}
+# Sweep files, each the grid above with some keys replaced; None removes a key.
+SWEEPS: dict[str, dict[str, Any]] = {
+    "grid": {},
+    "no_method": {"method": None},
+    "wrong_method": {"method": "annealing"},
+    "no_parameters": {"parameters": None},
+    "empty_parameters": {"parameters": {}},
+    "list_parameters": {"parameters": ["a"]},
+    "text_parameter": {"parameters": {"seed_everything": "0"}},
+    "empty_values": {"parameters": {"seed_everything": {"values": []}}},
+    "scalar_values": {"parameters": {"seed_everything": {"values": 3}}},
+    "nan_values": {"parameters": {"model.tau": {"values": [float("nan")]}}},
+    "text_number": {"parameters": {"model.tau": {"values": ["1e-3"]}}},
+    "nested": {"parameters": {"model": {"parameters": {"tau": {"values": [1]}}}}},
+    "huge_grid": {"parameters": {f"p{n}": {"values": list(range(100))} for n in range(4)}},
+    "reserved": {"parameters": {"name": {"values": ["a"]}}},
+    "random": {"method": "random"},
+    "min_over_max": {"method": "random", "run_cap": 2, "parameters": {"model.tau": {"min": 2.0, "max": 1.0}}},
+    "run_cap": {"run_cap": 0},
+    "run_cap_text": {"run_cap": "many"},
+    "unknown_key": {"metod": "grid"},
+    "bayes_without_metric": {"method": "bayes", "run_cap": 2},
+    "hyperband_without_metric": {"early_terminate": {"type": "hyperband", "min_iter": 1}},
+    "hyperband_without_iterations": {"metric": METRIC, "early_terminate": {"type": "hyperband"}},
+    "hyperband_text": {"metric": METRIC, "early_terminate": "hyperband"},
+    "wrong_goal": {"metric": {"name": "x", "goal": "best"}},
+    "text_metric": {"metric": "loss"},
+    "command_text": {"command": "lightning-ssl fit"},
+    "no_program": {"command": ["${program}", "${args}"]},
+    "empty_command": {"command": []},
+    "slash_name": {"name": "../out"},
+    "long_name": {"name": "n" * 300},
+    "escape_name": {"name": "\x1b[31mred"},
+    "number_name": {"name": 7},
+    "list_name": {"name": ["a"]},
+    "wrong_fit_flag": {"command": [*FIT, "--trainer.max_epoch=1"]},
+    "wrong_fit_value": {"command": [*FIT, "--trainer.log_every_n_steps=0"]},
+    "wrong_fit_config": {"command": ["${env}", "lightning-ssl", "fit", "--config", "nowhere.yaml", "${args}"]},
+    "wrong_parameter": {"parameters": {"model.taus": {"values": [0.1, 0.2]}}},
+}  # fmt: skip
+
+
+def make_workspace(folder: Path) -> None:
+    """Write every file that the cases name."""
+    for name, text in TEXTS.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    (folder / "binary.yaml").write_bytes(bytes(range(256)) * 4)
+    (folder / "latin1.yaml").write_bytes("# größe\ndata: {name: shapes}\n".encode("latin-1"))
+    (folder / "utf16.yaml").write_bytes("data: {name: shapes}\n".encode("utf-16"))
+    (folder / "a_folder").mkdir()
+    (folder / "empty_photos" / "train").mkdir(parents=True)
+    (folder / "loop.yaml").symlink_to("loop.yaml")
+    for name, keys in SWEEPS.items():
+        sweep = {**GRID, "command": FIT, **keys}
+        text = yaml.safe_dump({key: value for key, value in sweep.items() if value is not None}, sort_keys=False)
+        (folder / f"sweep_{name}.yaml").write_text(text, encoding="utf-8")
+    make_runs(folder)
+    make_sweep_folders(folder / "sweeps_here")
+
+
+def make_runs(folder: Path) -> None:
+    """Write `runs/whole`, a finished run, and checkpoints that do not fit their configuration."""
+    stored = Configuration.parse(packaged.expand("fit", list(SMALL))).stored()
+    state = build_method(stored).state_dict()
+    content = {"lightning_ssl": {"config": stored, "version": "0"}, "state_dict": state, "global_step": 4}
+    run = folder / "runs" / "whole"
+    (run / "checkpoints").mkdir(parents=True)
+    torch.save(content, run / "checkpoints" / "step-00000004.ckpt")
+    (run / "config.yaml").write_text(yaml.safe_dump(stored, sort_keys=False))
+    (run / "summary.json").write_text(json.dumps({"name": "whole", "status": "finished", "last": {"loss": 1.0}}))
+    (run / "metrics.csv").write_text("epoch,step,loss\n0,4,1.0\n")
+    wide = {name: torch.cat([x, x]) if x.dim() else x for name, x in state.items()}
+    torch.save({**content, "state_dict": wide}, folder / "other_network.ckpt")
+    torch.save({**content, "state_dict": {}}, folder / "no_weights.ckpt")
+    torch.save({"state_dict": state}, folder / "no_config.ckpt")
+    torch.save([1, 2], folder / "list.ckpt")
+    whole = (run / "checkpoints" / "step-00000004.ckpt").read_bytes()
+    (folder / "cut.ckpt").write_bytes(whole[: len(whole) // 2])
+    (folder / "runs_empty").mkdir()
+
+
+def make_sweep_folders(folder: Path) -> None:
+    """Write folders whose sweep.db is not that of a sweep."""
+    for name in ("text", "other", "a_file"):
+        (folder / name).mkdir(parents=True)
+    (folder / "text" / "sweep.db").write_text("not a database, but long enough to have a header\n" * 40)
+    with sqlite3.connect(folder / "other" / "sweep.db") as database:
+        database.execute("CREATE TABLE cats (name TEXT)")
+    database.close()
+    (folder / "plain_file").write_text("")
+
+
+def snapshot(folder: Path) -> dict[str, str]:
+    """Every path below a folder with its kind and content, to compare before and after a command."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = f"link to {os.readlink(path)}"
+        elif path.is_file():
+            status = path.stat()
+            found[name] = f"{status.st_size} bytes of {status.st_mtime_ns}"
+        else:
+            found[name] = "folder" if path.is_dir() else "special"
+    return found
