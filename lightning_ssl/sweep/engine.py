@@ -27,11 +27,12 @@ from lightning_ssl.runs import RunFolder
 from lightning_ssl.sweep import trial
 from lightning_ssl.sweep.plan import SEED, Plan, fit_flags
 from lightning_ssl.sweep.screen import Screen
-from lightning_ssl.sweep.state import UNFINISHED, State, Trial
+from lightning_ssl.sweep.state import UNFINISHED, State, Trial, check_file
 from lightning_ssl.sweep.wandb_sweeps import Parameters
 
 POLL_INTERVAL = 0.5  # seconds
 PRUNE_INTERVAL = 2.0  # seconds
+MAX_STARTS = 3  # attempts to start a process while the forkserver is being killed
 TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGHUP)
 
 
@@ -69,6 +70,7 @@ class Engine:
 
     def run(self) -> int:
         """Run or resume the sweep. The exit code is 0 if no trial failed, 1 if one failed, 130 if interrupted."""
+        check_file(self.folder / "sweep.db")
         self.folder.mkdir(parents=True, exist_ok=True)
         with exclusive_lock(self.folder), State(self.folder / "sweep.db") as self.state, self.signals:
             check_settings(self.state, self.plan, self.folder)
@@ -79,7 +81,7 @@ class Engine:
                     self.run_trials()
                 except BaseException:  # no trial continues without an engine
                     self.signals.count += 1
-                    self.stop_all()
+                    self.end_processes()
                     raise
             return self.screen.print_summary(self.state.trials(), interrupted=self.signals.count > 0)
 
@@ -102,6 +104,7 @@ class Engine:
         """Run unfinished trials first, then new ones, until none is left or a signal arrives."""
         unfinished = [row for row in self.state.trials() if row.status in UNFINISHED]
         while True:
+            self.state.require_file()
             self.collect_exited()
             if self.signals.count:
                 self.stop_all()
@@ -143,14 +146,18 @@ class Engine:
         if not self.running:
             fit = [] if job.fit_flags is None else [trial.FIT_MODULE]
             self.context.set_forkserver_preload([*trial.PRELOAD, self.program.__module__, *fit])
-        process = self.context.Process(target=trial.run_trial, args=(job,), name=row.id)
         self.screen.trial_started(row)
-        try:
-            process.start()
-        except (EOFError, ConnectionError) as error:
-            raise ValueError(
-                f"{row.id}: the parent process of the trials ended; does `lightning-ssl fit` work?"
-            ) from error
+        for start in range(MAX_STARTS):
+            process = self.context.Process(target=trial.run_trial, args=(job,), name=row.id)
+            try:
+                process.start()  # it starts the forkserver again if that has ended
+                break
+            except (EOFError, ConnectionError) as error:  # the forkserver was killed at this moment
+                if start == MAX_STARTS - 1:
+                    raise ValueError(
+                        f"{row.id}: the parent process of the trials ended; does `lightning-ssl fit` work?"
+                    ) from error
+                job = self.job(row, slot)
         self.running[row.id] = RunningTrial(process, slot)
 
     def job(self, row: Trial, slot: int) -> trial.Job:
@@ -181,21 +188,32 @@ class Engine:
         for id, entry in list(self.running.items()):
             if entry.process.exitcode is None:
                 continue
-            del self.running[id]
             row = self.state.trial(id)
-            if row.exit_code is None:  # it was killed, and programs that it started may still run
-                trial.kill_group(entry.process.pid)
-            exit_code = row.exit_code if row.exit_code is not None else entry.process.exitcode
+            if row.exit_code is None and row.pid is not None:
+                # Its parent was killed, and it still runs; or it was killed, and its programs still run.
+                trial.terminate(row.pid, row.process_start_time)
+                trial.kill_group(row.pid)
+                row = self.state.trial(id)
+            del self.running[id]
+            exit_code = row.exit_code
+            if exit_code is None and entry.process.exitcode != trial.PARENT_LOST:
+                exit_code = entry.process.exitcode
             self.record_end(row, exit_code, observed=True)
             self.screen.trial_ended(self.state.trial(id))
 
     def record_end(self, row: Trial, exit_code: int | None, observed: bool = False) -> None:
-        """Write a trial's status and result to the state. `exit_code` and `observed` are those of `final_status`."""
+        """Write a trial's status and result to the state.
+
+        exit_code  that of `final_status`
+        observed   this engine saw the process exit; False for a trial of an earlier engine
+        """
         run = RunFolder(self.folder / row.id)
         self.histories[row.id] = run.history(self.plan.metric)
         summary_status = run.summary().get("status")
-        status = final_status(exit_code, summary_status, row.pruned, self.signals.count > 0, observed)
+        status = final_status(exit_code, summary_status, row.pruned, self.signals.count > 0)
         error = run.error_line(exit_code or 0) if status == "failed" else None
+        if status == "interrupted" and observed and not self.signals.count:
+            error = "lost its parent process" if exit_code is None else f"ended by signal {signal_of(exit_code)}"
         # A killed process leaves "running" in its summary.
         if summary_status == "running" and status == "failed":
             run.update_summary(status="failed", error=error)
@@ -249,6 +267,18 @@ class Engine:
                     entry.kill()
             self.collect_exited()
 
+    def end_processes(self) -> None:
+        """Stop the running trials. If the state cannot be written, as on a full disk, stop them without it."""
+        try:
+            self.stop_all()
+        except (ValueError, OSError):
+            for entry in self.running.values():
+                trial.send_signal(entry.process.pid, signal.SIGTERM)
+            deadline = time.monotonic() + trial.GRACE_PERIOD
+            for entry in self.running.values():
+                entry.process.join(max(0.0, deadline - time.monotonic()))
+                entry.kill()
+
 
 class SignalCounter:
     """Counts SIGINT, SIGTERM and SIGHUP instead of raising. The engine checks the count once per loop."""
@@ -285,27 +315,31 @@ def exclusive_lock(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def final_status(
-    exit_code: int | None, summary_status: str | None, pruned: bool, interrupted: bool, observed: bool
-) -> str:
+def final_status(exit_code: int | None, summary_status: str | None, pruned: bool, interrupted: bool) -> str:
     """Derive a trial's status from its exit code and the status in its summary.
 
-    exit_code       None if the process was killed before it could record one
+    exit_code       None if the process, or its parent, was killed before it could record one
     summary_status  may be that of an earlier attempt, so it is not used alone
     pruned          hyperband has stopped the trial
     interrupted     this engine is stopping all trials
-    observed        this engine saw the process exit; False for a trial of an earlier engine
+
+    A trial that was killed from outside is interrupted, not failed: the same command resumes it.
     """
-    killed = exit_code is None or exit_code < 0 or exit_code - 128 in TERMINATION_SIGNALS
+    killed = exit_code is None or signal_of(exit_code) in TERMINATION_SIGNALS
     if (exit_code == 0 and summary_status not in ("interrupted", "failed")) or (
         killed and summary_status == "finished"
     ):
         return "finished"
     if pruned:
         return "stopped"
-    if interrupted or (killed and not observed) or (summary_status == "interrupted" and (killed or exit_code == 0)):
+    if interrupted or killed or (summary_status == "interrupted" and exit_code == 0):
         return "interrupted"
     return "failed"
+
+
+def signal_of(exit_code: int) -> int:
+    """The number of the signal that ended a process: −9, or 137 where a shell reports it."""
+    return -exit_code if exit_code < 0 else exit_code - 128
 
 
 # -- a trial's id and command -----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_ssl.checks import require
+from lightning_ssl.checks import require_folder_name, shown
 from lightning_ssl.sweep import wandb_sweeps
 from lightning_ssl.sweep.state import Trial
 from lightning_ssl.sweep.wandb_sweeps import Parameters
@@ -139,6 +139,7 @@ def read(
     command = config.get("command") or list(DEFAULT_COMMAND)
     program = config.get("program", "")
     check_command(file, command, program, config["parameters"])
+    check_extra_flags(extra_flags)
 
     limits = [limit for limit in (cap, count) if limit is not None]
     cells = grid_cells(file, config) if config["method"] == "grid" else []
@@ -147,7 +148,7 @@ def read(
     elif not limits:
         raise ValueError(f"{file}: a {config['method']} search has no limit: give --count N, or run_cap in the file")
     return Plan(
-        name=check_name(str(name or config.get("name") or file.stem)),
+        name=check_name(str(config.get("name") or file.stem) if name is None else name),
         config=config,
         command=command,
         program=program,
@@ -271,6 +272,15 @@ def check_command(file: Path, command: Any, program: str, parameters: dict[str, 
                 raise ValueError(f"{file}: {flag}: the sweep sets --{flag} for each trial; remove it")
 
 
+def check_extra_flags(flags: Sequence[str]) -> None:
+    """Refuse flags after `--` that the sweep sets, and a first word that belongs to no flag."""
+    if flags and not flags[0].startswith("-"):
+        raise ValueError(f"-- {shown(flags[0])}: expected flags of a trial after --, such as --trainer.max_epochs=1")
+    for word in flags:
+        if (flag := word.partition("=")[0].removeprefix("--")) in RESERVED_FLAGS and word.startswith("--"):
+            raise ValueError(f"-- --{flag}: the sweep sets --{flag} for each trial; remove it")
+
+
 def fit_flags(command: Sequence[str]) -> list[str] | None:
     """Return the flags of a command that is `lightning-ssl fit`, and None for any other command."""
     words = list(command)
@@ -282,10 +292,5 @@ def fit_flags(command: Sequence[str]) -> list[str] | None:
 
 
 def check_name(name: str) -> str:
-    require(
-        bool(name.strip()) and not name.startswith(".") and not re.search(r"[/\\\x00-\x1f]", name),
-        "name",
-        name,
-        "a folder name: no slash, no leading dot",
-    )
+    require_folder_name("name", name)
     return name

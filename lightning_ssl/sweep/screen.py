@@ -104,7 +104,7 @@ class Screen:
         """Print failed and broken trials, the best ones and the progress; return the exit code of the command."""
         rows = [checked(self.plan, self.folder, row) for row in rows]
         for row in rows:
-            if row.status in ("failed", BROKEN):
+            if row.status in ("failed", BROKEN) or (row.status == "interrupted" and row.error):
                 self.print_line(f"{row.status}: {row.id}: {row.error} (see {self.folder / row.id / 'log.txt'})")
         self.print_line(progress_line(self.plan, rows, self.workers))
         best = ranked(self.plan, rows)
@@ -119,10 +119,12 @@ class Screen:
             logged = sorted({name for row in rows for name in RunFolder(self.folder / row.id).logged_metrics()})
             names = ", ".join(logged) or "none"
             self.print_line(f"no trial logged the metric {self.plan.metric!r}; logged metrics: {names}")
-        if interrupted or any(row.status in UNFINISHED for row in rows):
+        if interrupted:
             self.print_line("stopped; run the same command to resume")
             return 130
-        return 1 if any(row.status in ("failed", BROKEN) for row in rows) else 0
+        if killed := [row for row in rows if row.status in UNFINISHED]:
+            self.print_line(f"{len(killed)} killed; run the same command to resume")
+        return 1 if killed or any(row.status in ("failed", BROKEN) for row in rows) else 0
 
 
 # -- text -------------------------------------------------------------------------------------------------------------

@@ -12,11 +12,15 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-UNFINISHED = ("pending", "running", "interrupted")  # the other statuses are final: finished, stopped, failed
+UNFINISHED = ("pending", "running", "interrupted")
+STATUSES = (*UNFINISHED, "finished", "stopped", "failed")  # the last three are final
+OTHER_VERSION = "written by another version of lightning-ssl; choose another --name"
 
 SCHEMA_VERSION = 2
 """Raise it when a table changes. SQLite stores it in the file as `user_version`."""
@@ -51,35 +55,66 @@ class Trial:
     error: str | None = None
 
 
-def trial_from_row(row: sqlite3.Row) -> Trial:
-    return Trial(**{**dict(row), "parameters": json.loads(row["parameters"]), "pruned": bool(row["pruned"])})
+def check_file(file: Path) -> None:
+    """Refuse a file that is not the state of a sweep, before anything is written to it."""
+    if not file.exists() or file.stat().st_size == 0 or file.with_name(f"{file.name}-wal").exists():
+        return
+    try:
+        # `immutable` reads without a lock and without files beside this one.
+        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+            tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            version = database.execute("PRAGMA user_version").fetchone()[0]
+    except sqlite3.Error as error:
+        raise ValueError(f"{file}: not the state of a sweep ({error}); choose another --name") from error
+    if tables and version != SCHEMA_VERSION:
+        raise ValueError(f"{file}: {OTHER_VERSION}")
 
 
 class State:
     """The SQLite file of a sweep."""
 
     def __init__(self, file: Path) -> None:
-        self.database = sqlite3.connect(file, timeout=60, isolation_level=None)
+        check_file(file)
+        self.file = file
+        with self.one_line_errors():
+            self.database = sqlite3.connect(file, timeout=60, isolation_level=None)
         self.database.row_factory = sqlite3.Row
-        self.database.execute("PRAGMA journal_mode = WAL")
-        self.database.execute("PRAGMA synchronous = FULL")
+        self.execute("PRAGMA journal_mode = WAL")
+        self.execute("PRAGMA synchronous = FULL")
         if self.schema_version() != SCHEMA_VERSION:
-            self.create_tables(file)
+            self.create_tables()
+
+    def execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        with self.one_line_errors():
+            return self.database.execute(statement, values)
+
+    @contextmanager
+    def one_line_errors(self) -> Iterator[None]:
+        """Turn an error of SQLite into a ValueError with the file: a full disk, or a folder that was removed."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise ValueError(f"{self.file}: {error}; the same command resumes the sweep") from error
+
+    def require_file(self) -> None:
+        """Refuse to go on without the file: SQLite writes to a file that was removed without an error."""
+        if not self.file.exists():
+            raise ValueError(f"{self.file}: it was removed while the sweep was running")
 
     def schema_version(self) -> int:
-        version: int = self.database.execute("PRAGMA user_version").fetchone()[0]
+        version: int = self.execute("PRAGMA user_version").fetchone()[0]
         return version
 
-    def create_tables(self, file: Path) -> None:
+    def create_tables(self) -> None:
         """Create the tables in a new file. Refuse a file of another version."""
-        self.database.execute("BEGIN IMMEDIATE")  # another process may open the new file at the same time
-        if self.database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+        self.execute("BEGIN IMMEDIATE")  # another process may open the new file at the same time
+        if self.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
             for statement in SCHEMA:
-                self.database.execute(statement)
-        self.database.execute("COMMIT")
+                self.execute(statement)
+        self.execute("COMMIT")
         if self.schema_version() != SCHEMA_VERSION:
             self.close()
-            raise ValueError(f"{file}: written by another version of lightning-ssl; choose another --name")
+            raise ValueError(f"{self.file}: {OTHER_VERSION}")
 
     def close(self) -> None:
         self.database.close()
@@ -92,21 +127,32 @@ class State:
 
     def metadata(self, key: str) -> Any:
         """Read a value that belongs to the whole sweep; None if it is not set."""
-        row = self.database.execute("SELECT value FROM metadata WHERE key = ?", (key,)).fetchone()
+        row = self.execute("SELECT value FROM metadata WHERE key = ?", (key,)).fetchone()
         return None if row is None else json.loads(row[0])
 
     def set_metadata(self, key: str, value: Any) -> None:
-        self.database.execute("INSERT OR REPLACE INTO metadata VALUES (?, ?)", (key, json.dumps(value)))
+        self.execute("INSERT OR REPLACE INTO metadata VALUES (?, ?)", (key, json.dumps(value)))
 
     def trials(self) -> list[Trial]:
         """Read all trials, in the order of their numbers."""
-        return [trial_from_row(row) for row in self.database.execute("SELECT * FROM trials ORDER BY number")]
+        return [self.as_trial(row) for row in self.execute("SELECT * FROM trials ORDER BY number")]
 
     def trial(self, id: str) -> Trial:
-        return trial_from_row(self.database.execute("SELECT * FROM trials WHERE id = ?", (id,)).fetchone())
+        return self.as_trial(self.execute("SELECT * FROM trials WHERE id = ?", (id,)).fetchone())
+
+    def as_trial(self, row: sqlite3.Row | None) -> Trial:
+        """A row as a trial. A row of another shape is refused."""
+        try:
+            content = dict(row or {})
+            parameters = json.loads(content["parameters"])
+            if not isinstance(parameters, dict) or content["status"] not in STATUSES:
+                raise ValueError("parameters or status")
+            return Trial(**{**content, "parameters": parameters, "pruned": bool(content["pruned"])})
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{self.file}: a row of the table `trials` cannot be read ({error})") from error
 
     def add(self, number: int, id: str, parameters: dict[str, Any]) -> Trial:
-        self.database.execute(
+        self.execute(
             "INSERT INTO trials (number, id, parameters) VALUES (?, ?, ?)", (number, id, json.dumps(parameters))
         )
         return Trial(number, id, parameters)
@@ -114,7 +160,7 @@ class State:
     def set(self, id: str, **columns: Any) -> None:
         assert set(columns) <= set(Trial.__dataclass_fields__)
         names = ", ".join(f"{name} = ?" for name in columns)
-        self.database.execute(f"UPDATE trials SET {names} WHERE id = ?", (*columns.values(), id))
+        self.execute(f"UPDATE trials SET {names} WHERE id = ?", (*columns.values(), id))
 
     # -- attempts -----------------------------------------------------------------------------------------------------
 
@@ -123,20 +169,20 @@ class State:
         self.set(
             trial.id, status="running", pid=None, process_start_time=None, exit_code=None, error=None, started_at=None
         )
-        self.database.execute("UPDATE trials SET attempt = attempt + 1 WHERE id = ?", (trial.id,))
+        self.execute("UPDATE trials SET attempt = attempt + 1 WHERE id = ?", (trial.id,))
         return self.trial(trial.id).attempt
 
     def claim(self, id: str, attempt: int, pid: int, process_start_time: str) -> bool:
         """Register the calling process as that of an attempt; False if the attempt is no longer the current one."""
         statement = """UPDATE trials SET pid = ?, process_start_time = ?, started_at = ?
             WHERE id = ? AND attempt = ? AND pid IS NULL"""
-        return self.database.execute(statement, (pid, process_start_time, time.time(), id, attempt)).rowcount == 1
+        return self.execute(statement, (pid, process_start_time, time.time(), id, attempt)).rowcount == 1
 
     def record_exit(self, id: str, attempt: int, exit_code: int) -> None:
         """Store the exit code of an attempt. A trial's process calls it last."""
-        self.database.execute("UPDATE trials SET exit_code = ? WHERE id = ? AND attempt = ?", (exit_code, id, attempt))
+        self.execute("UPDATE trials SET exit_code = ? WHERE id = ? AND attempt = ?", (exit_code, id, attempt))
 
     def revoke(self, trial: Trial) -> bool:
         """End the current attempt, so that its process can no longer act; False if a process has just claimed it."""
         statement = "UPDATE trials SET attempt = attempt + 1, pid = NULL WHERE id = ? AND attempt = ? AND pid IS ?"
-        return self.database.execute(statement, (trial.id, trial.attempt, trial.pid)).rowcount == 1
+        return self.execute(statement, (trial.id, trial.attempt, trial.pid)).rowcount == 1

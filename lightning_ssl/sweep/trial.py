@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 
+from lightning_ssl.runs import RunFolder
 from lightning_ssl.sweep.state import State
 
 # Modules that the parent process of all trials imports once.
@@ -28,6 +29,7 @@ PRELOAD = ["lightning_ssl.sweep.detach", "lightning_ssl", "lightning_ssl.sweep.t
 FIT_MODULE = "lightning_ssl.commands.fit"  # and torch with it
 
 ATTEMPT_REVOKED = 3  # exit code of a process whose attempt another engine has revoked
+PARENT_LOST = 255  # exit code that multiprocessing reports when the forkserver has ended
 GRACE_PERIOD = 30.0  # seconds between SIGTERM and SIGKILL, in which a trial saves its state
 
 
@@ -51,20 +53,34 @@ def run_trial(job: Job) -> None:
     """Run a trial. This is the target of its process."""
     os.setsid()
     threading.Thread(target=exit_with_engine, daemon=True).start()
-    with State(job.state) as state:
-        if not state.claim(job.id, job.attempt, os.getpid(), process_start_time(os.getpid()) or ""):
-            os._exit(ATTEMPT_REVOKED)
-    os.chdir(job.cwd)
+    try:
+        with State(job.state) as state:
+            if not state.claim(job.id, job.attempt, os.getpid(), process_start_time(os.getpid()) or ""):
+                os._exit(ATTEMPT_REVOKED)
+        os.chdir(job.cwd)
+        begin(job)
+        code = run_command(job.command) if job.fit_flags is None else run_fit(job.program, job.fit_flags)
+        with State(job.state) as state:
+            state.record_exit(job.id, job.attempt, code)
+    except (ValueError, OSError) as error:  # such as a full disk; the engine reports it too
+        print(f"{job.id}: {error}", file=sys.stderr)
+        code = 2
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if code >= 0 else 128 - code)  # does not wait for threads that a library left running
+
+
+def begin(job: Job) -> None:
+    """Prepare the run folder of an attempt. The error of an earlier attempt is removed: this one may leave another."""
     job.folder.mkdir(parents=True, exist_ok=True)
     (job.folder / "parameters.json").write_text(job.parameters, encoding="utf-8")
     redirect_output(job.folder / "log.txt")
     os.environ.update(job.environment)
-    code = run_command(job.command) if job.fit_flags is None else run_fit(job.program, job.fit_flags)
-    with State(job.state) as state:
-        state.record_exit(job.id, job.attempt, code)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code if code >= 0 else 128 - code)  # does not wait for threads that a library left running
+    if job.attempt > 1:
+        print(f"attempt {job.attempt}")
+    run = RunFolder(job.folder)
+    if run.summary().get("error"):
+        run.update_summary(error=None)
 
 
 def redirect_output(log: Path) -> None:

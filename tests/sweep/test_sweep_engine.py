@@ -193,18 +193,19 @@ def test_a_changed_file_is_refused_but_a_larger_count_is_not(run_sweep, write_sw
         ({"exit_code": 0, "summary_status": "finished"}, "finished"),
         ({"exit_code": 0, "summary_status": None}, "finished"),  # a program without a summary
         # killed after its summary was written
-        ({"exit_code": None, "summary_status": "finished", "observed": False}, "finished"),
-        ({"exit_code": None, "summary_status": "running", "observed": False}, "interrupted"),
+        ({"exit_code": None, "summary_status": "finished"}, "finished"),
+        ({"exit_code": None, "summary_status": "running"}, "interrupted"),  # it, or its parent, was killed
         ({"exit_code": 143, "summary_status": "interrupted"}, "interrupted"),
         ({"exit_code": 143, "summary_status": "interrupted", "pruned": True}, "stopped"),
         ({"exit_code": 0, "summary_status": "finished", "pruned": True}, "finished"),  # it finished before the signal
         ({"exit_code": 1, "summary_status": "failed"}, "failed"),
         ({"exit_code": 1, "summary_status": "interrupted"}, "failed"),  # the summary of an earlier attempt
         ({"exit_code": 0, "summary_status": "failed"}, "failed"),
-        ({"exit_code": 1, "summary_status": "running", "observed": False}, "failed"),
-        ({"exit_code": -9, "summary_status": "running"}, "failed"),  # killed, but not by the engine
+        ({"exit_code": 1, "summary_status": "running"}, "failed"),
+        ({"exit_code": -9, "summary_status": "running"}, "interrupted"),  # killed, but not by the engine
+        ({"exit_code": -11, "summary_status": "running"}, "failed"),  # a fault of its own
         ({"exit_code": -9, "summary_status": "running", "interrupted": True}, "interrupted"),
     ],
 )
 def test_the_status_of_a_trial_follows_from_its_exit_code_and_summary(case, status):
-    assert final_status(**{"pruned": False, "interrupted": False, "observed": True, **case}) == status
+    assert final_status(**{"pruned": False, "interrupted": False, **case}) == status
