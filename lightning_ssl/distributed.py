@@ -19,6 +19,15 @@ def gather_into(whole: Tensor, mine: Tensor) -> None:
     gather(whole, mine)
 
 
+def sum_scattered(x: Tensor) -> Tensor:
+    """Sum a tensor with a row for each rank over the ranks, and return the row of this rank: (ranks, L) → (L,)."""
+    # torch 2.13 renamed the function.
+    scatter = dist.reduce_scatter_single if hasattr(dist, "reduce_scatter_single") else dist.reduce_scatter_tensor
+    mine = x.new_empty(x.shape[1])
+    scatter(mine, x.flatten())
+    return mine
+
+
 def sum_over_ranks(*tensors: Tensor) -> list[Tensor]:
     """Sum each tensor over the ranks, with one all-reduce for all. They must share one dtype and one device."""
     if not is_distributed():

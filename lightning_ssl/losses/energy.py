@@ -6,14 +6,15 @@ With a fixed α the energy is quadratic in z, so its gradient has a closed form 
 
     ∂/∂z_k Σ_ij α_ij d2_neg_ij = (Σ_j W_kj) z_k − Σ_j W_kj z_j
 
-A tile of W needs only the distances of that tile and the parameters of its rows and columns. The kernel makes two
-passes over the tiles of the symmetric distance matrix: the first computes the parameters of the rows, the second the
-weights. It never stores an M×M tensor or an autograd graph of one. The tiles are divided equally among the ranks.
+so the forward pass computes it too, from blocks of α, without an autograd graph. There are two kernels:
+
+  `row_kernel`   blocks of whole rows, for every importance and device. Each rank computes the rows of its own anchors;
+                 on an accelerator a block is as large as memory allows (device.py)
+  `tile_kernel`  tiles of the symmetric distance matrix that fit in the cache of a CPU, for `Streaming` importances
 """
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -22,10 +23,18 @@ import torch
 from torch import Tensor, nn
 
 from lightning_ssl.checks import require, require_finite
+from lightning_ssl.losses.device import block_rows, exact_products, is_accelerator
 from lightning_ssl.losses.families import Family
-from lightning_ssl.losses.importance import FromFamily, Importance, Streaming, refuse_second_derivative
-from lightning_ssl.losses.interface import call_checked, has_two_steps, require_importance
-from lightning_ssl.losses.pairs import Anchors, Pairs, Tile
+from lightning_ssl.losses.importance import (
+    FromFamily,
+    Importance,
+    Negatives,
+    Rows,
+    Streaming,
+    refuse_second_derivative,
+)
+from lightning_ssl.losses.interface import call_checked, has_rows, require_importance
+from lightning_ssl.losses.pairs import Anchors, Pairs, StripNegatives, Tile
 
 PairWeights = Importance | Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
@@ -70,8 +79,9 @@ class PairLoss(nn.Module):
     anchors         "both": 2N anchors, each with one positive and 2N−2 negatives; "one": N anchors z1[i] against z1[j]
     beta            extra weight β of the positive term
     backprop_alpha  let the gradient into α
-    tile            largest side of a tile; the extra memory is O(M·(D + tile)). None chooses
-    check_finite    refuse NaN and infinite embeddings, by one more pass over them
+    tile            largest height of a block; the extra memory is O(M·(D + tile)). None chooses by device
+    check_finite    refuse NaN and infinite embeddings on a CPU. On an accelerator, where the check would wait for the
+                    device, they give a NaN loss
 
     Errors of a user's own importance name it by the attribute `key`; the command line sets it to "model.importance".
 
@@ -118,14 +128,9 @@ class PairLoss(nn.Module):
             raise ValueError(f"clean={given}: {self.importance} needs {needs}")
         return FusedPairs.apply(z1, z2, None if clean is None else clean.detach(), self)
 
-    def value(self, pairs: Pairs, sums: KernelSums) -> Tensor:
-        """The value of the loss from the sums of the kernel."""
-        repulsion = sums.repulsion
-        if repulsion is None:
-            # ½ Σ_ij W_ij d2_ij, with d2_ij = ½‖z_i‖² + ½‖z_j‖² − ⟨z_i, z_j⟩
-            half_norms = pairs.distances.half_norms.squeeze(1)
-            repulsion = sums.degree.dot(half_norms) - 0.5 * pairs.points.flatten().dot(sums.pull.flatten())
-        return ((1 + self.beta) * sums.row_sum.dot(pairs.d2_pos) - repulsion) / len(pairs)
+    def value(self, d2_pos: Tensor, row_sum: Tensor, repulsion: Tensor, phi: Tensor | None) -> Tensor:
+        """The sum of the loss over some anchors, from their d2_pos, Σ_j α_ij, Σ_ij α_ij d2_neg_ij and φ(ξ_i)."""
+        return (1 + self.beta) * row_sum.dot(d2_pos) - repulsion
 
     def extra_repr(self) -> str:
         return (
@@ -153,9 +158,9 @@ class FamilyLoss(PairLoss):
         super().__init__(FromFamily(family), anchors=anchors, tile=tile, check_finite=check_finite)
         self.family = family
 
-    def value(self, pairs: Pairs, sums: KernelSums) -> Tensor:
-        assert sums.value is not None
-        return sums.value.mean()
+    def value(self, d2_pos: Tensor, row_sum: Tensor, repulsion: Tensor, phi: Tensor | None) -> Tensor:
+        assert phi is not None
+        return phi.sum()
 
     def extra_repr(self) -> str:
         return f"{self.family}, anchors={self.anchors!r}, tile={self.tile}"
@@ -165,31 +170,20 @@ class FamilyLoss(PairLoss):
 # The kernel
 
 
-class KernelSums(NamedTuple):
-    """The sums over all tiles of all ranks."""
-
-    pull: Tensor  # (M, D): W z
-    degree: Tensor  # (M,): W 1
-    row_sum: Tensor  # (M,): Σ_j α_ij
-    value: Tensor | None = None  # (M,): φ(ξ_i), if there is a φ
-    repulsion: Tensor | None = None  # Σ_ij α_ij d2_neg_ij, if W is not α + αᵀ
-
-
 class FusedPairs(torch.autograd.Function):
     """The loss as an autograd function. The forward pass computes the gradient too; the backward pass scales it."""
 
     @staticmethod
     def forward(ctx: Any, z1: Tensor, z2: Tensor, clean: Tensor | None, loss: PairLoss) -> Tensor:
-        autocast = torch.is_autocast_enabled(z1.device.type)
-        # Autocast would compute the distances in half precision.
-        with torch.autocast(z1.device.type, enabled=False) if autocast else contextlib.nullcontext():
+        with exact_products(z1.device.type):
             pairs = Pairs(z1, z2, clean, loss.anchors, loss.check_finite)
             sums = compute_sums(pairs, loss)
-            if any(ctx.needs_input_grad[:2]):
-                ctx.save_for_backward(*gradients(pairs, sums, loss.beta))
-                ctx.dtype = z1.dtype
-                ctx.scale = pairs.ranks / len(pairs)  # DDP divides by the number of ranks
-            return loss.value(pairs, sums)
+        forces, value = pairs.own_sums(sums.force, sums.value)
+        if any(ctx.needs_input_grad[:2]):
+            ctx.save_for_backward(*gradients(pairs, forces, sums.row_sum, loss.beta))
+            ctx.dtype = z1.dtype
+            ctx.scale = pairs.ranks / len(pairs)  # DDP divides by the number of ranks
+        return value / len(pairs)
 
     @staticmethod
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor, None, None]:
@@ -199,37 +193,86 @@ class FusedPairs(torch.autograd.Function):
         return g1, g2, None, None
 
 
-def gradients(pairs: Pairs, sums: KernelSums, beta: float) -> tuple[Tensor, Tensor]:
+class KernelSums(NamedTuple):
+    """What this rank contributes to the loss and its gradient, times M."""
+
+    force: Tensor  # (M, D): W z − (W 1) z, the gradient of −Σ_ij α_ij d2_neg_ij
+    row_sum: Tensor  # (M,): Σ_j α_ij of its own anchors
+    value: Tensor  # (): the sum of the loss over its own anchors
+
+
+def gradients(pairs: Pairs, forces: list[Tensor], row_sum: Tensor, beta: float) -> tuple[Tensor, Tensor]:
     """M times the gradient of the loss in this rank's two views: (B, D) each."""
     (difference,) = pairs.own(pairs.difference)
-    row_sum = torch.stack(pairs.own(sums.row_sum)).sum(0)  # over the anchors of a sample
-    attraction = (row_sum * (1 + beta))[:, None] * difference  # in z1; the negative in z2
-    repulsion = torch.addcmul(sums.pull, sums.degree[:, None], pairs.points, value=-1)
-    g1, *g2 = pairs.own(repulsion)
-    return g1.add_(attraction), g2[0].sub_(attraction) if g2 else attraction.neg_()
+    weight, *of_z2 = pairs.own(row_sum)
+    if of_z2:
+        weight = weight + of_z2[0]
+    attraction = (weight * (1 + beta))[:, None] * difference  # in z1; the negative in z2
+    g1, *g2 = forces
+    return g1 + attraction, g2[0] - attraction if g2 else attraction.neg_()
 
 
 def compute_sums(pairs: Pairs, loss: PairLoss) -> KernelSums:
-    """Run the fastest kernel that the importance allows."""
+    """Run the fastest kernel that the importance and the device allow."""
     importance = loss.importance
-    if loss.backprop_alpha or not has_two_steps(importance):
-        return strip_kernel(pairs, loss)
-    assert isinstance(importance, Importance)
-    if importance.streams:
-        sums = streaming_kernel(pairs, loss)
+    fits = pairs.ranks == 1 and not is_accelerator(pairs.points)
+    if fits and not loss.backprop_alpha and has_rows(importance) and importance.streams:  # type: ignore[union-attr]
+        sums = tile_kernel(pairs, loss)
         if sums is not None:
             return sums
-    return fitted_kernel(pairs, importance, loss)
+    return row_kernel(pairs, loss)
 
 
-def streaming_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums | None:
+def row_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums:
+    """The kernel of any importance: whole rows of α of this rank's anchors, in blocks."""
+    left, right = pairs.distances.left, pairs.distances.right  # (M, D+2): d2_ij = ⟨left_i, right_j⟩
+    sums = torch.zeros_like(right)  # W (z, 1, ½‖z‖²)
+    row_sum = torch.zeros_like(pairs.d2_pos)
+    value = row_sum.new_zeros(())
+    for rows in pairs.strips(loss.tile or block_rows(pairs.points, len(pairs))):
+        negatives = StripNegatives(pairs, rows)
+        d2 = pairs.weight_distances.tile(rows, slice(0, len(pairs))).clamp_(min=0)  # (m, M)
+        found = compute_rows(loss, pairs.d2_pos[rows], d2.clone() if loss.backprop_alpha else d2, negatives)
+        alpha, row_sum[rows] = found.alpha, found.row_sum
+        if loss.backprop_alpha:
+            # The loss is −Σ_j α_ij e_ij with e_ij = d2_neg_ij − (1+β) d2_pos_i.
+            e = negatives.exclude_(d2 - (1 + loss.beta) * pairs.d2_pos[rows, None], 0.0)
+            value -= (alpha * e).sum()
+            alpha = alpha + vjp_of(loss.importance)(d2, alpha, e)
+        pulled = alpha @ right
+        sums[rows].add_(pulled)
+        sums.addmm_(alpha.T, right[rows])
+        if not loss.backprop_alpha:
+            repulsion = left[rows].flatten().dot(pulled.flatten())  # Σ_ij α_ij d2_ij
+            value += loss.value(pairs.d2_pos[rows], found.row_sum, repulsion, found.value)
+    width = pairs.points.shape[1]
+    return KernelSums(force(sums[:, :width], sums[:, width : width + 1], pairs), row_sum, value)
+
+
+def force(pull: Tensor, degree: Tensor, pairs: Pairs) -> Tensor:
+    """W z − (W 1) z from W z, (M, D), and W 1, (M, 1)."""
+    return torch.addcmul(pull, degree, pairs.points, value=-1)
+
+
+def compute_rows(loss: PairLoss, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
+    """Whole rows of α of an importance or of any callable. It may overwrite d2_neg."""
+    if has_rows(loss.importance):
+        return loss.importance.rows(d2_pos, d2_neg, negatives)  # type: ignore[union-attr]
+    valid = negatives.mask()
+    assert valid is not None
+    alpha = call_checked(loss.importance, loss.key, d2_pos, d2_neg, valid).to(d2_pos.dtype).masked_fill(~valid, 0.0)
+    return Rows(alpha, alpha.sum(1))
+
+
+def tile_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums | None:
     """The kernel of `Streaming` importances: α_ij = k_ij s_i with a symmetric k, so ij and ji share one exponential.
 
-    Returns None if a sum of k overflows or underflows.
+    It makes two passes over the tiles: the first sums the rows of k, the second adds up the forces. Returns None if a
+    sum of k overflows or underflows.
     """
     importance = loss.importance
     assert isinstance(importance, Streaming)
-    side = tile_side(pairs, loss.tile)
+    side = loss.tile or min(TILE_SIDE, len(pairs))
     share = sum(tile.numel for tile in pairs.tiles(side))
     keep = loss.tile is None and share * pairs.points.element_size() <= MAX_KEPT_BYTES
     memory = loss.workspace.take("kernel", pairs.points, share if keep else side * side)
@@ -250,94 +293,26 @@ def streaming_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums | None:
         if keep:
             first.append(k)
             start += tile.numel
-    pairs.sum_over_ranks(total)
     if not SMALLEST_SUM < total.min().item() <= total.max().item() < 1 / SMALLEST_SUM:
         return None
     log_sum = total.log()
     row_sum = importance.row_sum(log_sum, pairs.d2_pos)
     scale = row_sum / total
-    sums = TileSums(pairs)
+    z = pairs.points
+    pull, degree = torch.zeros_like(z), torch.zeros_like(total)
     for at, tile in enumerate(pairs.tiles(side)):
         k = first[at] if keep else kernel(tile, 0)
         both = torch.add(scale[tile.rows, None], scale[tile.columns], out=outer[: k.numel()].view(k.shape))
-        sums.add(tile, k.mul_(both), tile.mirrored)
-    return sums.over_ranks(row_sum, importance.value(log_sum, pairs.d2_pos))
-
-
-def fitted_kernel(pairs: Pairs, importance: Importance, loss: PairLoss) -> KernelSums:
-    """The kernel of any `Importance`: fit whole rows in strips, then weigh the tiles of W = α + αᵀ from both sides."""
-    params = row_sum = value = None
-    for rows in pairs.strips(strip_height(pairs, loss.tile)):
-        d2 = pairs.weight_distances.tile(rows, slice(0, len(pairs))).clamp_(min=0)  # (m, M)
-        fitted = importance.fit(pairs.d2_pos[rows], d2, pairs.valid(rows))
-        if params is None or row_sum is None:
-            params = fitted.params.new_zeros(len(fitted.params), len(pairs))
-            row_sum = torch.zeros_like(params[0])
-            value = None if fitted.value is None else torch.zeros_like(row_sum)
-        params[:, rows], row_sum[rows] = fitted.params, fitted.row_sum
-        if value is not None and fitted.value is not None:
-            value[rows] = fitted.value
-    assert params is not None
-    assert row_sum is not None
-    for x in (params, row_sum, value):
-        if x is not None:
-            pairs.sum_over_ranks(x)
-    sums = TileSums(pairs)
-    for tile in pairs.tiles(tile_side(pairs, loss.tile)):
-        d2 = pairs.weight_distances.tile(*tile).clamp_(min=0)
-        w = importance.weigh(d2, params[:, tile.rows, None])
-        w += importance.weigh(d2, params[:, None, tile.columns])
-        sums.add(tile, pairs.exclude_(w, tile, 0.0), tile.mirrored)
-    return sums.over_ranks(row_sum, value)
-
-
-def strip_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums:
-    """The kernel of any callable and of `backprop_alpha`: whole rows of α, in strips."""
-    sums = TileSums(pairs)
-    row_sum = torch.zeros_like(sums.degree)
-    repulsion = row_sum.new_zeros(())
-    everything = slice(0, len(pairs))
-    for rows in pairs.strips(strip_height(pairs, loss.tile)):
-        valid = pairs.valid(rows)
-        d2 = d2_weights = pairs.distances.tile(rows, everything).clamp_(min=0)  # (m, M)
-        if pairs.weight_distances is not pairs.distances:
-            d2_weights = pairs.weight_distances.tile(rows, everything).clamp_(min=0)
-        # A copy, because a user's function may work in place.
-        alpha = call_checked(loss.importance, loss.key, pairs.d2_pos[rows], d2_weights.clone(), valid)
-        alpha = alpha.to(d2.dtype).masked_fill(~valid, 0.0)
-        row_sum[rows] = alpha.sum(1)
-        repulsion += (alpha * d2).sum()
-        if loss.backprop_alpha:
-            # The loss is −Σ_j α_ij e_ij with e_ij = d2_neg_ij − (1+β) d2_pos_i.
-            e = (d2 - (1 + loss.beta) * pairs.d2_pos[rows, None]).masked_fill_(~valid, 0.0)
-            alpha = alpha + vjp_of(loss.importance)(d2_weights, alpha, e)
-        sums.add(Tile(rows, everything), alpha, mirror=True)
-    for x in (row_sum, repulsion):
-        pairs.sum_over_ranks(x)
-    return sums.over_ranks(row_sum)._replace(repulsion=repulsion)
-
-
-class TileSums:
-    """Accumulates W z and W 1 tile by tile."""
-
-    def __init__(self, pairs: Pairs) -> None:
-        self.pairs = pairs
-        self.pull = torch.zeros_like(pairs.points)  # (M, D)
-        self.degree = pairs.points.new_zeros(len(pairs))
-
-    def add(self, tile: Tile, w: Tensor, mirror: bool) -> None:
-        """Add one tile and, with `mirror`, its transpose."""
-        z = self.pairs.points
-        self.pull[tile.rows].addmm_(w, z[tile.columns])
-        self.degree[tile.rows].add_(w.sum(1))
-        if mirror:
-            self.pull[tile.columns].addmm_(w.T, z[tile.rows])
-            self.degree[tile.columns].add_(w.sum(0))
-
-    def over_ranks(self, row_sum: Tensor, value: Tensor | None = None) -> KernelSums:
-        """Sum over the ranks."""
-        pull, degree = self.pairs.sum_over_ranks(self.pull), self.pairs.sum_over_ranks(self.degree)
-        return KernelSums(pull, degree, row_sum, value)
+        w = k.mul_(both)
+        pull[tile.rows].addmm_(w, z[tile.columns])
+        degree[tile.rows].add_(w.sum(1))
+        if tile.mirrored:
+            pull[tile.columns].addmm_(w.T, z[tile.rows])
+            degree[tile.columns].add_(w.sum(0))
+    # ½ Σ_ij W_ij d2_ij, with d2_ij = ½‖z_i‖² + ½‖z_j‖² − ⟨z_i, z_j⟩
+    repulsion = degree.dot(pairs.distances.half_norms.squeeze(1)) - 0.5 * z.flatten().dot(pull.flatten())
+    value = loss.value(pairs.d2_pos, row_sum, repulsion, importance.value(log_sum, pairs.d2_pos))
+    return KernelSums(force(pull, degree[:, None], pairs), row_sum, value)
 
 
 def vjp_of(importance: PairWeights) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
@@ -371,19 +346,5 @@ class Workspace(threading.local):
 
 
 TILE_SIDE = 512  # a float32 tile fits in the second-level cache of a core
-STRIP_PAIRS = 2**19  # pairs in a strip, which the row solver reads many times
 MAX_KEPT_BYTES = 2**28  # if they fit, the tiles of the first pass are kept for the second; they do at N = 4096
 SMALLEST_SUM = 1e-26  # float32 still holds weights e^{−27} times smaller
-
-
-def tile_side(pairs: Pairs, tile: int | None) -> int:
-    """The side of a tile: as given, or such that it fits in the cache; at most such that every rank has some tiles."""
-    side = tile or min(TILE_SIDE, len(pairs))
-    if pairs.ranks > 1:
-        side = min(side, -(-len(pairs) // (2 * pairs.ranks)))
-    return side
-
-
-def strip_height(pairs: Pairs, tile: int | None) -> int:
-    """The number of rows of a strip."""
-    return tile or max(16, STRIP_PAIRS // len(pairs))

@@ -141,7 +141,7 @@ class InfoNCE(ExponentialFamily):
         return self.tau / (self.eps + x)
 
     def phi_of_log(self, u: Tensor) -> Tensor:
-        return self.tau * torch.logaddexp(u, u.new_tensor(self._log_eps))
+        return self.tau * torch.logaddexp(u, u.new_full((), self._log_eps))
 
     def row_sum(self, u: Tensor) -> Tensor:
         return torch.sigmoid(u - self._log_eps)

@@ -4,13 +4,8 @@
 
 d2 is always ½‖a − b‖²: small means similar. α ≥ 0, and α = 0 where a pair is not valid.
 
-An importance has two steps, so the kernel in `energy` can compute any tile of the M×K matrix separately:
-
-    rows = importance.fit(d2_pos, d2_neg, valid)       # the parameters of each row, from the whole row
-    alpha = importance.weigh(d2_neg, rows.params)      # elementwise
-
 There are three kinds:
-  `Streaming`  α_ij = s_i · softmax_j ℓ(d2_neg_ij): the parameter of a row is one running sum
+  `Streaming`  α_ij = s_i · softmax_j ℓ(d2_neg_ij): one sum per row, so the kernel in `energy` can work in small tiles
   `Solved`     α_i = argmin over the simplex of Σ_j α_ij c_ij − Σ_j r(α_ij), r concave: one unknown per row
   `FromFamily` α_ij = φ'(ξ_i) ψ'(d2_pos_i − d2_neg_ij), Theorem 1
 
@@ -35,21 +30,42 @@ from lightning_ssl.losses.interface import ImportanceType
 
 
 class Rows(NamedTuple):
-    """The result of `Importance.fit`."""
+    """Whole rows of α."""
 
-    params: Tensor  # (P, M): the parameters of each row, for `weigh`
+    alpha: Tensor  # (M, K)
     row_sum: Tensor  # (M,): Σ_j α_ij
     value: Tensor | None = None  # (M,): φ(ξ_i), if the importance comes from a loss
+
+
+class Negatives:
+    """Which pairs of whole rows are negatives: all, or those of a mask."""
+
+    def __init__(self, valid: Tensor | None) -> None:
+        self.valid = valid
+
+    def mask(self) -> Tensor | None:
+        """The mask of the negatives, bool (M, K); None: all pairs are."""
+        return self.valid
+
+    def exclude_(self, x: Tensor, value: float) -> Tensor:
+        """Write a value, in place, at the pairs that are not negatives."""
+        return x if self.valid is None else x.masked_fill_(~self.valid, value)
+
+    def count(self, x: Tensor) -> Tensor:
+        """The number of negatives of each row of x, (M, K), at least 1: (M, 1)."""
+        if self.valid is None:
+            return x.new_full((len(x), 1), max(x.shape[1], 1))
+        return self.valid.sum(1, keepdim=True).clamp(min=1).to(x.dtype)
 
 
 class Importance(metaclass=ImportanceType):
     """A rule for the weight of every negative pair: importance(d2_pos, d2_neg, valid=None) → α (M, K).
 
-    A subclass defines `fit` and `weigh`. Any function or class with the same signature counts as an importance too.
+    A subclass defines `rows`. Any function or class with the same signature counts as an importance too.
 
-    >>> rows = Entropy(tau=0.5).fit(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
-    >>> Entropy(tau=0.5).weigh(torch.tensor([[0.5]]), rows.params[..., None])  # α of the second pair alone
-    tensor([[0.3057]])
+    >>> rows = Direct(normalize=False).rows(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]), Negatives(None))
+    >>> rows.row_sum
+    tensor([1.7275])
     """
 
     uses_clean_view: ClassVar[bool] = False
@@ -61,22 +77,17 @@ class Importance(metaclass=ImportanceType):
         return False
 
     @abstractmethod
-    def fit(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Rows:
-        """Compute the parameters of each row from whole rows, (M,) and (M, K)."""
-
-    @abstractmethod
-    def weigh(self, d2_neg: Tensor, params: Tensor) -> Tensor:
-        """α of any pairs, elementwise: d2_neg (m, k), params (P, m, 1) → (m, k). The caller applies the mask."""
+    def rows(self, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
+        """Whole rows of α from (M,) and (M, K). It may overwrite d2_neg."""
 
     def __call__(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Tensor:
         check_distances(d2_pos, d2_neg, valid)
-        dtype = d2_neg.dtype
-        if dtype in (torch.float16, torch.bfloat16):
-            d2_pos, d2_neg = d2_pos.float(), d2_neg.float()
-        alpha = self.weigh(d2_neg, self.fit(d2_pos, d2_neg, valid).params[..., None])
+        wide = torch.promote_types(d2_neg.dtype, torch.float32)
+        copy = d2_neg.to(wide) if wide != d2_neg.dtype else d2_neg.clone()
+        alpha = self.rows(d2_pos.to(wide), copy, Negatives(valid)).alpha
         if valid is not None:
             alpha = alpha.masked_fill(~valid, 0.0)
-        return alpha.to(dtype)
+        return alpha.to(d2_neg.dtype)
 
     def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
         """∂/∂d2_neg_ij Σ_k cotangent_ik α_ik with a fixed cotangent, (M, K). `backprop_alpha` adds it to α."""
@@ -130,30 +141,16 @@ class Streaming(Importance):
         """φ(ξ_i), if the importance comes from a loss: (M,), (M,) → (M,)."""
         return None
 
-    def fit(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Rows:
-        logits = self._logits(d2_neg)  # (M, K)
-        if valid is not None:
-            # A row without negatives keeps its logits here, to avoid NaN; its weights are masked and its row_sum is 0.
-            empty = ~valid.any(1, keepdim=True)
-            logits = logits.masked_fill(~(valid | empty), -torch.inf)
-        top = logits.amax(1)
-        total = (logits - top[:, None]).exp().sum(1)
-        log_sum = top + total.log()
-        row_sum = self.row_sum(log_sum, d2_pos)
-        if valid is not None:
-            row_sum = row_sum.masked_fill(empty[:, 0], 0.0)
-        # Parameters are the largest logit and the sum, not log_sum: at small τ the logarithm has few digits left.
-        return Rows(torch.stack([top, row_sum / total]), row_sum, self.value(log_sum, d2_pos))
-
-    def weigh(self, d2_neg: Tensor, params: Tensor) -> Tensor:
-        top, scale = params
-        # `top` can come from a matrix product of another shape. At d2 ≥ 1e12 their rounding differs so much that exp
-        # would overflow.
-        return (self._logits(d2_neg) - top).clamp_(max=0).exp() * scale
-
-    def _logits(self, d2_neg: Tensor) -> Tensor:
+    def rows(self, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
+        limits = torch.finfo(d2_neg.dtype)
         # If every logit of a row overflows, its pairs get equal weights.
-        return self.log_kernel(d2_neg.clone()).clamp(min=torch.finfo(d2_neg.dtype).min)
+        logits = negatives.exclude_(self.log_kernel(d2_neg).clamp(min=limits.min), -torch.inf)  # (M, K)
+        top = logits.amax(1, keepdim=True).clamp(min=limits.min)  # a row without negatives has −∞
+        k = (logits - top).exp()
+        total = k.sum(1, keepdim=True).clamp(min=limits.tiny)
+        log_sum = (top + total.log()).squeeze(1)
+        row_sum = self.row_sum(log_sum, d2_pos)
+        return Rows(k * (row_sum[:, None] / total), row_sum, self.value(log_sum, d2_pos))
 
 
 @dataclass(frozen=True)
@@ -330,20 +327,14 @@ class FromFamily(Streaming):
         assert isinstance(self.family, ExponentialFamily)
         return self.family.phi_of_log(self.family.log_xi(log_sum, d2_pos))
 
-    def fit(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Rows:
+    def rows(self, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
         if self.streams:
-            return super().fit(d2_pos, d2_neg, valid)
+            return super().rows(d2_pos, d2_neg, negatives)
+        valid = negatives.mask()
         xi = self.family.xi(d2_pos, d2_neg, valid)
         phi_prime = self.family.phi_prime(xi)
         if self.family.averages:
             phi_prime = phi_prime / self.family.negatives(d2_neg, valid)
         psi_prime = self.family.psi_prime(d2_pos[:, None] - d2_neg)
-        if valid is not None:
-            psi_prime = psi_prime.masked_fill(~valid, 0.0)
-        return Rows(torch.stack([d2_pos, phi_prime]), phi_prime * psi_prime.sum(1), self.family.phi(xi))
-
-    def weigh(self, d2_neg: Tensor, params: Tensor) -> Tensor:
-        if self.streams:
-            return super().weigh(d2_neg, params)
-        d2_pos, phi_prime = params
-        return self.family.psi_prime(d2_pos - d2_neg) * phi_prime
+        alpha = negatives.exclude_(psi_prime * phi_prime[:, None], 0.0)
+        return Rows(alpha, alpha.sum(1), self.family.phi(xi))

@@ -2,7 +2,7 @@
 
 `isinstance(x, Importance)` and `issubclass(X, Importance)` hold for functions and classes of the user that do not
 inherit from `Importance`, as `collections.abc.Iterable` does for classes with `__iter__`. The parser of the command
-line relies on it. A class that inherits has `fit` and `weigh` too; the kernel asks for that by `has_two_steps`.
+line relies on it. A class that inherits has `rows` too; the kernel asks for that by `has_rows`.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def accepts_pairs(function: Callable[..., Any], of_instance: bool = False) -> bo
     return True
 
 
-def has_two_steps(importance: Any) -> bool:
-    """Whether an importance inherits from `Importance`, and so has `fit` and `weigh`."""
+def has_rows(importance: Any) -> bool:
+    """Whether an importance inherits from `Importance`, and so has `rows`."""
     return any(isinstance(base, ImportanceType) for base in type(importance).__mro__)
 
 

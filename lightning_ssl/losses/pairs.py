@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import islice
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from lightning_ssl.checks import require
-from lightning_ssl.distributed import gather_into, is_distributed
+from lightning_ssl.distributed import gather_into, is_distributed, sum_scattered
+from lightning_ssl.losses.device import is_accelerator
+from lightning_ssl.losses.importance import Negatives
 
 Anchors = Literal["both", "one"]
 
@@ -69,6 +71,7 @@ class Pairs:
     weight_distances     d2 for the importance: between anchors, or between un-augmented samples
     """
 
+    @torch.no_grad()
     def __init__(
         self,
         z1: Tensor,
@@ -83,29 +86,28 @@ class Pairs:
         else:
             check_views(z1, z2, clean)
         self.local = len(z1)
-        views = [z1, z2] if clean is None else [z1, z2, clean]
-        views = [self._gather(z.detach()) for z in views]
-        self.samples = len(views[0])
+        self.samples = self.local * self.ranks
         require(self.samples >= 2, "N", self.samples, "at least 2 samples: a single one has no negatives")
 
-        z = torch.cat(views[:2])  # (2N, D)
-        z -= z.mean(0)  # a shift does not change the distances
-        self.difference = z[: self.samples] - z[self.samples :]
+        z, c = self._gather(z1, z2, clean)  # (2N, D), (N, D')
+        shifted = z - z.mean(0)  # a shift does not change the distances
+        self.difference = shifted[: self.samples] - shifted[self.samples :]
         d2_pos = self.difference.square().sum(1).mul_(0.5)
         both = anchors == "both"
-        self.points, self.d2_pos = (z, torch.cat([d2_pos, d2_pos])) if both else (z[: self.samples], d2_pos)
+        self.points, self.d2_pos = (shifted, torch.cat([d2_pos, d2_pos])) if both else (shifted[: self.samples], d2_pos)
         self.distances = self.weight_distances = Distances(self.points)
-        if clean is not None:
-            c = views[2] - views[2].mean(0)
-            self.weight_distances = Distances(torch.cat([c, c]) if both else c)
+        if c is not None:
+            centred = c - c.mean(0)
+            self.weight_distances = Distances(torch.cat([centred, centred]) if both else centred)
         # Anchor i is not a negative of itself, and with both views as anchors not a negative of its positive.
         self.excluded = (0, self.samples, -self.samples) if both else (0,)
-        if check_finite:
+        if check_finite and not is_accelerator(z):
             # These sums are not finite if an embedding is not, or if its square overflows. All ranks see the same sums.
             seen = d2_pos.sum() + self.distances.half_norms.sum()
-            if clean is not None:
+            if c is not None:
                 seen = seen + self.weight_distances.half_norms.sum()
             if not math.isfinite(seen.item()):
+                views = [*z.split(self.samples), *([] if c is None else [c])]
                 raise ValueError(f"{self._non_finite(views)} (check_finite=False skips this check)")
 
     @staticmethod
@@ -138,41 +140,71 @@ class Pairs:
     # -- the share of this rank ---------------------------------------------------------------------------------------
 
     def tiles(self, size: int) -> Iterator[Tile]:
-        """This rank's share of the tiles on and above the diagonal."""
-        # Tiles on and off the diagonal have different costs, so each kind is distributed separately.
+        """All tiles on and above the diagonal of the matrix."""
         blocks = list(spans(0, len(self), size))
-        on = (Tile(a, a) for a in blocks)
-        off = (Tile(a, b) for i, a in enumerate(blocks) for b in blocks[i + 1 :])
-        yield from islice(on, self.rank, None, self.ranks)
-        yield from islice(off, self.ranks - 1 - self.rank, None, self.ranks)
+        return (Tile(a, b) for i, a in enumerate(blocks) for b in blocks[i:])
+
+    def own_slices(self, length: int) -> list[slice]:
+        """This rank's slices of a tensor over samples or anchors, one for each view."""
+        starts = range(self.rank * self.local, length, self.samples)
+        return [slice(start, start + self.local) for start in starts]
 
     def strips(self, height: int) -> Iterator[slice]:
-        """This rank's share of the rows, in slices of at most the given height."""
-        start, stop = (len(self) * r // self.ranks for r in (self.rank, self.rank + 1))
-        return spans(start, stop, height)
+        """This rank's anchors, in slices of at most the given height."""
+        owned = self.own_slices(len(self)) if self.ranks > 1 else [slice(0, len(self))]
+        for own in owned:
+            yield from spans(own.start, own.stop, height)
 
     def own(self, x: Tensor) -> list[Tensor]:
         """This rank's rows of a tensor over samples or anchors, one block for each view."""
-        start = self.rank * self.local
-        return [x[view + start : view + start + self.local] for view in range(0, len(x), self.samples)]
+        return [x[own] for own in self.own_slices(len(x))]
 
     # -- ranks --------------------------------------------------------------------------------------------------------
 
-    def sum_over_ranks(self, x: Tensor) -> Tensor:
-        """Sum a tensor over the ranks, in place."""
-        if self.ranks > 1:
-            dist.all_reduce(x)
+    def own_sums(self, x: Tensor, total: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Sum a tensor over anchors, (M, D), and a scalar over the ranks. Return this rank's rows and the scalar."""
+        if self.ranks == 1:
+            return self.own(x), total
+        by_rank = x.view(-1, self.ranks, self.local, x.shape[1]).transpose(0, 1)  # (ranks, views, B, D)
+        everything = torch.cat([by_rank.flatten(1), total.expand(self.ranks, 1)], 1)
+        mine = sum_scattered(everything)
+        return list(mine[:-1].view(by_rank.shape[1:])), mine[-1]
+
+    def _gather(self, z1: Tensor, z2: Tensor, clean: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """z1 over z2, and the clean view, of all ranks in the order of their ids, in float32 or wider."""
+        wide = torch.promote_types(z1.dtype, torch.float32)
+        if self.ranks == 1:
+            return torch.cat([z1, z2]).to(wide), None if clean is None else clean.to(wide)
+        views = [z1, z2] if clean is None else [z1, z2, clean]
+        flat = torch.cat([z.flatten() for z in views])
+        whole = flat.new_empty(self.ranks * len(flat))
+        gather_into(whole, flat)
+        whole = whole.view(self.ranks, -1)
+        width = z1.shape[1]
+        z = whole[:, : 2 * z1.numel()].view(self.ranks, 2, self.local, width).transpose(0, 1).reshape(-1, width)
+        c = None if clean is None else whole[:, 2 * z1.numel() :].reshape(-1, clean.shape[1]).to(wide)
+        return z.to(wide), c
+
+
+class StripNegatives(Negatives):
+    """The negatives of some anchors: all columns except those of the anchor and its positive."""
+
+    def __init__(self, pairs: Pairs, rows: slice) -> None:
+        self.pairs, self.tile = pairs, Tile(rows, slice(0, len(pairs)))
+
+    def mask(self) -> Tensor:
+        return self.pairs.valid(self.tile.rows)
+
+    def exclude_(self, x: Tensor, value: float) -> Tensor:
+        if x.shape[0] < x.shape[1]:
+            return self.pairs.exclude_(x, self.tile, value)
+        views, samples = len(x) // self.pairs.samples, self.pairs.samples
+        x.view(views, samples, views, samples).diagonal(dim1=1, dim2=3).fill_(value)  # the same, in fewer operators
         return x
 
-    def _gather(self, z: Tensor) -> Tensor:
-        """The rows of all ranks in the order of their ids, in float32 or wider."""
-        if z.dtype in (torch.float16, torch.bfloat16):
-            z = z.float()
-        if self.ranks == 1:
-            return z
-        whole = z.new_empty(self.ranks * len(z), *z.shape[1:])
-        gather_into(whole, z.contiguous())
-        return whole
+    def count(self, x: Tensor) -> Tensor:
+        views = len(self.pairs) // self.pairs.samples
+        return x.new_full((len(x), 1), len(self.pairs) - views)
 
 
 def spans(start: int, stop: int, size: int) -> Iterator[slice]:
@@ -198,15 +230,23 @@ def check_views(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:
 
 
 def check_every_rank(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:
-    """Raise on every rank if the views of one rank are refused; otherwise the other ranks would wait forever."""
+    """Raise on every rank if the views of one rank are refused; otherwise the other ranks would wait forever.
+
+    This needs a collective and a read. On an accelerator it is done for the first batch and whenever the shapes of this
+    rank change. On a CPU it is always done.
+    """
+    width = 0 if clean is None else clean.shape[-1]
+    facts = (len(z1), z1.shape[-1], width, DTYPES.index(z1.dtype) if z1.dtype in DTYPES else -1)
+    group = dist.group.WORLD
+    if is_accelerator(z1) and AGREED.get(group) == facts:
+        check_views(z1, z2, clean)
+        return
     complaint = ""
     try:
         check_views(z1, z2, clean)
     except ValueError as error:
         complaint = str(error)
-    width = 0 if clean is None else clean.shape[-1]
-    facts = [not complaint, len(z1), z1.shape[-1], width, DTYPES.index(z1.dtype) if z1.dtype in DTYPES else -1]
-    mine = torch.tensor(facts, device=z1.device)
+    mine = torch.tensor([not complaint, *facts], device=z1.device)
     table = mine.new_empty(dist.get_world_size() * len(mine))
     gather_into(table, mine)
     fine, batches, widths, clean_widths, dtypes = table.view(-1, len(mine)).T.tolist()
@@ -217,6 +257,8 @@ def check_every_rank(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:
     require(len(set(clean_widths)) == 1, "width of clean", clean_widths, "the same on every rank")
     names = [str(DTYPES[code]) for code in dtypes]
     require(len(set(names)) == 1, "dtype of z1", names, "the same on every rank")
+    AGREED[group] = facts
 
 
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+AGREED: WeakKeyDictionary[Any, tuple[int, ...]] = WeakKeyDictionary()  # by process group: what all ranks last passed

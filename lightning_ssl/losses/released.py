@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl.checks import require_positive
-from lightning_ssl.losses.importance import Importance, Rows, Streaming
+from lightning_ssl.losses.importance import Importance, Negatives, Rows, Streaming
 
 
 @dataclass(frozen=True)
@@ -67,20 +67,13 @@ class ReleasedSquare(Importance):
     def __post_init__(self) -> None:
         require_positive("tau", self.tau)
 
-    def fit(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Rows:
+    def rows(self, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
         count = d2_neg.shape[1]
-        negatives = torch.full_like(d2_neg[:, :1], count) if valid is None else valid.sum(1, keepdim=True)  # (M, 1)
-        ordered = d2_neg if valid is None else d2_neg.masked_fill(~valid, torch.inf)
-        ordered = ordered.sort(1).values
-        present = torch.arange(count, device=d2_neg.device) < negatives  # (M, K)
-        sums = ordered.masked_fill(~present, 0.0).cumsum(1)
-        means = (sums + self.tau) / torch.arange(1, count + 1, device=d2_neg.device, dtype=d2_neg.dtype)
+        ranks = torch.arange(1, count + 1, device=d2_neg.device, dtype=d2_neg.dtype)
+        present = ranks <= negatives.count(d2_neg)  # (M, K)
+        ordered = negatives.exclude_(d2_neg, torch.inf).sort(1).values
+        means = (ordered.masked_fill(~present, 0.0).cumsum(1) + self.tau) / ranks
         support = (present & (ordered < means)).sum(1, keepdim=True)  # (M, 1)
-        mu = means.gather(1, torch.where(support < negatives, support, 0))  # (M, 1)
-        weights = self.weigh(d2_neg, mu[None])
-        row_sum = (weights if valid is None else weights.masked_fill(~valid, 0.0)).sum(1)
-        return Rows(mu.T, row_sum)
-
-    def weigh(self, d2_neg: Tensor, params: Tensor) -> Tensor:
-        (mu,) = params
-        return (mu - d2_neg).clamp(min=0) / self.tau
+        mu = means.gather(1, torch.where(support < present.sum(1, keepdim=True), support, 0))  # (M, 1)
+        alpha = (mu - d2_neg).clamp(min=0) / self.tau  # 0 at the excluded pairs, whose distance is ∞ here
+        return Rows(alpha, alpha.sum(1))

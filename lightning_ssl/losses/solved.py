@@ -1,4 +1,4 @@
-"""Importances that are the solution of a concave regularizer r, and the solver of their rows.
+"""Importances that are the solution of a concave regularizer r, and the solvers of their rows.
 
     α_i = argmin_{α ≥ 0, Σ_j α_ij = 1} Σ_j α_ij c_ij − Σ_j r(α_ij),   c = d2_neg
 
@@ -7,7 +7,9 @@ This is the min player of the α-CL paper. A shift of a row of c does not change
 
 from __future__ import annotations
 
+import functools
 import math
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -15,49 +17,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require, require_finite, require_positive
-from lightning_ssl.losses.importance import Importance, Rows, refuse_second_derivative
-
-
-def solve_top_weight(
-    newton: Callable[[Tensor], tuple[Tensor, Tensor]], log_count: Tensor, start_high: bool
-) -> tuple[Tensor, int]:
-    """Solve every row for the logarithm of its largest weight; return it, (M,), and the number of iterations.
-
-    KKT: r'(α_ij) = c_ij − μ_i on the support. Shift c so that the nearest pair of the row has c = 0. This pair has the
-    largest weight t_i, μ_i = −r'(t_i), and 1/K ≤ t_i ≤ 1 is a bracket of t_i for every concave r.
-
-    newton      log_t (M,) → f and the next log_t, (M,) each. f = log Σ_j α_ij(t) increases and is zero at the solution.
-                The step is Newton's in ν = r'(t) on r'(mean_j α_ij). If all distances of a row are equal, this function
-                is linear in ν and one step suffices; other rows need a few steps
-    log_count   log K_i, (M,)
-    start_high  start at t = 1 and not at t = 1/K
-
-    Bisection replaces a step that leaves the bracket. After a third of the iterations it also replaces a step after
-    which |f| was not halved.
-    """
-    eps = torch.finfo(log_count.dtype).eps
-    log_t = torch.zeros_like(log_count) if start_high else -log_count
-    margin = 8 * eps * (1 + log_count)  # rows of equal distances have their solution at the edge
-    low, high = -log_count - margin, margin
-    previous = torch.full_like(log_t, torch.inf)
-    iteration = 0
-    for iteration in range(1, MAX_ITERATIONS + 1):
-        f, step = newton(log_t)
-        low, high = torch.where(f <= 0, log_t, low), torch.where(f >= 0, log_t, high)
-        size = f.abs()
-        done = (size <= 16 * eps) | (high - low <= 2 * eps * (1 + log_count))
-        if bool(done.all()):
-            break
-        trusted = (step > low) & (step < high)
-        if iteration > MAX_ITERATIONS // 3:
-            trusted &= size <= previous / 2
-        step = torch.where(trusted, step, (low + high) / 2)
-        log_t, previous = torch.where(done, log_t, step), size
-    return log_t, iteration
-
-
-MAX_ITERATIONS = 60
+from lightning_ssl.checks import is_number, require, require_positive
+from lightning_ssl.losses.device import is_accelerator
+from lightning_ssl.losses.importance import Importance, Negatives, Rows, refuse_second_derivative
 
 
 class ImplicitRows(torch.autograd.Function):
@@ -80,42 +42,35 @@ class ImplicitRows(torch.autograd.Function):
 class Solved(Importance):
     """α_i = argmin_{α ≥ 0, Σ_j α_ij = 1} Σ_j α_ij c_ij − Σ_j r(α_ij), with c = d2_neg and a concave r.
 
-    A subclass defines `fit`, `weigh` and `vjp`. For your own r, use `Regularized`.
+    A subclass defines `solve` and `vjp`. For your own r, use `Regularized`.
 
     >>> d2_neg = torch.rand(4, 100)
     >>> [isinstance(each, Solved) and each(d2_neg[:, 0], d2_neg).sum().round() for each in (Inverse(), Square())]
     [tensor(4.), tensor(4.)]
     """
 
+    @abstractmethod
+    def solve(self, c: Tensor, mean: Tensor, count: Tensor) -> Tensor:
+        """A multiple of each row of α: (M, K). It may overwrite c.
+
+        c      (M, K)  d2_neg minus the smallest of its row; ∞ at pairs that are not negatives
+        mean   (M, 1)  mean of c over the negatives of the row
+        count  (M, 1)  number K of negatives of the row
+        """
+
     def __call__(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Tensor:
         wide = torch.promote_types(d2_neg.dtype, torch.float32)
         alpha: Tensor = ImplicitRows.apply(d2_neg.to(wide), d2_pos.to(wide), valid, self)
         return alpha.to(d2_neg.dtype)
 
-    @staticmethod
-    def rows(params: list[Tensor], weights: Tensor) -> Rows:
-        """Make `Rows` of the given weights, (M, K), divided by their sum.
-
-        The division makes the rows sum to 1 to the last digit, although the root is only accurate to rounding.
-        """
-        # A float32 sum of many equal weights is less accurate than that. MPS has no float64.
-        total = weights.sum(1, dtype=None if weights.device.type == "mps" else torch.float64)
-        scale = (1 / total).to(weights.dtype)
-        return Rows(torch.stack([*params, scale]), (total > 0).to(weights.dtype))
-
-    @staticmethod
-    def shift(d2_neg: Tensor, valid: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-        """Return d2_neg minus the smallest of the row (+inf where not valid), this smallest, and log K.
-
-        Shapes: (M, K), (M,), (M,).
-        """
-        if valid is None:
-            nearest = d2_neg.amin(1)
-            return d2_neg - nearest[:, None], nearest, d2_neg.new_full((len(d2_neg),), math.log(d2_neg.shape[1]))
-        c = d2_neg.masked_fill(~valid, torch.inf)
-        nearest = c.amin(1)
-        nearest = nearest.masked_fill(nearest.isinf(), 0.0)
-        return c.sub_(nearest[:, None]), nearest, valid.sum(1).clamp(min=1).to(d2_neg.dtype).log()
+    def rows(self, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
+        count = negatives.count(d2_neg)
+        mean = negatives.exclude_(d2_neg, 0.0).sum(1, keepdim=True).div_(count)
+        c = negatives.exclude_(d2_neg, torch.inf)
+        nearest = c.amin(1, keepdim=True)
+        alpha = self.solve(c.sub_(nearest), mean.sub_(nearest), count)
+        # The division makes the rows sum to 1, although the root is only accurate to rounding.
+        return Rows(alpha.div_(alpha.sum(1, keepdim=True)), torch.ones_like(d2_pos))
 
 
 @dataclass(frozen=True)
@@ -125,8 +80,16 @@ class Tsallis(Solved):
         α_ij = t_i (1 + (1−q) c_ij t_i^{1−q}/τ)₊^{−1/(1−q)},   t_i the largest weight of the row (KKT)
 
     tau  strength τ of the regularizer
-    q    q → 1 is `Entropy`, q = 2 is `Square`, q = 1−γ is `Inverse`. If q ≤ 1 every pair has a weight above 0; if q > 1
-         distant pairs have weight 0
+    q    from −5 to 3. q → 1 is `Entropy`, q = 2 is `Square`, q = 1−γ is `Inverse`. If q ≤ 1 every pair has a weight
+         above 0; if q > 1 distant pairs have weight 0. If q > 2, a rounding error ε of a distance moves a weight at the
+         edge of the support by ε^{1/(q−1)}; q above 3 is refused for this reason
+
+    The solver is Newton's method for y_i = t_i^{q−1}:
+
+        F(y) = (Σ_j (y + κ c_ij)₊^{−1/(1−q)})^{q−1} = 1,   κ = (1−q)/τ
+
+    F increases. It is concave if q < 1 and convex if 1 < q ≤ 2, so the iterates approach the root from one side and
+    need no bracket. At q = 2 this is the algorithm of Michelot 1986 for the projection onto the simplex.
 
     >>> Tsallis(tau=0.5, q=1.5)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
     tensor([[0.6963, 0.2856, 0.0181]])
@@ -137,57 +100,79 @@ class Tsallis(Solved):
 
     def __post_init__(self) -> None:
         require_positive("tau", self.tau)
-        require_finite("q", self.q)
+        require(is_number(self.q) and MIN_Q <= self.q <= MAX_Q, "q", self.q, f"a number from {MIN_Q:g} to {MAX_Q:g}")
 
-    def fit(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Rows:
-        c, nearest, log_count = self.shift(d2_neg, valid)
+    def solve(self, c: Tensor, mean: Tensor, count: Tensor) -> Tensor:
+        if self.q == 1:
+            return c.mul_(-1 / self.tau).exp_()
+        return self._bracketed(c, count) if self.q > 2 else self._monotone(c, mean, count)
+
+    def _monotone(self, c: Tensor, mean: Tensor, count: Tensor) -> Tensor:
+        d, kappa, eps = 1 - self.q, (1 - self.q) / self.tau, torch.finfo(c.dtype).eps
+        x = c.mul_(kappa)  # (M, K)
+        # A concave F is at most y and at most K^{q−1} times the mean of y + κc; a convex F is at least these. So this
+        # y is on the side of the root from which the iterates approach it.
+        y = torch.sub(count.pow(d), mean, alpha=kappa)
+        y = y.clamp_(min=1) if d > 0 else y.clamp_(max=1)
+        strict, loose = 4 * eps * (1 + abs(d)), 0.1 * min(1, abs(d)) + 64 * eps
+        for _ in range(newton_steps(d)):
+            weights, total, slope = self._powers(x / y)
+            target, gain = total.pow(d), total / slope
+            # Solved: the step or the residual is as small as rounding.
+            if not is_accelerator(c) and bool(((target - y).abs_() * gain.clamp(max=1) <= strict * y).all()):
+                return weights
+            previous, y = y, torch.lerp(y, target, gain)
+        # A row that is not solved by now becomes NaN and not a wrong number.
+        y.masked_fill_((target - previous).abs_() > loose * previous, torch.nan)
+        return self._powers(x / y)[0]
+
+    def _bracketed(self, c: Tensor, count: Tensor) -> Tensor:
+        d = 1 - self.q
+        x = c.mul_(d / self.tau)  # (M, K)
 
         def newton(log_t: Tensor) -> tuple[Tensor, Tensor]:
-            base, a = self._ratio(c, self._rate(log_t)[:, None])
-            total = a.sum(1)
-            slope = a.div_(base)  # ∂α/∂t = (α/t)^{2−q} = a/base
-            if self.q > 1:
-                slope = slope.masked_fill_(base == 0, 0.0)
+            _, total, slope = self._powers(x * (d * log_t).exp_())
             f = total.log() + log_t
-            if self.q == 1:
-                return f, log_t - f
-            # ν is a multiple of t^{q−1}; the step is converted to log t
-            ratio = torch.expm1((1 - self.q) * f) * total / slope.sum(1)
-            return f, log_t - ratio.log1p() / (1 - self.q)
+            step = torch.expm1(d * f) * total / slope
+            return f, log_t - step.log1p() / d
 
-        log_t, _ = solve_top_weight(newton, log_count, start_high=self.q > 1)
-        rate = self._rate(log_t)
-        # At the root t = 1/Σ_j a_ij.
-        return self.rows([nearest, rate], self._ratio(c, rate[:, None])[1])
+        log_t, _ = solve_top_weight(newton, count.log(), start_high=True)
+        return self._powers(x * (d * log_t).exp_())[0]
 
-    def weigh(self, d2_neg: Tensor, params: Tensor) -> Tensor:
-        nearest, rate, scale = params
-        return self._ratio((d2_neg - nearest).clamp_(min=0), rate)[1] * scale
-
-    def _rate(self, log_t: Tensor) -> Tensor:
-        """(1−q) t^{1−q}/τ, or 1/τ if q = 1."""
-        if self.q == 1:
-            return torch.full_like(log_t, 1 / self.tau)
-        rate = ((1 - self.q) * log_t).exp() * (abs(1 - self.q) / self.tau)
-        # Not 0 and not ∞: 0·∞ would be NaN.
-        limits = torch.finfo(rate.dtype)
-        return rate.clamp(limits.tiny, limits.max) * (1 if self.q < 1 else -1)
-
-    def _ratio(self, c: Tensor, rate: Tensor) -> tuple[Tensor, Tensor]:
-        """Return base = (1 + rate·c)₊ and a = α/t = base^{−1/(1−q)}."""
-        if self.q == 1:
-            return torch.ones_like(c), (c * -rate).exp_()
-        x = c * rate
-        power = -1 / (1 - self.q)
-        if power in FAST_POWERS:
-            base = x.add_(1).clamp_(min=0)
-            return base, base.pow(power)
-        x.clamp_(min=-1)  # log1p is accurate if q is near 1 and x is tiny
-        return x + 1, x.log1p().mul_(power).exp_()
+    def _powers(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """With base = (1 + x)₊ and p = −1/(1−q): base^p, (M, K), its sum, and the sum of base^{p−1}. Overwrites x."""
+        p = -1 / (1 - self.q)
+        if self.q < 1:  # base can be ∞
+            base, weights = power_of_one_plus(x, p)
+            slope = torch.div(weights, base, out=base)
+        else:  # base can be 0
+            base, slope = power_of_one_plus(x.clamp_(min=-1), p - 1)
+            if self.q > 2:
+                slope.masked_fill_(base == 0, 0.0)
+            weights = base if self.q == 2 else base.mul_(slope)
+        return weights, weights.sum(1, keepdim=True), slope.sum(1, keepdim=True)
 
     def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
         # r''(α_j) dα_j = dc_j − dμ and Σ_j dα_j = 0, with −1/r'' = α^{2−q}/τ on the support.
         return implicit_vjp(torch.where(alpha > 0, alpha.pow(2 - self.q) / self.tau, 0.0), cotangent)
+
+
+MIN_Q, MAX_Q = -5, 3  # below, K^{1−q} overflows float32
+
+
+def newton_steps(d: float) -> int:
+    """A number of Newton steps that solves every row, at d = 1−q; tests/losses/test_solver.py searches for others."""
+    return 4 + math.ceil(8 * min(1, abs(d))) + max(0, math.ceil(d) - 2)
+
+
+def power_of_one_plus(x: Tensor, power: float) -> tuple[Tensor, Tensor]:
+    """Return 1 + x, in place of x, and its power, which is accurate also if x is tiny and the power large; 0⁰ = 0."""
+    if power == 0:
+        return x.add_(1), x.sign()
+    if power in FAST_POWERS:
+        return x.add_(1), x.pow(power)
+    result = x.log1p().mul_(power * math.log2(math.e)).exp2_()  # on a CPU, exp of −∞ takes ten times longer than exp2
+    return x.add_(1), result
 
 
 FAST_POWERS = (-0.5, -1.0, -2.0, 0.5, 1.0, 2.0)  # torch computes these without exp and log
@@ -202,14 +187,29 @@ def implicit_vjp(sensitivity: Tensor, cotangent: Tensor) -> Tensor:
     return sensitivity * (mean - cotangent)
 
 
+class SolvedByTsallis(Solved):
+    """A regularizer that is Tsallis's with other parameters."""
+
+    @property
+    @abstractmethod
+    def tsallis(self) -> Tsallis:
+        """The same regularizer, up to a constant."""
+
+    def solve(self, c: Tensor, mean: Tensor, count: Tensor) -> Tensor:
+        return self.tsallis.solve(c, mean, count)
+
+    def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
+        return self.tsallis.vjp(d2_neg, alpha, cotangent)
+
+
 @dataclass(frozen=True)
-class Inverse(Solved):
+class Inverse(SolvedByTsallis):
     """The solution for the regularizer r(α) = τ/(1−γ) α^{1−γ}, γ > 1.
 
         α_ij = (τ/(c_ij − μ_i))^{1/γ},   with μ_i such that the row sums to 1
 
     tau    strength τ of the regularizer
-    gamma  exponent γ, above 1
+    gamma  exponent γ, above 1 and up to 6
 
     >>> Inverse(tau=0.5, gamma=2.0)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
     tensor([[0.3458, 0.3341, 0.3201]])
@@ -220,30 +220,19 @@ class Inverse(Solved):
 
     def __post_init__(self) -> None:
         require_positive("tau", self.tau)
-        require(1 < self.gamma < math.inf, "gamma", self.gamma, "a finite number above 1")
+        allowed = is_number(self.gamma) and 1 < self.gamma <= 1 - MIN_Q
+        require(allowed, "gamma", self.gamma, f"a number above 1 and up to {1 - MIN_Q:g}")
 
     @property
-    def _tsallis(self) -> Tsallis:
+    def tsallis(self) -> Tsallis:
         return Tsallis(tau=self.gamma * self.tau, q=1 - self.gamma)
-
-    def fit(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Rows:
-        return self._tsallis.fit(d2_pos, d2_neg, valid)
-
-    def weigh(self, d2_neg: Tensor, params: Tensor) -> Tensor:
-        return self._tsallis.weigh(d2_neg, params)
-
-    def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
-        return self._tsallis.vjp(d2_neg, alpha, cotangent)
 
 
 @dataclass(frozen=True)
-class Square(Solved):
+class Square(SolvedByTsallis):
     """The solution for the regularizer r(α) = −τ/2 α²: the Euclidean projection of −c_i/τ onto the simplex.
 
         α_ij = (μ_i − c_ij)₊/τ,   with μ_i such that the row sums to 1
-
-    The algorithm is that of Michelot 1986. It recomputes μ_i = (τ + Σ_{support} c_ij)/|support| until the support
-    does not shrink any more; the result is exact. Rows that need too many iterations are sorted instead.
 
     tau  strength τ of the regularizer; distant pairs have weight 0 if it is small
 
@@ -256,40 +245,9 @@ class Square(Solved):
     def __post_init__(self) -> None:
         require_positive("tau", self.tau)
 
-    def fit(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Rows:
-        c, nearest, _ = self.shift(d2_neg, valid)
-        support = torch.isfinite(c)
-        count = support.sum(1)
-        for _ in range(MAX_ITERATIONS):
-            mu = self._threshold(c, support)
-            support = c < mu[:, None]
-            shrunk = support.sum(1)
-            if torch.equal(shrunk, count):
-                break
-            count = shrunk
-        else:
-            mu = self._threshold_by_sort(c)
-        return self.rows([nearest, mu], (mu[:, None] - c).clamp_(min=0))
-
-    def _threshold(self, c: Tensor, support: Tensor) -> Tensor:
-        """μ of a given support: (M,)."""
-        size = support.sum(1).clamp(min=1)
-        return (self.tau + torch.where(support, c, 0.0).sum(1)) / size
-
-    def _threshold_by_sort(self, c: Tensor) -> Tensor:
-        """μ of the optimal support: (M,)."""
-        ordered = c.sort(1).values  # (M, K)
-        sizes = torch.arange(1, c.shape[1] + 1, device=c.device)
-        thresholds = (self.tau + ordered.cumsum(1)) / sizes
-        size = (ordered < thresholds).sum(1, keepdim=True).clamp(min=1)
-        return thresholds.gather(1, size - 1).squeeze(1)
-
-    def weigh(self, d2_neg: Tensor, params: Tensor) -> Tensor:
-        nearest, mu, scale = params  # nearest + mu as one number would lose digits of mu
-        return (mu - (d2_neg - nearest)).clamp_(min=0) * scale
-
-    def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
-        return implicit_vjp((alpha > 0).to(alpha.dtype) / self.tau, cotangent)
+    @property
+    def tsallis(self) -> Tsallis:
+        return Tsallis(tau=self.tau, q=2.0)
 
 
 @dataclass(frozen=True)
@@ -325,28 +283,23 @@ class Regularized(Solved):
         back = self.r_prime_inverse(slopes)
         require(torch.allclose(back, at, rtol=1e-4), "r_prime_inverse", back.tolist(), f"{at.tolist()} at r' of these")
 
-    def fit(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Rows:
-        c, nearest, log_count = self.shift(d2_neg, valid)
-        count = log_count.exp()
+    def solve(self, c: Tensor, mean: Tensor, count: Tensor) -> Tensor:
+        log_count = count.log()
 
         def newton(log_t: Tensor) -> tuple[Tensor, Tensor]:
             nu = self.r_prime(log_t.exp())  # −μ
-            alpha, slope = self._invert_with_slope(c + nu[:, None])
-            mean = alpha.sum(1) / count
-            at_mean = self.r_prime(mean)
+            alpha, slope = self._invert_with_slope(c + nu)
+            total = alpha.sum(1, keepdim=True)
+            at_mean = self.r_prime(total / count)
             # d r'(mean)/dν = r''(mean) mean_j (r'⁻¹)'(c_j + ν), and r'' is 1 over the slope of the inverse.
-            slope_of_mean = slope.sum(1) / count / self._invert_with_slope(at_mean)[1]
+            slope_of_mean = slope.sum(1, keepdim=True) / count / self._invert_with_slope(at_mean)[1]
             step = nu - (at_mean - self.r_prime(1 / count)) / slope_of_mean
-            return mean.log() + log_count, self._invert(step).log()
+            return total.log(), self._invert(step).log()
 
-        log_t, _ = solve_top_weight(newton, log_count, start_high=self._drops_pairs())
-        top = self.r_prime(log_t.exp())
-        return self.rows([nearest, top], self._invert(c + top[:, None]))
+        log_t, _ = solve_top_weight(newton, log_count, start_high=self._drops_pairs)
+        return self._invert(c + self.r_prime(log_t.exp()))
 
-    def weigh(self, d2_neg: Tensor, params: Tensor) -> Tensor:
-        nearest, top, scale = params
-        return self._invert((d2_neg - nearest).clamp_(min=0) + top) * scale
-
+    @functools.cached_property
     def _drops_pairs(self) -> bool:
         """Whether r'(0) is finite."""
         return bool(torch.isfinite(self.r_prime(torch.zeros(1, dtype=torch.float64))).all())
@@ -372,3 +325,45 @@ class Regularized(Solved):
     def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
         slope = self._invert_with_slope(self.r_prime(alpha))[1]
         return implicit_vjp(torch.where(alpha > 0, -slope, 0.0), cotangent)
+
+
+def solve_top_weight(
+    newton: Callable[[Tensor], tuple[Tensor, Tensor]], log_count: Tensor, start_high: bool
+) -> tuple[Tensor, int]:
+    """Solve every row for the logarithm of its largest weight; return it, (M, 1), and the number of iterations.
+
+    KKT: r'(α_ij) = c_ij − μ_i on the support. Shift c so that the nearest pair of the row has c = 0. This pair has the
+    largest weight t_i, μ_i = −r'(t_i), and 1/K ≤ t_i ≤ 1 is a bracket of t_i for every concave r.
+
+    newton      log_t → f and the next log_t, (M, 1) each. f = log Σ_j α_ij(t) increases and is zero at the solution.
+                The step is Newton's in ν = r'(t) on r'(mean_j α_ij). If all distances of a row are equal, this function
+                is linear in ν and one step suffices; other rows need a few steps
+    log_count   log K_i, (M, 1)
+    start_high  start at t = 1 and not at t = 1/K
+
+    Bisection replaces a step that leaves the bracket. After a third of the iterations it also replaces a step after
+    which |f| was not halved. On an accelerator only every 8th iteration reads whether all rows are solved.
+    """
+    eps = torch.finfo(log_count.dtype).eps
+    log_t = torch.zeros_like(log_count) if start_high else -log_count
+    margin = 8 * eps * (1 + log_count)  # rows of equal distances have their solution at the edge
+    low, high = -log_count - margin, margin
+    previous = torch.full_like(log_t, torch.inf)
+    every = 8 if is_accelerator(log_count) else 1
+    iteration = 0
+    for iteration in range(1, MAX_ITERATIONS + 1):
+        f, step = newton(log_t)
+        low, high = torch.where(f <= 0, log_t, low), torch.where(f >= 0, log_t, high)
+        size = f.abs()
+        done = (size <= 16 * eps) | (high - low <= 2 * eps * (1 + log_count))
+        if iteration % every == 0 and bool(done.all()):
+            break
+        trusted = (step > low) & (step < high)
+        if iteration > MAX_ITERATIONS // 3:
+            trusted &= size <= previous / 2
+        step = torch.where(trusted, step, (low + high) / 2)
+        log_t, previous = torch.where(done, log_t, step), size
+    return log_t, iteration
+
+
+MAX_ITERATIONS = 60

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_ssl.losses import families
-from lightning_ssl.losses.energy import FamilyLoss, PairLoss, contrastive_covariance, energy, streaming_kernel
+from lightning_ssl.losses.energy import FamilyLoss, PairLoss, contrastive_covariance, energy, tile_kernel
 from lightning_ssl.losses.families import InfoNCE, LiftedStructured, ModifiedTriplet, Quadratic, Triplet
 from lightning_ssl.losses.importance import Direct, Entropy, Exact, FromFamily, Gaussian, Streaming, Uniform
 from lightning_ssl.losses.pairs import Pairs
@@ -223,7 +223,7 @@ def test_a_smaller_batch_after_a_larger_one_gives_the_same_result():
 def test_rows_that_underflow_are_fitted_in_log_space(rule):
     z1, z2, _ = make_views(n=40, d=16, dtype=torch.float32, normalize=True)
     loss = PairLoss(rule)
-    assert streaming_kernel(Pairs(z1, z2), loss) is None
+    assert tile_kernel(Pairs(z1, z2), loss) is None
     assert_same(value_and_gradients(loss, z1, z2), in_float64(loss, z1, z2), loss, z1, z2)
 
 

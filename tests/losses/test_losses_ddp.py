@@ -12,7 +12,10 @@ from helpers.closeness import close
 from helpers.losses import FAMILIES, IMPORTANCES, close_each, scales
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from lightning_ssl.losses import device
+from lightning_ssl.losses import pairs as pairs_module
 from lightning_ssl.losses.energy import FamilyLoss, PairLoss
 from lightning_ssl.losses.families import InfoNCE, Triplet
 from lightning_ssl.losses.importance import Entropy, Gaussian
@@ -195,24 +198,64 @@ def test_every_rank_raises_if_one_rank_has_bad_input(tmp_path):
 
 @pytest.mark.parametrize("anchors", ANCHORS)
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("side", [1, 5, 16])
-def test_every_pair_is_computed_by_exactly_one_rank(ranks, anchors, side):
+@pytest.mark.parametrize("height", [1, 5, 16, 1000])
+def test_every_row_is_computed_by_the_rank_that_owns_the_sample(ranks, anchors, height):
     pairs = Pairs(torch.randn(48, 2), torch.randn(48, 2), anchors=anchors)
-    pairs.ranks = ranks
-    times = torch.zeros(len(pairs), len(pairs), dtype=torch.int)
-    rows = torch.zeros(len(pairs), dtype=torch.int)
-    loads = []
+    pairs.ranks, pairs.local = ranks, 48 // ranks
+    owner = torch.full((len(pairs),), -1)
     for pairs.rank in range(ranks):
-        before = times.sum().item()
-        for tile in pairs.tiles(side):
-            times[tile.rows, tile.columns] += 1
-            if tile.mirrored:
-                times[tile.columns, tile.rows] += 1
-        loads.append(times.sum().item() - before)
-        for strip in pairs.strips(side):
-            rows[strip] += 1
-    assert (times == 1).all()
-    assert (rows == 1).all()
-    blocks = -(-len(pairs) // side)
-    if blocks >= 2 * ranks:
-        assert max(loads) <= 1.5 * len(pairs) ** 2 / ranks
+        for rows in pairs.strips(height):
+            assert rows.stop - rows.start <= height
+            assert (owner[rows] == -1).all()
+            owner[rows] = pairs.rank
+    assert torch.equal(owner, torch.arange(len(pairs)) % 48 // pairs.local)
+
+
+class Collectives(TorchDispatchMode):
+    """The names of the collectives that run."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "c10d":
+            self.names.append(func.overloadpacket.__name__.strip("_"))
+        return func(*args, **(kwargs or {}))
+
+
+def count_collectives(rank, ranks, folder):
+    start(rank, ranks, folder)
+    seen = {}
+    for name, loss in losses_of_every_path():
+        clean = [torch.randn(4, 2)] if getattr(loss.importance, "uses_clean_view", False) else []
+        with device.acting_as_accelerator():
+            for step in ("first", "second"):
+                z1, z2 = torch.randn(2, 4, 3).requires_grad_()
+                with Collectives() as collectives:
+                    loss(z1, z2, *clean).backward()
+                seen[name, step] = collectives.names
+    seen["reread"] = pairs_module.AGREED.get(dist.group.WORLD)
+    torch.save(seen, f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+def test_a_loss_takes_one_gather_and_one_reduce_scatter(tmp_path):
+    """The shapes of all ranks are compared before the first step and when they change, here when a clean view comes."""
+    launch(count_collectives, 2, tmp_path)
+    for rank in range(2):
+        seen = torch.load(tmp_path / f"{rank}.pt")
+        assert seen.pop("reread")
+        for (name, step), names in seen.items():
+            changed = step == "first" and name in (
+                "streaming both",
+                "clean both",
+                "fitted both",
+                "clean one",
+                "fitted one",
+            )
+            assert [x.partition("_")[0] for x in names] == ["allgather"] * (1 + changed) + ["reduce"], (
+                name,
+                step,
+                names,
+            )

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lightning_ssl.losses import Entropy, Importance, PairLoss, Streaming
-from lightning_ssl.losses.interface import has_two_steps
+from lightning_ssl.losses.interface import has_rows
 
 
 def function(d2_pos, d2_neg, valid):
@@ -62,10 +62,10 @@ def test_classes_count_by_their_call():
     assert isinstance(CallableClass(), Importance)  # also after the class was asked for
 
 
-def test_only_a_real_subclass_has_two_steps():
-    assert has_two_steps(Subclass())
-    assert not has_two_steps(CallableClass())
-    assert not has_two_steps(function)
+def test_only_a_real_subclass_has_rows():
+    assert has_rows(Subclass())
+    assert not has_rows(CallableClass())
+    assert not has_rows(function)
 
 
 def views():

