@@ -68,6 +68,7 @@ docs: $(VENV)/installed-docs  ## build the site in build/docs/html and run the n
 
 bench: $(VENV)/installed-bench  ## measure the speed of loss, augmentation and training against its limits
 	$(BIN)/lightning-ssl bench loss
+	$(BIN)/lightning-ssl bench launches
 	$(BIN)/lightning-ssl bench augment
 	$(BIN)/lightning-ssl bench train
 

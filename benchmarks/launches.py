@@ -3,8 +3,8 @@
     lightning-ssl bench launches [--json FILE]
 
 On an accelerator every operator is a launch, and every synchronisation waits for all launches before it. Here both are
-counted without one: the loss runs on tensors without data, with the blocks of a card of 80 GB. Views of a tensor count
-as operators too, although they launch nothing.
+counted without one (device.py): the loss runs on tensors without data, with the blocks of a card of 80 GB. Views of a
+tensor count as operators too, although they launch nothing.
 """
 
 from __future__ import annotations
@@ -13,50 +13,24 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from bars import Bar, conclude
+from device import Constructors, Waits, steps_of_fit
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_ssl import losses as library
-from lightning_ssl.losses.device import acting_as_accelerator
 
 WIDTH = 128
 SIZES = (128, 1024, 4096)
-# `lift_fresh` is a tensor made from numbers of the host, which a blocking copy takes to the device.
-READS = ("_local_scalar_dense", "equal", "is_nonzero", "item", "lift_fresh", "masked_select", "nonzero", "_unique2")
 Loss = Callable[..., Tensor]
 
 
-class Launches(TorchDispatchMode):
-    """Counts the operators that run, and those that read the device from the host."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operators = 0
-        self.reads: list[str] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = func.overloadpacket.__name__
-        self.operators += 1
-        if name in READS or (name.startswith("index") and selects_by_mask(args)):
-            self.reads.append(name)
-        return func(*args, **(kwargs or {}))
-
-
-def selects_by_mask(args: Sequence[Any]) -> bool:
-    """Whether an indexing operator has a mask among its indices. The size of its result is read from the device."""
-    indices = args[1] if len(args) > 1 and isinstance(args[1], list | tuple) else []
-    return any(isinstance(x, Tensor) and x.dtype == torch.bool for x in indices)
-
-
-def count(loss: Loss, samples: int, device: str = "meta") -> Launches:
+def count(loss: Loss, samples: int) -> Waits:
     """Count one step of a loss with as many samples."""
-    views = [torch.randn(samples, WIDTH, device=device, requires_grad=i < 2) for i in range(3)]
+    views = [torch.randn(samples, WIDTH, device="meta", requires_grad=i < 2) for i in range(3)]
     needs_clean = getattr(getattr(loss, "importance", None), "uses_clean_view", False)
-    with acting_as_accelerator(), Launches() as found:
+    with Waits() as found, Constructors(found):
         loss(*views[: 3 if needs_clean else 2]).backward()
     return found
 
@@ -76,8 +50,8 @@ def streaming() -> dict[str, Loss]:
         "Exact, soft triplet": library.Exact(kind="soft_triplet", r0=0.1),
         "ReleasedInverse": library.ReleasedInverse(),
     }
-    of_families = {name: library.FamilyLoss(getattr(library, name)()) for name in FAMILIES}
-    return {name: library.PairLoss(rule) for name, rule in importances.items()} | of_families
+    of_families: dict[str, Loss] = {name: library.FamilyLoss(getattr(library, name)()) for name in FAMILIES}
+    return of_families | {name: library.PairLoss(rule) for name, rule in importances.items()}
 
 
 def with_solver() -> dict[str, Loss]:
@@ -89,17 +63,18 @@ def with_solver() -> dict[str, Loss]:
 
 def measure(losses: dict[str, Loss], bar: int) -> list[Bar]:
     """A line for each loss, and one for the reads of all."""
-    bars, reads = [], []
+    bars: list[Bar] = []
+    reads: list[str] = []
     for name, loss in losses.items():
         found = {samples: count(loss, samples) for samples in SIZES}
         detail = ", ".join(f"N={samples}: {x.operators}" for samples, x in found.items())
         bars.append(Bar(f"{name}: operators", max(x.operators for x in found.values()), bar, detail, at_least=False))
-        reads += [f"{name}: {read}" for x in found.values() for read in x.reads]
+        reads += [f"{name}: {read}" for x in found.values() for read in +x.count]
     return [*bars, Bar("synchronisations of all these", len(reads), 0, ", ".join(reads), at_least=False)]
 
 
 def without_bar() -> list[Bar]:
-    """Losses whose count depends on the data, at N = 128 on a CPU, and lightly's NT-Xent if it is installed."""
+    """Losses whose solver reads whether its rows are solved, at the limit of its iterations, and lightly's NT-Xent."""
     losses: dict[str, Loss] = {
         "Tsallis q=2.5": library.PairLoss(library.Tsallis(q=2.5)),
         "Regularized, ½ log α": library.PairLoss(library.Regularized(lambda a: 0.5 / a, lambda x: 0.5 / x)),
@@ -110,17 +85,30 @@ def without_bar() -> list[Bar]:
         print("lightly is not installed: its NT-Xent is not counted")
     else:
         losses["lightly's NT-Xent"] = NTXentLoss(temperature=0.5)
-    found = {name: count(loss, 128, "cpu") for name, loss in losses.items()}
+    found = {name: count(loss, 128) for name, loss in losses.items()}
     return [
-        Bar(f"{name}, N=128: operators", x.operators, None, f"{len(x.reads)} synchronisations")
+        Bar(f"{name}: operators at most", x.operators, None, f"{x.count.total()} synchronisations")
         for name, x in found.items()
     ]
+
+
+def training_step() -> list[Bar]:
+    """A step of `fit` with all callbacks, between two log steps."""
+    bars = []
+    for name in ("SimCLR", "AlphaCL"):
+        steps = steps_of_fit(f"--model={name}").steps
+        # A copy that does not wait for the device.
+        waits = [{key: times for key, times in step.items() if key != "copy to the device"} for step in steps]
+        detail = ", ".join(key for step in waits for key in step)
+        bars.append(Bar(f"a step of {name}: synchronisations", sum(len(x) for x in waits), 0, detail, at_least=False))
+    return bars
 
 
 GROUPS: tuple[Callable[[], list[Bar]], ...] = (
     lambda: measure(streaming(), 100),
     lambda: measure(with_solver(), 250),
     without_bar,
+    training_step,
 )
 
 

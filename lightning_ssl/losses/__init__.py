@@ -5,7 +5,8 @@ families.py    the (φ, ψ) losses
 importance.py  α in closed form, and α of a (φ, ψ) loss
 solved.py      α as the solution of a regularizer, and the row solver
 released.py    two rows of the α-CL paper as its released code computes them
-energy.py      E_α, `PairLoss`, `FamilyLoss` and their kernel
+energy.py      E_α, `PairLoss`, `FamilyLoss` and their kernels
+device.py      the size of a block and what the host may read, by device
 """
 
 from lightning_ssl.losses.energy import FamilyLoss, PairLoss, contrastive_covariance, energy

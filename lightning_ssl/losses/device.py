@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,7 +50,7 @@ def memory_of(device: torch.device) -> int:
     """The memory of an accelerator in bytes."""
     if device.type in ("cpu", "meta"):
         return LARGE_CARD
-    module = getattr(torch, device.type, None)
+    module: Any = getattr(torch, device.type, None)
     if hasattr(module, "get_device_properties"):
         total: int = module.get_device_properties(device).total_memory
         return total
@@ -62,7 +63,7 @@ def memory_of(device: torch.device) -> int:
 @contextlib.contextmanager
 def exact_products(device_type: str) -> Iterator[None]:
     """Compute matrix products of float32 in float32: no autocast, no TF32, no bfloat16, whatever the user has set."""
-    settings = [torch.backends.cuda.matmul, torch.backends.mkldnn.matmul]
+    settings: list[Any] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul")]  # noqa: B009  for mypy
     # An empty setting is the precise default.
     reduced = [(setting, setting.fp32_precision) for setting in settings]
     reduced = [(setting, before) for setting, before in reduced if before not in ("ieee", "none")]

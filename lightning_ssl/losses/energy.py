@@ -178,7 +178,9 @@ class FusedPairs(torch.autograd.Function):
         with exact_products(z1.device.type):
             pairs = Pairs(z1, z2, clean, loss.anchors, loss.check_finite)
             sums = compute_sums(pairs, loss)
-        forces, value = pairs.own_sums(sums.force, sums.value)
+        # A gradient that overflows makes the loss NaN, on all ranks: the loss alone tells whether a step is finite.
+        total = torch.add(sums.value, sums.force.sum(), alpha=0)
+        forces, value = pairs.own_sums(sums.force, total)
         if any(ctx.needs_input_grad[:2]):
             ctx.save_for_backward(*gradients(pairs, forces, sums.row_sum, loss.beta))
             ctx.dtype = z1.dtype

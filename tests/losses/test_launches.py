@@ -1,0 +1,124 @@
+"""What the loss asks of an accelerator: few operators, no synchronisation, exact products. Counted without one."""
+
+import sys
+
+import pytest
+import torch
+from helpers import ROOT
+from helpers.losses import FAMILIES, IMPORTANCES, close_each, label, make_views, scales
+from torch.utils._python_dispatch import TorchDispatchMode
+
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import launches
+
+from lightning_ssl.losses import device
+from lightning_ssl.losses.energy import FamilyLoss, PairLoss
+from lightning_ssl.losses.importance import Entropy
+from lightning_ssl.losses.solved import Inverse
+
+LOSSES = [PairLoss(rule) for rule in IMPORTANCES] + [FamilyLoss(family) for family in FAMILIES]
+
+
+@pytest.mark.parametrize("group", [launches.streaming, launches.with_solver])
+def test_every_bar_of_the_benchmark_is_reached(group):
+    bars = launches.measure(group(), bar=100 if group is launches.streaming else 250)
+    assert [str(bar) for bar in bars if not bar.reached] == []
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=label)
+def test_the_number_of_operators_does_not_depend_on_the_batch(loss):
+    assert launches.count(loss, 16).operators == launches.count(loss, 4096).operators
+
+
+def test_one_block_holds_16384_anchors_on_a_large_card():
+    views = torch.empty(2, 8, device="meta")
+    assert device.block_rows(views, 16_384) >= 16_384
+    assert device.block_rows(views.double(), 16_384) < 16_384
+    assert device.block_rows(torch.empty(2, 8), 16_384) < 128
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=label)
+def test_the_kernel_of_an_accelerator_gives_the_result_of_a_cpu(loss):
+    def value_and_gradients(*views):
+        extra = [views[2]] if loss.importance.uses_clean_view else []
+        value = loss(views[0], views[1], *extra)
+        return value, *torch.autograd.grad(value, views[:2])
+
+    views = make_views()
+    expected = value_and_gradients(*views)
+    with device.acting_as_accelerator():
+        actual = value_and_gradients(*views)
+    n, d = views[0].shape
+    close_each(actual, expected, 2 * n * (d + 2), scales(value_and_gradients, *views))
+
+
+class Precision(TorchDispatchMode):
+    """The precision of float32 products on CUDA and on a CPU at the time of each product."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = set()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket.__name__ in ("mm", "addmm_"):
+            self.seen.add(precision())
+        return func(*args, **(kwargs or {}))
+
+
+def precision():
+    return torch.backends.cuda.matmul.fp32_precision, torch.backends.mkldnn.matmul.fp32_precision
+
+
+def by_legacy_flag():
+    torch.backends.cuda.matmul.allow_tf32 = True
+
+
+def by_legacy_function():
+    torch.set_float32_matmul_precision("medium")
+
+
+def by_parent():
+    torch.backends.fp32_precision = "tf32"
+
+
+def by_backend():
+    torch.backends.cuda.matmul.fp32_precision = torch.backends.mkldnn.matmul.fp32_precision = "tf32"
+
+
+@pytest.fixture
+def restored_precision():
+    yield
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.fp32_precision = "none"
+    for setting in (torch.backends.cuda.matmul, torch.backends.mkldnn.matmul):
+        setting.fp32_precision = "none"
+
+
+@pytest.mark.parametrize("importance", [Entropy(), Inverse(), lambda p, n, v: torch.exp(-n)], ids=label)
+@pytest.mark.parametrize("lower", [by_legacy_flag, by_legacy_function, by_parent, by_backend])
+def test_products_are_exact_whatever_the_user_set(lower, importance, restored_precision):
+    views = make_views(dtype=torch.float32)[:2]
+    lower()
+    before = precision()
+    assert not set(before) <= {"ieee", "none"}
+    with Precision() as inside:
+        PairLoss(importance)(*views).backward()
+    assert inside.seen
+    assert all(set(each) <= {"ieee", "none"} for each in inside.seen)
+    assert precision() == before
+
+
+def test_a_setting_that_was_inherited_is_inherited_again(restored_precision):
+    by_parent()
+    PairLoss(Entropy())(*make_views(dtype=torch.float32)[:2])
+    torch.backends.fp32_precision = "none"
+    assert precision() == ("none", "none")
+
+
+def test_embeddings_that_are_not_finite_give_a_nan_loss_on_an_accelerator():
+    for loss in LOSSES:
+        views = [z.detach().clone() for z in make_views(dtype=torch.float32)]
+        views[0][3, 1] = torch.inf
+        with device.acting_as_accelerator():
+            assert loss(*views[: 3 if loss.importance.uses_clean_view else 2]).isnan(), loss
