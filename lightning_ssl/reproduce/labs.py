@@ -75,7 +75,8 @@ def page(reproduction: Reproduction, result: dict[str, Any], command: str) -> st
     name = reproduction.name
     notes = "\n".join(f"- {md_cell(note)}" for note in result["notes"])
     made = [("command", f"`{command}`"), ("version", md_cell(version())), ("machine", md_cell(machine()))]
-    made += [("duration", format_duration(result["seconds"]))]
+    settings = ", ".join(f"{key}={value}" for key, value in result["settings"].items())
+    made += [("duration", format_duration(result["seconds"])), ("settings", md_cell(settings))]
     parts = [
         f"# {reproduction.title}",
         f"{holding} of {len(claims)} claims hold. The published setting runs on a CPU, so both scales are the same.",

@@ -73,8 +73,11 @@ def test_an_installed_sweep_lists_its_trials(installed):
     assert "configs/method/direct.yaml" in shown.stdout
 
 
-def test_installed_laboratories_are_listed(installed):
+def test_installed_laboratories_and_reproductions_are_listed(installed):
     assert "hltm" in installed("lab", "list").stdout
+    shown = installed("reproduce", "list")
+    assert "dual-table3" in shown.stdout
+    assert "--scale paper" in shown.stdout
 
 
 @pytest.mark.slow
