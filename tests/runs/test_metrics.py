@@ -86,8 +86,9 @@ ROW = b"0,7,0.6931471805599453,0.01,4242.0\n"
 
 
 @pytest.fixture
-def long(tmp_path):
+def long(tmp_path, monkeypatch):
     """A file with three times the rows of a small one, and its writer."""
+    monkeypatch.setattr(metrics_writer, "SMALL", 2**17)
     file, rows = tmp_path / "metrics.csv", 3 * metrics_writer.SMALL // len(ROW)
     file.write_bytes(b"epoch,step,train/loss,lr,speed\n" + rows * ROW)
     writer = MetricsWriter(file)
