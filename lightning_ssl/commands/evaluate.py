@@ -23,6 +23,7 @@ from lightning_ssl import data
 from lightning_ssl.checks import require
 from lightning_ssl.commands.parser import Parser, add_trust
 from lightning_ssl.trust import trusted_modules
+from lightning_ssl.untrusted import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,10 +61,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     # Late: torch takes seconds to import, and --help needs none of it.
     from lightning_ssl.evaluation.evaluate import evaluate
-    from lightning_ssl.evaluation.record import save_record
+    from lightning_ssl.evaluation.record import require_record, save_record
     from lightning_ssl.evaluation.restore import evaluation_data, restore_method
 
     trained = restore_method(arguments.checkpoint, trust)
+    require_record(trained)
     module = evaluation_data(trained.config, arguments.data, arguments.root, options, arguments.batch_size, trust)
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
     with progress_bars() as progress:
@@ -153,6 +155,7 @@ def print_table(trained: TrainedMethod, record: dict[str, Any]) -> None:
     """Print the metrics, and how each was measured."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from lightning_ssl.runs.labels import short_label
 
@@ -163,10 +166,10 @@ def print_table(trained: TrainedMethod, record: dict[str, Any]) -> None:
     if "lbfgs" in record["protocols"]:
         notes["linear/lbfgs_top1"] = lbfgs_note(record["protocols"]["lbfgs"])
     title = f"{short_label(trained.config)} at step {trained.step} on {about['name']}"
-    table = Table("metric", "value", "how", title=title)
+    table = Table("metric", "value", "how", title=Text(printable(title)))
     table.columns[1].justify = "right"
     for name, value in record["metrics"].items():
-        table.add_row(name, f"{value:.4f}", notes.get(name.partition("@")[0], ""))
+        table.add_row(Text(name), f"{value:.4f}", notes.get(name.partition("@")[0], ""))
     console = Console(soft_wrap=True)
     console.print(table)
     console.print(

@@ -27,6 +27,7 @@ from lightning_ssl.commands.parser import Parser, add_trust
 from lightning_ssl.files import marked_archive, require_replaceable, write_atomic
 from lightning_ssl.runs.labels import short_label
 from lightning_ssl.trust import trusted_modules
+from lightning_ssl.untrusted import printable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,8 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         write_atomic(out, torchvision_file(trained))
     else:
         write_atomic(out, safetensors_file(trained, arguments.with_projector))
-    print(f"{describe(trained)}, written to {out}. To load it:\n")
-    print(loading_code(trained, arguments.format, out))
+    print(f"{printable(describe(trained))}, written to {out}. To load it:\n")
+    print(printable(loading_code(trained, arguments.format, out)))
     return 0
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import inspect
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lightning_ssl import data
 from lightning_ssl.checks import require
+from lightning_ssl.commands.bolts_file import Bolts, read
 from lightning_ssl.commands.parser import Parser
 from lightning_ssl.files import marked_archive, require_replaceable, write_atomic
 from lightning_ssl.runs.version import version
@@ -113,16 +113,6 @@ def parser() -> Parser:
 # Files
 
 
-class Bolts(NamedTuple):
-    """The parts of a bolts checkpoint that are converted."""
-
-    state: State
-    hparams: dict[str, Any]
-    """The arguments of its LightningModule."""
-    epoch: int
-    step: int
-
-
 class Imported(NamedTuple):
     """The converted method, its checkpoint, and the lines to print."""
 
@@ -130,29 +120,6 @@ class Imported(NamedTuple):
     checkpoint: dict[str, Any]
     summary: str
     remarks: list[str]
-
-
-def read(path: Path) -> Bolts:
-    """Read a Lightning checkpoint. No code in it is executed."""
-    import torch
-
-    require(path.is_file(), "checkpoint", str(path), "a file")
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # an unpickler can raise any type
-        raise ValueError(f"checkpoint={str(path)!r}: {reason(error)}") from error
-    valid = isinstance(found, dict) and isinstance(found.get("state_dict"), dict)
-    require(valid, "checkpoint", str(path), "a checkpoint of Lightning, with a state_dict")
-    hparams = dict(found.get("hyper_parameters") or {})
-    return Bolts(found["state_dict"], hparams, int(found.get("epoch", 0)), int(found.get("global_step", 0)))
-
-
-def reason(error: Exception) -> str:
-    """Why a file cannot be read: the class that is not allowed in it, or the first line of the error."""
-    if foreign := re.search(r"GLOBAL (\S+)", str(error)):
-        advice = "save it again with only its state_dict and plain hyper_parameters"
-        return f"it has a {foreign[1]}, and only tensors and plain values are read; {advice}"
-    return f"not a readable checkpoint ({str(error).strip().partition(chr(10))[0] or type(error).__name__})"
 
 
 def write(checkpoint: dict[str, Any], path: Path) -> None:
@@ -231,7 +198,9 @@ def recognize(bolts: Bolts, requested: str | None = None) -> str:
             return requested
         if "initial_tau" in hparams:
             return "BYOL"
-        hidden = [len(state[f"{name}.model.0.weight"]) for name in ("online_network.projector", "predictor")]
+        firsts = [f"{name}.model.0.weight" for name in ("online_network.projector", "predictor")]
+        require(firsts[0] in state, "state_dict", firsts[0], "there: the online network has a projector")
+        hidden = [len(state[name]) for name in firsts]
         if "predictor_hidden_dim" in hparams or hidden[0] != hidden[1]:  # BYOL of bolts has one width for both
             return "SimSiam"
         raise ValueError("method=None: --method BYOL or SimSiam must be given: the checkpoint fits both")
@@ -281,6 +250,7 @@ def mlp(state: State, old_prefix: str, new_prefix: str) -> State:
     require(expected, old_prefix.rstrip("."), ", ".join(found) or None, layers)
     bias = found.pop("0.bias", None)
     if bias is not None:
+        require(bias.shape == found["1.running_mean"].shape, f"{old_prefix}0.bias", tuple(bias.shape), layers)
         found["1.running_mean"] = found["1.running_mean"] - bias
     found.setdefault("3.bias", found["3.weight"].new_zeros(len(found["3.weight"])))
     return {new_prefix + key: value for key, value in found.items()}

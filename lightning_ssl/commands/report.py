@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_ssl.checks import require
 from lightning_ssl.commands.parser import Parser
+from lightning_ssl.untrusted import printable
 
 if TYPE_CHECKING:
     from lightning_ssl.report.compose import Built
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.open:
             open_in_browser(built.page)
     print(built.page)
-    print(built.line)
+    print(printable(built.line))
     return 0
 
 
@@ -84,7 +85,7 @@ def watch(arguments: argparse.Namespace, options: dict[str, Any]) -> Built | Non
                     message = str(error)
             previous = state
             if message != printed:
-                print(f"{time.strftime('%H:%M:%S')}  {message}", flush=True)
+                print(f"{time.strftime('%H:%M:%S')}  {printable(message)}", flush=True)
                 printed = message
             if arguments.open and built is not None:
                 open_in_browser(built.page)

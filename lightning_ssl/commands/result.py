@@ -7,10 +7,12 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.metrics import TIMING_METRICS
 from lightning_ssl.trust import OURS, paths_in
+from lightning_ssl.untrusted import printable
 
 RESULTS = ("online/top1", "knn/top1")  # the first rows
 
@@ -18,14 +20,14 @@ RESULTS = ("online/top1", "knn/top1")  # the first rows
 def print_result(run: RunFolder) -> None:
     """Print a table of the last and the best values, the path of the run folder, and what to do next."""
     summary = run.summary()
-    table = Table("metric", "last", "best", title=f"{summary['label']}, seed {summary['seed']}")
+    table = Table("metric", "last", "best", title=Text(printable(f"{summary['label']}, seed {summary['seed']}")))
     for column in table.columns[1:]:
         column.justify = "right"
     names = ordered([name for name in summary["last"] if name not in TIMING_METRICS])
     for name in names:
         best = summary["best"].get(name, float("nan"))
         results_end = name in RESULTS and names.index(name) + 1 == sum(each in RESULTS for each in names)
-        table.add_row(name, f"{summary['last'][name]:.4g}", f"{best:.4g}", end_section=results_end)
+        table.add_row(Text(printable(name)), f"{summary['last'][name]:.4g}", f"{best:.4g}", end_section=results_end)
     console = Console(soft_wrap=True, highlight=False)
     console.print(table)
     console.print(

@@ -14,16 +14,16 @@ from typing import Any
 from lightning_ssl.evaluation.restore import TrainedMethod
 from lightning_ssl.files import write_atomic
 from lightning_ssl.runs import RunFolder
+from lightning_ssl.runs.folder import read_summary
+from lightning_ssl.untrusted import load_json, read_text
 
 
 def save_record(trained: TrainedMethod, record: dict[str, Any]) -> str:
     """Write an evaluation to its files. Returns one line that names them."""
-    if trained.run is None:
-        file = trained.checkpoint.with_name(f"{trained.checkpoint.name}.evaluation.json")
-        append_record(file, record)
-        return f"written to {file}"
-    file = trained.run.path / "evaluation.json"
+    file = record_file(trained)
     append_record(file, record)
+    if trained.run is None:
+        return f"written to {file}"
     newest = trained.run.step_checkpoints()[:1]
     if [trained.checkpoint] != newest:
         return f"written to {file}; summary.json is about {newest[0].name if newest else 'another checkpoint'}"
@@ -31,10 +31,27 @@ def save_record(trained: TrainedMethod, record: dict[str, Any]) -> str:
     return f"written to {file} and {trained.run.path / 'summary.json'}"
 
 
+def record_file(trained: TrainedMethod) -> Path:
+    """The file of the evaluations: in the run folder, or beside a checkpoint that is in none."""
+    if trained.run is not None:
+        return trained.run.path / "evaluation.json"
+    return trained.checkpoint.with_name(f"{trained.checkpoint.name}.evaluation.json")
+
+
+def require_record(trained: TrainedMethod) -> None:
+    """Refuse to evaluate, before minutes of work, if the files of the result cannot be read or are of another kind."""
+    read_records(record_file(trained))
+    if trained.run is not None:
+        problems = read_summary(trained.run.path / "summary.json")[1]
+        if problems:
+            raise ValueError(f"{trained.run.path}: {problems[0]}")
+
+
 def update_summary(run: RunFolder, step: int, metrics: dict[str, float]) -> None:
     """Add the accuracies to summary.json. Those of an earlier step are removed; evaluation.json still has them."""
     summary = run.summary()
-    previous = summary.get("linear", {}) if summary.get("linear_step", step) == step else {}
+    linear = summary.get("linear")
+    previous = linear if isinstance(linear, dict) and summary.get("linear_step", step) == step else {}
     new = {name: value for name, value in metrics.items() if is_result(name)}
     run.update_summary(linear={**previous, **new}, linear_step=step)
 
@@ -46,15 +63,22 @@ def is_result(name: str) -> bool:
 
 def append_record(file: Path, record: dict[str, Any]) -> None:
     """Append an evaluation to a file. An earlier one with the same settings is removed."""
-    earlier: list[dict[str, Any]] = []
-    if file.exists():
-        try:
-            earlier = json.loads(file.read_text(encoding="utf-8"))["evaluations"]
-        except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{file} is not a file of evaluations: delete it and evaluate again") from error
-    kept = [other for other in earlier if settings_of(other) != settings_of(record)]
+    kept = [other for other in read_records(file) if settings_of(other) != settings_of(record)]
     text = json.dumps({"evaluations": [*kept, record]}, indent=2, ensure_ascii=False)
     write_atomic(file, (text + "\n").encode())
+
+
+def read_records(file: Path) -> list[dict[str, Any]]:
+    """The evaluations in a file; none if there is no file."""
+    if not file.exists():
+        return []
+    try:
+        records: list[dict[str, Any]] = load_json(read_text(file))["evaluations"]
+        for record in records:
+            settings_of(record)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file} is not a file of evaluations: delete it and evaluate again") from error
+    return records
 
 
 def settings_of(record: dict[str, Any]) -> str:

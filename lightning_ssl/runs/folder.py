@@ -243,7 +243,9 @@ def read_summary(file: Path) -> tuple[dict[str, Any], list[str]]:
         content = load_json(text) if text else {}
     except ValueError as error:
         return {}, [*problems, f"summary.json cannot be read: {one_line(error)}"]
-    return content if isinstance(content, dict) else {}, problems
+    if not isinstance(content, dict):
+        return {}, [*problems, f"summary.json cannot be read: expected a mapping, not {type(content).__name__}"]
+    return content, problems
 
 
 def read_text(file: Path) -> tuple[str, list[str]]:

@@ -12,7 +12,7 @@ import io
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -71,9 +71,9 @@ def read_rows(file: Path) -> tuple[list[str], list[list[str]], list[str]]:
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
         end = text.rfind("\n") + 1
-        rows = list(csv.reader(io.StringIO(text[:end], newline="")))
-    except (OSError, csv.Error) as error:
+    except OSError as error:
         return [], [], [f"metrics.csv cannot be read: {' '.join(str(error).split())[:200]}"]
+    rows = list(parse_rows(text[:end]))
     header = rows[0] if rows else []
     if not {"epoch", "step"} & set(header):
         return [], [], ["metrics.csv does not begin with a line 'epoch,step,…'"]
@@ -81,6 +81,18 @@ def read_rows(file: Path) -> tuple[list[str], list[list[str]], list[str]]:
     complete = [filled_up(row, blank) for row in (rows[2:] if is_room(rows[1:2]) else rows[1:])]
     incomplete = sum(row is blank for row in complete) + (end < len(text))
     return header, complete, [unreadable(incomplete)] if incomplete else []
+
+
+def parse_rows(text: str) -> Iterator[list[str]]:
+    """The rows of a text. One with a field above the limit of `csv`, 131,072 characters, is ["?"]."""
+    rows = csv.reader(io.StringIO(text, newline=""))
+    while True:
+        try:
+            yield next(rows)
+        except StopIteration:
+            return
+        except csv.Error:
+            yield ["?"]
 
 
 def is_room(rows: list[list[str]]) -> bool:
@@ -163,6 +175,8 @@ class GrowingMetric:
     def look(self) -> list[float]:
         """All values so far, in the order in which they were logged."""
         try:
+            if not self.file.is_file():  # a pipe would wait for its writer
+                raise FileNotFoundError(self.file)
             with self.file.open("rb") as stream:
                 self.read_new(stream)
         except OSError:  # it does not exist yet, or it was removed
@@ -181,7 +195,7 @@ class GrowingMetric:
         header, _ = parse_header(self.file)  # after the rows: it has the columns of all of them
         if self.metric in header:
             column = header.index(self.metric)
-            rows = csv.reader(new.decode("utf-8", errors="replace").splitlines())
+            rows = parse_rows(new.decode("utf-8", errors="replace"))
             cells = [row[column] for row in rows if column < len(row) <= len(header) and row[column]]
             self.values += [value for cell in cells if (value := as_float(cell)) is not None]
         self.position += len(new)

@@ -23,7 +23,7 @@ from typing import Any
 from lightning_ssl.runs.folder import FILES, RunFolder, as_number, find, read_config, read_summary, read_text
 from lightning_ssl.runs.labels import Scalar, flatten
 from lightning_ssl.runs.metrics import STEPWISE, Curve, Series, read_metrics
-from lightning_ssl.untrusted import load_json
+from lightning_ssl.untrusted import load_json, printable
 
 BROKEN = "broken"
 STATUSES = ("finished", "running", "interrupted", "failed", BROKEN)
@@ -107,7 +107,7 @@ def read_record(folder: Path) -> RunRecord:
     run.metrics, yet_more = read_metrics(folder / "metrics.csv")
     run.problems += [*problems, *more, *yet_more]
     status = run.summary.get("status")
-    run.error = None if run.summary.get("error") is None else str(run.summary["error"])
+    run.error = None if run.summary.get("error") is None else printable(run.summary["error"])
     if run.error is None and status not in ("finished", "running"):
         run.error = RunFolder(folder).last_line()
     unusable = not run.settings or status not in STATUSES or (status == "finished" and not run.metrics)
@@ -141,7 +141,9 @@ def apply_trial_status(run: RunRecord) -> None:
 
 def trial_status(folder: Path) -> tuple[str | None, str | None]:
     """Read status and error of a trial from sweep.db (sweep/state.py); (None, None) if it is not there."""
-    return query(folder.parent, "SELECT status, error FROM trials WHERE id = ?", folder.name) or (None, None)
+    row = query(folder.parent, "SELECT status, error FROM trials WHERE id = ?", folder.name)
+    status, error = row or (None, None)  # any kind of value can be in any column of SQLite
+    return status if isinstance(status, str) else None, None if error is None else printable(error)
 
 
 def sweep_settings(folder: Path) -> dict[str, Any]:

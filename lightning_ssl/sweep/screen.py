@@ -20,6 +20,7 @@ from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.record import BROKEN, read_record
 from lightning_ssl.sweep.plan import Plan, fit_flags
 from lightning_ssl.sweep.state import UNFINISHED, State, Trial
+from lightning_ssl.untrusted import printable
 
 MAX_RANKED = 10  # rows of the table for trials that have ended, the best first
 
@@ -57,7 +58,7 @@ class Screen:
 
     def print_line(self, line: str) -> None:
         with self.ignore_closed_output():
-            self.console.print(line, markup=False)
+            self.console.print(printable(line), markup=False)
 
     def trial_started(self, row: Trial) -> None:
         if self.live is None:
@@ -79,7 +80,7 @@ class Screen:
         for row in ranked(self.plan, rows)[:MAX_RANKED]:
             table.add_row(*table_cells(row, row.value, row.seconds), style="dim")
         with self.ignore_closed_output():
-            self.live.update(Group(Text(progress_line(self.plan, rows, self.workers)), table), refresh=True)
+            self.live.update(Group(plain(progress_line(self.plan, rows, self.workers)), table), refresh=True)
 
     def current_value(self, row: Trial) -> float | None:
         return RunFolder(self.folder / row.id).last_value(self.plan.metric)
@@ -143,12 +144,18 @@ def new_table(plan: Plan) -> Table:
     for title in ("trial", "status"):
         table.add_column(title, no_wrap=True)
     for title in (plan.metric or "", "time", "epoch", "left"):
-        table.add_column(title, justify="right")
+        table.add_column(plain(title), justify="right")
     return table
 
 
-def table_cells(row: Trial, value: float | None, seconds: float, *progress: str) -> tuple[str, ...]:
-    return row.id, row.status, "" if value is None else f"{value:.4f}", format_duration(seconds), *progress
+def table_cells(row: Trial, value: float | None, seconds: float, *progress: str) -> tuple[Text, ...]:
+    number = "" if value is None else f"{value:.4f}"
+    return tuple(map(plain, (row.id, row.status, number, format_duration(seconds), *progress)))
+
+
+def plain(text: str) -> Text:
+    """Text from a sweep file or a run folder for a table. rich reads a string as markup: `m[/x]` is an error."""
+    return Text(printable(text))
 
 
 def planned_epochs(run: RunFolder) -> int | None:
@@ -224,7 +231,7 @@ def checked(plan: Plan, folder: Path, row: Trial) -> Trial:
 def print_trials(trials: Iterable[tuple[Trial, str]]) -> None:
     """Print each trial that would run now, and its command (`--dry-run`)."""
     for row, command in trials:
-        print(f"{row.id}\n    {command}")
+        print(printable(f"{row.id}\n    {command}"))
 
 
 def print_status(plan: Plan, folder: Path) -> None:
@@ -235,6 +242,7 @@ def print_status(plan: Plan, folder: Path) -> None:
             rows = [checked(plan, folder, row) for row in state.trials()]
     if plan.limit == NO_LIMIT:
         plan = replace(plan, limit=len(rows))
-    print(progress_line(plan, rows, 1))
+    print(printable(progress_line(plan, rows, 1)))
     for row in rows:
-        print(f"  {row.id}  {result_line(plan, row) if row.status not in UNFINISHED else row.status}")
+        result = result_line(plan, row) if row.status not in UNFINISHED else row.status
+        print(printable(f"  {row.id}  {result}"))

@@ -180,6 +180,45 @@ def test_the_checkpoint_of_bolts_is_never_overwritten(states, tmp_path):
         bolts.main([str(path), "--out", str(path)])
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.update(epoch=None), "epoch=None: epoch must be a whole number"),
+        (lambda c: c.update(global_step=1.5), "global_step=1.5: "),
+        (lambda c: c.update(hyper_parameters=[1]), r"hyper_parameters=\[1\]: "),
+        (
+            lambda c: c["hyper_parameters"].update(temperature="hot"),
+            "hyper_parameters.temperature='hot': .* finite number",
+        ),
+        (lambda c: c["hyper_parameters"].update(learning_rate=float("nan")), "hyper_parameters.learning_rate=nan: "),
+        (lambda c: c["hyper_parameters"].update(batch_size=True), "hyper_parameters.batch_size=True: "),
+        (lambda c: c["hyper_parameters"].update(maxpool1=[1]), "hyper_parameters.maxpool1="),
+        (lambda c: c["state_dict"].update({"encoder.conv1.weight": 3}), "state_dict='encoder.conv1.weight': "),
+        (lambda c: c["state_dict"].update({7: torch.zeros(1)}), "state_dict=7: "),
+        (
+            lambda c: c["state_dict"].update({"encoder.conv1.weight": torch.zeros(())}),
+            "state_dict='encoder.conv1.weight'",
+        ),
+        (
+            lambda c: c["state_dict"].update({"projection.model.0.weight": torch.zeros(1, 1).expand(10**9, 512)}),
+            "state_dict='projection.model.0.weight': ",
+        ),
+        (
+            lambda c: c["state_dict"].update({"projection.model.0.bias": torch.zeros(3)}),
+            "projection.model.0.bias=.* must be linear, batch norm",
+        ),
+    ],
+)
+def test_a_checkpoint_of_another_shape_is_refused_before_anything_is_built(states, tmp_path, change, message):
+    content = {"state_dict": dict(states["SimCLR"]), "hyper_parameters": {"dataset": "cifar10"}, "epoch": 1}
+    change(content)
+    torch.save(content, tmp_path / "a.ckpt")
+    with pytest.raises(ValueError, match=message) as refused:
+        bolts.main([str(tmp_path / "a.ckpt")])
+    assert "\n" not in str(refused.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.ckpt"]
+
+
 def test_only_an_earlier_import_is_replaced(states, tmp_path):
     path = save(tmp_path / "a.ckpt", states["SimCLR"], {})
     words = [str(path), "--out", str(tmp_path / "out.ckpt")]

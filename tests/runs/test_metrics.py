@@ -1,12 +1,13 @@
 """metrics.csv: rows are appended, columns are added, and any content is read."""
 
 import csv
+import os
 from pathlib import Path
 
 import pytest
 
 from lightning_ssl.runs import RunFolder, metrics_writer
-from lightning_ssl.runs.metrics import read_metrics, read_rows
+from lightning_ssl.runs.metrics import GrowingMetric, read_metrics, read_rows
 from lightning_ssl.runs.metrics_writer import MetricsWriter
 
 
@@ -165,3 +166,18 @@ def test_a_file_that_is_written_again_is_read_again(tmp_path):
         assert run.history("x") == values
     (tmp_path / "metrics.csv").unlink()
     assert run.history("x") == []
+
+
+def test_a_field_beyond_the_limit_of_csv_costs_its_row_only(tmp_path):
+    file = tmp_path / "metrics.csv"
+    file.write_text(f"epoch,step,x\n0,1,{'9' * 200_000}\n0,2,0.5\n")
+    found, problems = read_metrics(file)
+    assert found["x"].values.tolist() == [0.5]
+    assert problems == ["metrics.csv: 1 incomplete or unreadable entry"]
+    assert GrowingMetric(file, "x").look() == [0.5]
+
+
+def test_a_pipe_is_no_metrics_csv(tmp_path):
+    os.mkfifo(tmp_path / "metrics.csv")
+    assert GrowingMetric(tmp_path / "metrics.csv", "x").look() == []
+    assert read_metrics(tmp_path / "metrics.csv") == ({}, [])
