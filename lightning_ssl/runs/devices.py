@@ -6,7 +6,7 @@ import os
 import re
 from typing import Any
 
-from pytorch_lightning.plugins.environments import ClusterEnvironment
+from pytorch_lightning.plugins.environments import ClusterEnvironment, LightningEnvironment
 
 from lightning_ssl.runs.ranks import launch
 from lightning_ssl.runs.trainer_arguments import checked_trainer
@@ -25,6 +25,9 @@ def for_launched_ranks(trainer: dict[str, Any]) -> tuple[dict[str, Any], int]:
     if not isinstance(trainer["strategy"], str):  # an object of the user's own belongs to one Trainer only
         return trainer, started.ranks
     probe = checked_trainer(trainer)
+    alone = isinstance(getattr(probe.strategy, "cluster_environment", None), LightningEnvironment)
+    if probe.num_nodes > 1 and alone:
+        raise ValueError(f"trainer.num_nodes={probe.num_nodes}: expected 1, or srun or torchrun to start the ranks")
     expected = {"devices": started.ranks_per_node, "num_nodes": started.nodes}
     found = {"devices": probe.num_devices, "num_nodes": probe.num_nodes}
     for key in expected if started.launcher else ():

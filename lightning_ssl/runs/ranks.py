@@ -43,7 +43,12 @@ def launch() -> Launch:
         ranks = int(os.environ["WORLD_SIZE"])
         return Launch("torchrun", ranks, ranks // int(os.environ["LOCAL_WORLD_SIZE"]))
     if is_srun_task():
-        return Launch("srun", int(os.environ["SLURM_STEP_NUM_TASKS"]), int(os.environ["SLURM_STEP_NUM_NODES"]))
+        ranks, per_node = int(os.environ["SLURM_STEP_NUM_TASKS"]), os.environ.get("SLURM_STEP_TASKS_PER_NODE", "")
+        if "," in per_node:
+            raise ValueError(
+                f"srun started {ranks} ranks, {per_node} on a node: expected the same number on every node"
+            )
+        return Launch("srun", ranks, int(os.environ["SLURM_STEP_NUM_NODES"]))
     return Launch()
 
 

@@ -160,6 +160,38 @@ def test_an_array_of_agents_shares_a_sweep_and_each_sees_its_own_gpu(cluster, tm
 
 
 @pytest.mark.slow
+def test_a_requeued_agent_continues_the_trial_that_was_stopped(cluster, tmp_path):
+    """The signal is the one that SLURM sends to the script before the time limit."""
+    sweep_file(tmp_path, ["${env}", "lightning-ssl", "fit", *WORDS, "${args}"])
+    with Server(lambda text: [{"seed_everything": 0, "trainer.max_epochs": 300}]) as server:
+        key = server.environment() | {"HOME": str(tmp_path)}
+        cluster.run("wandb", "sweep", "--project=p", "sweep.yaml", cwd=tmp_path, **key)
+        flags = ["--array=0", "--gpus=1", "--cpus-per-task=1", str(SLURM / "agents.sbatch")]
+        job = cluster.submit(*flags, f"{ENTITY}/p/sweep0", cwd=tmp_path, **key)
+        wait_for_checkpoint(tmp_path / "runs")
+        cluster.run("scancel", "--batch", "--signal=USR1", f"{job}_0")
+        assert cluster.state_of(job, "PENDING", "COMPLETED", "FAILED") == "PENDING"
+        (sent,) = server.runs.values()
+        assert (sent.preempting, sent.exit_code) == (True, 143)
+        cluster.run("scontrol", "update", f"jobid={job}_0", "starttime=now")
+        assert cluster.state_of(job, "COMPLETED", "FAILED") == "COMPLETED"
+        assert (sent.exit_codes, sent.opened) == ([143, 0], 2)
+        assert [command["type"] for command in server.sweeps["sweep0"].handed_out] == ["run", "resume", "exit"]
+    assert finished_seeds(tmp_path / "runs") == [(0, "finished", 600)]
+
+
+@pytest.mark.slow
+def test_agents_that_are_tasks_of_one_step_train_runs_of_their_own(cluster, tmp_path):
+    sweep_file(tmp_path, ["${env}", "lightning-ssl", "fit", *WORDS, "${args}"])
+    with Server(lambda text: cells(text)[:2]) as server:
+        key = server.environment() | {"HOME": str(tmp_path)}
+        cluster.run("wandb", "sweep", "--project=p", "sweep.yaml", cwd=tmp_path, **key)
+        cluster.run("srun", "--ntasks=2", "wandb", "agent", f"{ENTITY}/p/sweep0", cwd=tmp_path, **key)
+        assert [run.exit_code for run in server.runs.values()] == [0, 0]
+    assert finished_seeds(tmp_path / "runs") == ALL_FINISHED[:2]
+
+
+@pytest.mark.slow
 def test_the_trials_of_an_agent_can_be_steps_of_its_job(cluster, tmp_path):
     """The command of the sweep is the one in docs/cluster.md."""
     (line,) = re.findall(r"command: (\[.*srun.*\])", (ROOT / "docs" / "cluster.md").read_text())

@@ -17,6 +17,7 @@ from PIL import Image
 
 from lightning_ssl import cli, methods
 from lightning_ssl.commands import fit
+from lightning_ssl.data import DataModule
 from lightning_ssl.runs import RunFolder, checkpoints, signals
 
 FLAGS = [
@@ -96,6 +97,24 @@ def test_a_signal_to_one_of_two_ranks_stops_both_at_the_same_step(tmp_path):
     run = RunFolder(tmp_path / "run")
     assert (run.summary()["status"], run.summary()["step"]) == ("interrupted", 6)
     assert run.newest_checkpoint().name == "step-00000006.ckpt"
+
+
+def fit_with_signal_in_setup(argv):
+    """Send a signal while the data set is opened, which can take minutes for a download."""
+
+    def setup(self, stage):
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("not reached")
+
+    DataModule.setup = setup
+    return fit.main(argv)
+
+
+def test_before_the_first_step_a_signal_stops_a_single_process_at_once(tmp_path):
+    argv = [*FLAGS, f"--runs={tmp_path}", "--name=run"]
+    assert in_a_fork(exit_with, fit_with_signal_in_setup, argv) == 143
+    run = RunFolder(tmp_path / "run")
+    assert (run.summary()["status"], run.summary()["error"], run.step_checkpoints()) == ("interrupted", None, [])
 
 
 def fit_with_signal_to_all_processes(argv):

@@ -26,7 +26,7 @@ ClusterName=tests
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller}
 AuthType=auth/munge
-AuthInfo=socket={folder}/munge/socket,cred_expire=2
+AuthInfo=socket={folder}/munge/socket
 CredType=cred/munge
 SlurmUser=root
 StateSaveLocation={folder}/state

@@ -84,6 +84,8 @@ def test_a_batch_script_without_srun_is_one_process(started):
         (STEP, ["--trainer.devices=1"], "trainer.devices=1: expected 2, because srun started 2 ranks on 1 node"),
         (TORCHRUN, ["--trainer.devices=2"], "trainer.num_nodes=1: expected 2, because torchrun started 4 ranks"),
         ({}, ["--trainer.devices=-3"], "trainer.devices='-3': "),
+        (TWO_NODES | {"SLURM_STEP_TASKS_PER_NODE": "2,1"}, [], "2,1 on a node: expected the same number on every node"),
+        ({}, ["--trainer.num_nodes=2"], "trainer.num_nodes=2: expected 1, or srun or torchrun to start the ranks"),
     ],
 )
 def test_ranks_that_the_trainer_does_not_expect_are_refused_before_there_is_a_folder(
