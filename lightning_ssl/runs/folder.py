@@ -112,8 +112,11 @@ class RunFolder:
 
     def last_line(self) -> str | None:
         """The last line of log.txt that is not empty."""
+        log = self.path / "log.txt"
+        if not log.is_file():  # a pipe would wait for its writer
+            return None
         try:
-            with (self.path / "log.txt").open("rb") as stream:
+            with log.open("rb") as stream:
                 stream.seek(max(0, stream.seek(0, os.SEEK_END) - LOG_TAIL))
                 text = stream.read().decode("utf-8", errors="replace")
         except OSError:

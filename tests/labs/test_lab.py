@@ -192,6 +192,17 @@ def test_debug_adds_the_traceback(toy, capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
+def test_files_of_others_are_not_replaced(toy, capsys):
+    (toy / "notes").mkdir()
+    (toy / "notes" / "results.json").write_text("{}")
+    for words in (["toy", "--folder", "notes"], ["toy", "--folder", "notes/results.json"]):
+        assert cli.main(["lab", *words]) == 2
+    first, second = capsys.readouterr().err.splitlines()
+    assert "notes has files that `lightning-ssl lab` did not write; choose another name" in first
+    assert "notes/results.json is a file" in second
+    assert (toy / "notes" / "results.json").read_text() == "{}"
+
+
 def test_a_run_prints_its_table_and_writes_its_folder(toy, capsys):
     assert cli.main(["lab", "toy", "--no-progress"]) == 0
     assert "2 of 3 agree" in capsys.readouterr().out
@@ -200,6 +211,7 @@ def test_a_run_prints_its_table_and_writes_its_folder(toy, capsys):
     assert settings["widths"] == [2, 10]
     assert settings["progress"] is False
     assert cli.main(["lab", "toy", "--folder", "mine"]) == 0
+    assert cli.main(["lab", "toy", "--folder", "mine"]) == 0  # its own files are replaced
     assert yaml.safe_load((toy / "mine" / "settings.yaml").read_text())["progress"] is True
 
 

@@ -1,5 +1,6 @@
 """The run folder: reading of any content, values of metrics, checkpoints with damage."""
 
+import os
 import zipfile
 
 import pytest
@@ -37,6 +38,32 @@ def test_a_value_that_is_not_finite_is_no_last_value(tmp_path):
     (tmp_path / "metrics.csv").write_text("epoch,step,x\n0,0,0.4\n0,1,nan\n")
     assert RunFolder(tmp_path).last_value("x") is None
     assert RunFolder(tmp_path).history("x") == [0.4]
+
+
+def test_no_file_of_a_run_is_read_from_a_pipe(tmp_path):
+    for name in ("config.yaml", "summary.json", "metrics.csv", "log.txt"):
+        os.mkfifo(tmp_path / name)
+    os.mkfifo(tmp_path / "a.ckpt")
+    run = RunFolder(tmp_path)
+    assert (run.config(), run.summary(), run.metrics(), run.last_line(), run.last_value("x")) == (
+        {},
+        {},
+        {},
+        None,
+        None,
+    )
+    assert damage(tmp_path / "a.ckpt") == "it is a pipe"
+
+
+def test_the_last_line_of_a_log_has_no_escape_sequences(tmp_path):
+    (tmp_path / "log.txt").write_bytes(b"first\n\x1b[2K\rEpoch 1\x1b[0m\n\x1b[2J\n")
+    assert RunFolder(tmp_path).last_line() == "Epoch 1"
+
+
+def test_a_compressed_archive_is_no_checkpoint(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.ckpt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("data.pkl", bytes(10**7))
+    assert damage(tmp_path / "a.ckpt") == "a compressed archive, which torch does not write"
 
 
 def test_damage_anywhere_in_a_checkpoint_is_found(tmp_path):
