@@ -20,15 +20,17 @@ from lightning_ssl import cli, methods, runs
 from lightning_ssl.runs import RunFolder
 
 METHODS = {
+    "SimCLR": ["--model=SimCLR"],
+    "Square": ["--model=AlphaCL", "--model.importance=Square"],
+    "Gaussian": ["--model=AlphaCL", "--model.importance=Gaussian"],  # of un-augmented images too
     "SimSiam": ["--model=SimSiam", "--model.projector.hidden=32", "--model.projector.out=16"],
     "BYOL": ["--model=BYOL", "--model.projector.hidden=32", "--model.predictor.hidden=32"],
 }
 
 
-@pytest.mark.parametrize("argv", METHODS.values(), ids=METHODS)
-@pytest.mark.parametrize("optimizer", ["adam", "lars"])
-def test_the_host_waits_for_the_device_at_log_steps_only(argv, optimizer):
-    counted = device.steps_of_fit(*argv, f"--model.optimization.name={optimizer}", "--data.on_device=false")
+@pytest.mark.parametrize(("name", "optimizer"), [*((name, "adam") for name in METHODS), ("SimCLR", "lars")])
+def test_the_host_waits_for_the_device_at_log_steps_only(name, optimizer):
+    counted = device.steps_of_fit(*METHODS[name], f"--model.optimization.name={optimizer}", "--data.on_device=false")
     # Images, labels and ids of the batch, and the parameters of its augmentation.
     assert counted.steps == [Counter({"copy to the device": 4})] * 2
 
