@@ -49,7 +49,8 @@ class Planned:
             return []
         with State(self.folder / "sweep.db") as state:
             check_settings(state, self.plan, self.folder)
-            return [row for row in state.trials() if row.parameters in self.plan.cells]
+            cells = {self.plan.identity(cell) for cell in self.plan.cells}
+            return [row for row in state.trials() if self.plan.identity(row.parameters) in cells]
 
 
 def plan_sweeps(
@@ -141,17 +142,16 @@ def estimate(planned: Sequence[Planned], scale: Scale, images_per_second: float 
     speed = images_per_second or scale.images_per_second
     for each in planned:
         trials = each.trials()
-        done = [row for row in trials if row.status in ("finished", "failed")]
+        done = {each.plan.identity(row.parameters) for row in trials if row.status in ("finished", "failed")}
         durations = [row.seconds for row in trials if row.status == "finished" and row.seconds > 0]
         measured += durations
-        waiting = each.keep(lambda cell, _, done=done: all(cell != row.parameters for row in done))  # type: ignore[misc]
-        total, left = total + len(each.plan.cells), left + len(waiting.settings)
+        cells = zip(each.plan.cells, each.settings, strict=True)
+        waiting = [settings for cell, settings in cells if each.plan.identity(cell) not in done]
+        total, left = total + len(each.plan.cells), left + len(waiting)
         if durations and images_per_second is None:
-            seconds += fmean(durations) * len(waiting.settings)
+            seconds += fmean(durations) * len(waiting)
         else:
-            seconds += sum(
-                images_of(settings) * relative_cost(settings, scale) / speed for settings in waiting.settings
-            )
+            seconds += sum(images_of(settings) * relative_cost(settings, scale) / speed for settings in waiting)
     seconds += scale.evaluation_seconds * left
     basis = f"{speed:g} images/s of {scale.network} at {PIXELS} pixels, {scale.source}"
     if images_per_second is not None:

@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.sweep import trial
-from lightning_ssl.sweep.plan import SEED, Plan, fit_flags
+from lightning_ssl.sweep.plan import Plan, fit_flags
 from lightning_ssl.sweep.screen import Screen
 from lightning_ssl.sweep.state import UNFINISHED, State, Trial, check_file
 from lightning_ssl.sweep.wandb_sweeps import Parameters
@@ -375,20 +375,15 @@ def trial_command(plan: Plan, folder: Path, row: Trial) -> tuple[list[str], list
 def check_settings(state: State, plan: Plan, folder: Path) -> None:
     """Refuse to resume a sweep with a changed sweep file."""
     stored, current = state.metadata("settings"), json.loads(json.dumps(plan.fixed_settings()))
-    if stored is not None and plan.method == "grid":
-        stored, current = without_seeds(stored), without_seeds(current)
-    changed = [key for key in current if stored is not None and stored.get(key) != current[key]]
+    if stored is None:
+        return
+    stored, current = plan.comparable_settings(stored), plan.comparable_settings(current)
+    changed = [key for key in current if stored.get(key) != current[key]]
     if changed:
         raise ValueError(
             f"{folder}: the sweep file has changed since this sweep started ({', '.join(changed)}); "
             "restore it, or start another sweep with --name"
         )
-
-
-def without_seeds(settings: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the seeds of a grid: the trials of new seeds are added to those that exist."""
-    parameters = {key: value for key, value in settings["parameters"].items() if key != SEED}
-    return {**settings, "parameters": parameters}
 
 
 def preview(plan: Plan, folder: Path) -> Iterator[tuple[Trial, str]]:

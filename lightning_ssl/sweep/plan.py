@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from lightning_ssl.checks import require_folder_name, shown
+from lightning_ssl.runs.keys import role
 from lightning_ssl.sweep import wandb_sweeps
 from lightning_ssl.sweep.state import Trial
 from lightning_ssl.sweep.wandb_sweeps import Parameters
@@ -73,6 +74,19 @@ class Plan:
             "flags after --": self.extra_flags,
         }
 
+    def comparable_settings(self, settings: dict[str, Any]) -> dict[str, Any]:
+        """The fixed settings without what may change: the seeds of a grid, and where and how fast a trial runs."""
+        new_seeds = (SEED,) if self.method == "grid" else ()
+        entries = settings["parameters"].items()
+        kept = {key: entry for key, entry in entries if key not in new_seeds and (varies(entry) or not is_place(key))}
+        return {**settings, "parameters": kept}
+
+    def identity(self, parameters: Parameters) -> str:
+        """What tells the cells of a grid apart, as text: the parameters without where and how fast a trial runs."""
+        entries = self.config["parameters"]
+        kept = {key: value for key, value in parameters.items() if varies(entries.get(key, {})) or not is_place(key)}
+        return json.dumps(kept, sort_keys=True)
+
     def target_reached(self, value: float | None) -> bool:
         """Whether a trial's value meets the metric's `target`, which ends a sweep."""
         target = self.config.get("metric", {}).get("target")
@@ -86,9 +100,8 @@ class Plan:
         Random draws depend only on the seed and the trial's number. Bayes also depends on the results.
         """
         if self.method == "grid":
-            started = {json.dumps(trial.parameters, sort_keys=True) for trial in trials}
-            wanted = self.cells[: self.limit]
-            return next((cell for cell in wanted if json.dumps(cell, sort_keys=True) not in started), None)
+            started = {self.identity(trial.parameters) for trial in trials}
+            return next((cell for cell in self.cells[: self.limit] if self.identity(cell) not in started), None)
         number = len(trials)
         if number >= self.limit:
             return None
@@ -112,6 +125,16 @@ class Plan:
     def command_for(self, parameters: Parameters, json_file: Path) -> list[str]:
         """Build a trial's command, as `wandb agent` would run it, followed by the extra flags."""
         return wandb_sweeps.expand_macros(self.command, self.program, parameters, json_file) + self.extra_flags
+
+
+def varies(entry: Any) -> bool:
+    """Whether a parameter of a sweep file has more than one value."""
+    return bool(set(entry) - {"value", "distribution"})
+
+
+def is_place(key: str) -> bool:
+    """Whether a flag such as trainer.devices or data.workers decides only where and how fast a trial runs."""
+    return "." in key and role(key) == "incidental"
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------

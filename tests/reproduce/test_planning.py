@@ -113,7 +113,26 @@ def test_a_part_of_a_grid_is_completed_later(tmp_path):
 def test_a_changed_grid_is_still_refused(tmp_path):
     planned = planned_table4(tmp_path)
     finish(planned, 1, 1.0)
-    changed = {**planned.plan.config["parameters"], "trainer.devices": {"value": 2}}
+    changed = {**planned.plan.config["parameters"], "trainer.max_epochs": {"value": 2}}
     other = replace(planned.plan, config={**planned.plan.config, "parameters": changed})
     with State(tmp_path / "sweep.db") as state, pytest.raises(ValueError, match=r"has changed .*\(parameters\)"):
         check_settings(state, other, Path("table4"))
+
+
+def test_a_sweep_goes_on_with_another_number_of_devices(tmp_path):
+    planned = planned_table4(tmp_path)
+    finish(planned, 10, 1.0)
+    elsewhere = {**planned.plan.config["parameters"], "trainer.devices": {"value": 4}}
+    cells = [{**cell, "trainer.devices": 4} for cell in planned.plan.cells]
+    moved = replace(planned.plan, config={**planned.plan.config, "parameters": elsewhere}, cells=cells)
+    assert list(preview(moved, tmp_path)) == []
+    assert len(replace(planned, plan=moved).trials()) == 10
+
+
+def test_cells_that_differ_in_an_incidental_key_are_different_cells():
+    sweep = planned_table4(Path("sweep")).plan
+    varied = {**sweep.config["parameters"], "data.seed": {"values": [0, 1]}}
+    varied_sweep = replace(sweep, config={**sweep.config, "parameters": varied})
+    one, two = ({**sweep.cells[0], "data.seed": seed} for seed in (0, 1))
+    assert varied_sweep.identity(one) != varied_sweep.identity(two)
+    assert sweep.identity(one) == sweep.identity(two)
