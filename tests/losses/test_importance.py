@@ -92,6 +92,7 @@ def regularizer(rule, alpha):
     [Entropy(), Inverse(), Inverse(tau=0.02, gamma=1.5), Square(), Square(tau=0.4), Tsallis(q=0.5), Tsallis(q=1.5)],
     ids=label,
 )
+@pytest.mark.filterwarnings("ignore:Values in x were outside bounds")  # scipy 1.15, the newest for Python 3.10
 def test_scipy_finds_no_better_row(rule):
     c = torch.tensor([0.1, 0.3, 0.35, 0.9, 1.6], dtype=torch.float64)
     alpha = rule(torch.zeros(1, dtype=torch.float64), c[None])[0]
