@@ -11,14 +11,24 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lightning_ssl.machine import available_cores
+from lightning_ssl.report.differences import natural, value_list
 from lightning_ssl.report.statistics import Spread, signed
 from lightning_ssl.report.tables import Cell, md_cell, percent, to_csv
 from lightning_ssl.reproduce.recipe import EARLY, Moment, Scale
 from lightning_ssl.reproduce.results import PROBE, Table
 from lightning_ssl.reproduce.verdicts import RULE, VERDICTS, Judgement
-from lightning_ssl.runs.labels import label_of
+from lightning_ssl.runs.labels import Scalar, label_of
+from lightning_ssl.runs.record import RunRecord
 from lightning_ssl.sweep.screen import format_duration
 
+# Settings that decide the size of a run.
+SIZES = (
+    "model.backbone",
+    "trainer.max_epochs",
+    "trainer.limit_train_batches",
+    "data.batch_size",
+    "model.optimization.lr",
+)
 MOMENTS: tuple[Moment, ...] = ("early", "late")
 
 
@@ -119,7 +129,12 @@ def accuracies_table(table: Table, data: str) -> str:
             cells.append("–" if paper is None else f"{paper[0]:.2f} ± {paper[1]:.2f}")
             cells.append(spread_text(Spread.of(list(values[at].values()))))
         lines.append(cells)
-    where = f"On {data}." + (f" Published on {table.work.published_on}." if table.work.published_on else "")
+    networks = sorted({str(each.run.settings.get("model.backbone")) for each in table.measured if each.data == data})
+    where = (
+        f"On {data}"
+        + (f" with {md_cell(', '.join(networks))}." if networks else ".")
+        + (f" Published on {table.work.published_on}." if table.work.published_on else "")
+    )
     return f"{where} ± is the standard deviation over seeds, in brackets the 95 % interval of the mean.\n\n" + markdown(
         lines, text_columns=2
     )
@@ -164,12 +179,22 @@ def origin(table: Table, context: Context) -> str:
     lines = [
         ("command", f"`{context.command}`"),
         ("runs", f"{len(runs)}, {finished} finished"),
+        ("setting of the runs", md_cell(setting_text(runs))),
         ("version of the runs", md_cell(versions)),
         ("first run started", md_cell(started[0]) if started else "–"),
         ("duration of all runs", format_duration(sum(seconds))),
         ("machine", md_cell(machine())),
     ]
     return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in lines)])
+
+
+def setting_text(runs: Sequence[RunRecord]) -> str:
+    """The values of the settings that decide the size of the runs."""
+    return "; ".join(value_list(key, values) for key in SIZES if (values := sorted_values(runs, key)) != [None])
+
+
+def sorted_values(runs: Sequence[RunRecord], key: str) -> list[Scalar]:
+    return sorted({run.settings.get(key) for run in runs}, key=natural)
 
 
 def machine() -> str:

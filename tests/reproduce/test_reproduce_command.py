@@ -46,6 +46,8 @@ def test_finished_runs_are_compared_and_every_file_is_written(tmp_path, capsys):
     assert "lightning-ssl reproduce table1 --scale cpu" in page
     assert "linear evaluation of the papers' protocol" in page
     assert "the whole interval is above m" in page  # the rule
+    assert "On cifar10 with resnet\\_tiny." in page
+    assert "trainer.max\\_epochs (10)" in page
     assert "square-0: failed. the loss is not finite \\| at step 7" in page
     for suffix in ("png", "svg"):
         assert (tmp_path / "out" / f"table1.{suffix}").stat().st_size > 10_000
