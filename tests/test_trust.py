@@ -127,6 +127,20 @@ class Own:
     pass
 
 
+@pytest.mark.parametrize("stored", ["weights", "view"])
+def test_a_network_of_other_size_is_refused_before_memory_is_allocated(folder, stored):
+    """10⁹ hidden units would need 450 GB. A view of that shape needs four bytes in the file."""
+    file = checkpoint(alpha(projector={"hidden": 10**9}))
+    if stored == "view":
+        content = torch.load(file, weights_only=True)
+        content["state_dict"]["projector.0.weight"] = torch.zeros(1, 1).expand(10**9, 112)
+        torch.save(content, file)
+    with pytest.raises(
+        ValueError, match=r"^checkpoint='model.ckpt': its weights do not fit .* instead of \(10{9}, 112\)"
+    ):
+        restore_method(file)
+
+
 # ---------------------------------------------------------------------------------------------------------------------
 # Data
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lightning_ssl.checks import is_number, require
-from lightning_ssl.runs.checkpoints import is_whole
+from lightning_ssl.runs.checkpoints import is_whole, is_whole_tensor
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,14 +58,8 @@ def read(path: Path) -> Bolts:
 
 
 def is_weight(name: str, value: Any) -> bool:
-    """Whether a value is a tensor whose elements are all in the file. A view can have more than its memory."""
-    import torch
-
-    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
-        return False
-    if value.ndim == 0 and not name.endswith("num_batches_tracked"):
-        return False
-    return value.numel() * value.element_size() <= value.untyped_storage().nbytes()
+    """Whether a value can be a weight or a buffer of this name."""
+    return is_whole_tensor(value) and (value.ndim > 0 or name.endswith("num_batches_tracked"))
 
 
 def is_finite(value: Any) -> bool:

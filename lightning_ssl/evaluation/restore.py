@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import torch
+
 from lightning_ssl import data
 from lightning_ssl.data import DataModule
 from lightning_ssl.methods import Method
 from lightning_ssl.runs import RunFolder, read_checkpoint
 from lightning_ssl.runs.build import build_method
 from lightning_ssl.runs.checkpoints import require_weights
-from lightning_ssl.trust import is_trusted, require_trusted
+from lightning_ssl.trust import OURS, is_trusted, paths_in, require_trusted
 
 DEFAULT_ROOT = "data"
 
@@ -41,12 +43,17 @@ def restore_method(path: str | Path, trust: Sequence[str] = ()) -> TrainedMethod
     model = config["model"]
     # Without compilation: it takes longer than one pass over the images.
     uncompiled = {**model, "init_args": {**model.get("init_args", {}), "compile": False}}
+    state = content["state_dict"]
     try:
-        method = build_method({**config, "model": uncompiled}, trust)
+        if all(path.startswith(f"{OURS}.") for _, path in paths_in(model, "model")):  # other networks may need memory
+            with torch.device("meta"):  # shapes are compared before memory is allocated
+                require_weights(build_method({"model": uncompiled}, trust), state, checkpoint)
+        method = build_method({"model": uncompiled}, trust)
     except ValueError as error:
-        raise ValueError(f"checkpoint={str(checkpoint)!r}: {error}") from error
-    require_weights(method, content["state_dict"], checkpoint)
-    method.load_state_dict(content["state_dict"])
+        known = str(error).startswith("checkpoint=")
+        raise error if known else ValueError(f"checkpoint={str(checkpoint)!r}: {error}") from error
+    require_weights(method, state, checkpoint)
+    method.load_state_dict(state)
     in_run = checkpoint.parent == run.checkpoints and (run.path / "summary.json").exists()
     step, version = int(content.get("global_step", 0)), str(content["lightning_ssl"].get("version", ""))
     return TrainedMethod(method.eval(), config, checkpoint, run if in_run else None, step, version)

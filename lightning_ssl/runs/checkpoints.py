@@ -119,7 +119,7 @@ def wrong_value(key: str, value: Any, expected: str) -> str:
 def require_weights(module: nn.Module, state: Mapping[str, Any], file: Path) -> None:
     """Refuse weights of another network: the error names the first mismatches and their number."""
     expected = {name: tuple(value.shape) for name, value in module.state_dict().items() if hasattr(value, "shape")}
-    found = {name: tuple(getattr(value, "shape", ())) for name, value in state.items()}
+    found = {name: tuple(value.shape) if is_whole_tensor(value) else () for name, value in state.items()}
     names = [*expected, *(name for name in found if name not in expected)]
     wrong = [name for name in names if expected.get(name) != found.get(name)]
     if not wrong:
@@ -127,6 +127,15 @@ def require_weights(module: nn.Module, state: Mapping[str, Any], file: Path) -> 
     first = "; ".join(mismatch(printable(name), expected.get(name), found.get(name)) for name in wrong[:SHOWN])
     count = f" ({len(wrong)} of {len(names)} weights differ)" if len(wrong) > 1 else ""
     raise ValueError(f"checkpoint={str(file)!r}: its weights do not fit the network: {first}{count}")
+
+
+def is_whole_tensor(value: Any) -> bool:
+    """Whether a value is a tensor whose elements are all in the file. A view can have more elements than memory."""
+    import torch
+
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+        return False
+    return value.numel() * value.element_size() <= value.untyped_storage().nbytes()
 
 
 def mismatch(name: str, expected: tuple[int, ...] | None, found: tuple[int, ...] | None) -> str:
