@@ -7,6 +7,7 @@ Everything is differentiable, so that a gradient can be asked of an oracle as we
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import torch
 from torch import Tensor
@@ -119,6 +120,17 @@ def inverse(c: list[float], tau: float, gamma: float) -> list[float]:
 
 def square(c: list[float], tau: float) -> list[float]:
     return by_bisection(c, lambda x: max(0.0, -x / tau))
+
+
+def square_by_sort(c: list[float], tau: float) -> list[float]:
+    """The largest support whose pairs all have a weight above 0, in exact arithmetic."""
+    exact = [Fraction(x) for x in c]
+    ordered = sorted(exact)
+    for size in range(len(c), 0, -1):
+        mu = (Fraction(tau) + sum(ordered[:size])) / size
+        if mu > ordered[size - 1]:
+            break
+    return [float(max(Fraction(0), (mu - x) / Fraction(tau))) for x in exact]
 
 
 def tsallis(c: list[float], tau: float, q: float) -> list[float]:

@@ -369,6 +369,38 @@ def test_embeddings_whose_norm_overflows_are_refused():
         PairLoss(Entropy())(z, z)
 
 
+MORE_RULES = [*RULES, Direct(p=6.0, tau=0.01), Square(), Tsallis(q=-2.0), Tsallis(q=1.25), Tsallis(q=2.5)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("backprop", [False, True])
+@pytest.mark.parametrize("rule", MORE_RULES, ids=label)
+def test_a_finite_loss_has_a_finite_gradient_at_every_norm(rule, backprop, dtype):
+    """Where a gradient overflows, the loss is NaN, so nobody has to look at the gradient."""
+    loss = PairLoss(rule, backprop_alpha=backprop, check_finite=False)
+    for norm in (1e-20, 1e-4, 1e4, 1e6, 1e9, 1e11, 1e14, 1e18):
+        for far in (1.0, 1e4):
+            views = [z.detach() * norm for z in make_views(dtype=dtype)[:2]]
+            views[0][0] *= far
+            value, *gradients = value_and_gradients(loss, *(z.requires_grad_() for z in views))
+            assert value.isnan() or all(g.isfinite().all() for g in gradients), (norm, far)
+
+
+@pytest.mark.parametrize("anchors", ANCHORS)
+@pytest.mark.parametrize("norm", [1e4, 1e9, 1e14])
+@pytest.mark.parametrize("tau", [0.1, 5.0])
+def test_square_of_huge_embeddings_is_that_of_the_loop(tau, norm, anchors):
+    """The nearest pair of each row has the whole weight. Distances from two matrix products would not agree on it."""
+    z1, z2 = ((z.detach() * norm).requires_grad_() for z in make_views()[:2])
+    d2_pos, d2_neg = oracles.distances(z1, z2, anchors)
+    alpha = oracles.each_row(oracles.square_by_sort, d2_neg.detach(), tau=tau)
+    assert (alpha.amax(1) == 1).all()
+    expected = oracles.pair_loss(alpha, d2_pos, d2_neg)
+    expected = expected.detach(), *torch.autograd.grad(expected, (z1, z2))
+    actual = value_and_gradients(PairLoss(Square(tau), anchors=anchors), z1, z2)
+    assert_same(actual, expected, PairLoss(Square(tau), anchors=anchors), z1, z2)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

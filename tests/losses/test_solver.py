@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightning_ssl.losses import solved
+from lightning_ssl.losses.device import acting_as_accelerator
 from lightning_ssl.losses.importance import Direct, Entropy
 from lightning_ssl.losses.solved import MAX_ITERATIONS, Inverse, Regularized, Square, Tsallis
 
@@ -28,6 +29,14 @@ def make_rows(kind: str, count: int, spread: float, seed: int, dtype: torch.dtyp
         case "one near":
             d2 = u * 1e-3 + spread
             d2[:, 0] = 0
+        case "two groups":
+            d2 = (u < 0.5) * spread
+        case "dense near 0":
+            d2 = spread * u**3
+        case "dense far":
+            d2 = spread * u**0.25
+        case "doubling":
+            d2 = spread * 2.0 ** torch.arange(count, dtype=torch.float64).clamp(max=60).expand(3, -1)
     return d2.to(dtype)
 
 
@@ -61,6 +70,7 @@ def evaluations(monkeypatch):
 
 
 KINDS = ["spread", "identical", "tied", "geometric", "one near"]
+MORE_KINDS = [*KINDS, "two groups", "dense near 0", "dense far", "doubling"]
 wide = {
     "kind": st.sampled_from(KINDS),
     "count": st.one_of(st.integers(1, 40), st.sampled_from([1000, 20_000])),
@@ -128,6 +138,73 @@ def test_ordinary_rows_take_few_evaluations(q, limit, evaluations):
     d2 = make_rows("spread", 4000, 2.0, 0, torch.float32)
     Tsallis(tau=0.5, q=q)(torch.zeros(len(d2)), d2)
     assert len(evaluations) <= limit
+
+
+def converged(rule, d2_neg, monkeypatch):
+    """Rows after many more steps than an accelerator takes."""
+    with monkeypatch.context() as patch, acting_as_accelerator():
+        patch.setattr(solved, "newton_steps", lambda d: 30)
+        return rule(torch.zeros(len(d2_neg), dtype=d2_neg.dtype), d2_neg)
+
+
+def check_fixed_steps(rule, d2_neg, monkeypatch):
+    """The fixed number of steps of an accelerator gives the converged rows."""
+    with acting_as_accelerator():
+        alpha = rule(torch.zeros(len(d2_neg), dtype=d2_neg.dtype), d2_neg)
+    expected = converged(rule, d2_neg, monkeypatch)
+    assert torch.isfinite(expected).all()
+    # The iterates of converged rows differ by the rounding of y, which grows with the number of pairs at the edge.
+    gain = SOLVER_STOP * max(1.0, steepness(expected, rule.q).reciprocal().max().item())
+    close(alpha / expected.amax(1, keepdim=True), expected / expected.amax(1, keepdim=True), gain=gain)
+
+
+Q = [-5.0, -3.0, -2.0, -1.0, 0.0, 0.5, 0.9, 0.999, 1.001, 1.1, 1.25, 1.5, 1.75, 1.9, 2.0]
+
+
+@pytest.mark.parametrize("kind", MORE_KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_fixed_number_of_steps_solves_hostile_rows(kind, dtype, monkeypatch):
+    for q in (-5.0, -2.0, -1.0, 0.0, 0.5, 1.1, 1.5, 2.0):
+        for count, tau in [(3, 1e-3), (100, 1e-6), (1000, 1e-1), (1000, 1e3), (10_000, 1.0)]:
+            check_fixed_steps(Tsallis(tau=tau, q=q), make_rows(kind, count, 2.0, 0, dtype), monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MORE_KINDS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_fixed_number_of_steps_solves_hostile_rows_of_all_scales(kind, dtype, monkeypatch):
+    for q in Q:
+        for count, spread in [(1, 2.0), (2, 1e6), (3, 2.0), (100, 1e-6), (100, 2.0), (1000, 1e6), (100_000, 2.0)]:
+            for tau in (1e-6, 1e-3, 1e-1, 1.0, 1e3, 1e6):
+                check_fixed_steps(Tsallis(tau=tau, q=q), make_rows(kind, count, spread, 0, dtype), monkeypatch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(200))
+def test_a_search_finds_no_rows_that_need_more_steps(seed, monkeypatch):
+    """Groups of random sizes at random distances, over many orders of magnitude."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def draw(low, high):
+        return low + (high - low) * torch.rand((), generator=generator, dtype=torch.float64).item()
+
+    count = int(10 ** draw(0.3, 3.7))
+    groups = int(draw(1, 13))
+    sizes = draw(1, 8) ** torch.arange(groups, dtype=torch.float64)
+    group = torch.multinomial(sizes, count, replacement=True, generator=generator)
+    distances = 10 ** (torch.rand(20, groups, generator=generator, dtype=torch.float64) * draw(1, 20) - draw(0, 12))
+    d2 = distances.sort(1).values[:, group]
+    for q in Q:
+        rule = Tsallis(tau=10 ** draw(-5, 5), q=q)
+        for dtype in (torch.float32, torch.float64):
+            check_fixed_steps(rule, d2.to(dtype), monkeypatch)
+
+
+@pytest.mark.parametrize(("q", "tau"), [(-1.0, 1e-6), (0.5, 1e-2), (1.5, 1e-2), (2.0, 1e-2)])
+def test_a_row_that_is_not_solved_is_nan(q, tau, monkeypatch):
+    monkeypatch.setattr(solved, "newton_steps", lambda d: 1)
+    d2 = make_rows("geometric", 1000, 100.0, 0, torch.float64)
+    assert Tsallis(tau=tau, q=q)(torch.zeros(3, dtype=torch.float64), d2).isnan().all()
 
 
 @given(q=st.floats(-3, 3), kind=st.sampled_from(KINDS), log_tau=st.floats(-3, 3), seed=st.integers(0, 100))
