@@ -1,8 +1,9 @@
 """Stops a run at a signal: every rank at the same step, with a checkpoint of that step.
 
-SIGTERM (SLURM, Kubernetes, `wandb agent`), SIGUSR1 (SLURM, before the time limit) and SIGINT (Ctrl-C) only set a flag.
-`StopAtSignal` looks at it between two training steps. It requests a checkpoint and raises `Stopped` before the next
-step. The exit code is 128 + the number of the signal: 143, 138, 130.
+SIGTERM (SLURM, Kubernetes, `wandb agent`), SIGUSR1 (SLURM, before the time limit), SIGINT (Ctrl-C) and SIGHUP (a closed
+terminal; `nohup` ignores it) only set a flag. `StopAtSignal` looks at it between two training steps. It requests a
+checkpoint and raises `Stopped` before the next step. The exit code is 128 + the number of the signal: 143, 138, 130 or
+129.
 
 Several ranks agree through the store of torch.distributed, about once a second. It runs on the hosts: no rank waits for
 a device. Lightning's own handlers call a collective inside the handler, where the other ranks are in another one.
@@ -22,7 +23,7 @@ from torch.distributed.distributed_c10d import _get_default_store, get_world_siz
 from lightning_ssl._lightning import pl
 from lightning_ssl.runs.checkpointing import Checkpoints
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
 SECONDS = 1.0  # between two agreements of several ranks
 LEAVE_SECONDS = 5.0  # for which rank 0 waits for the others at the end
 
@@ -47,7 +48,9 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
-            self.previous = {number: signal.signal(number, self.note) for number in SIGNALS}
+            ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # by `nohup`
+            numbers = [number for number in SIGNALS if not (ignored and number == signal.SIGHUP)]
+            self.previous = {number: signal.signal(number, self.note) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -289,7 +289,8 @@ class SignalCounter:
 
     def __enter__(self) -> SignalCounter:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # by `nohup`
+            for number in (signal.SIGINT, signal.SIGTERM, *(() if ignored else (signal.SIGHUP,))):
                 self.previous_handlers[number] = signal.signal(number, self.increment)
         return self
 

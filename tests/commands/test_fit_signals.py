@@ -71,7 +71,7 @@ def whole(tmp_path_factory):
 # In epoch 1: the first step, one in the middle, the last one, after which the epoch ends first.
 @pytest.mark.parametrize(
     ("number", "step", "stops_at"),
-    [(signal.SIGTERM, 4, 5), (signal.SIGUSR1, 5, 6), (signal.SIGINT, 7, 8)],
+    [(signal.SIGTERM, 4, 5), (signal.SIGUSR1, 5, 6), (signal.SIGINT, 7, 8), (signal.SIGHUP, 5, 6)],
 )
 def test_a_signal_stops_a_run_after_its_step_and_it_resumes_bit_for_bit(number, step, stops_at, whole, tmp_path):
     argv = [*FLAGS, "--trainer.max_epochs=3", f"--runs={tmp_path}", "--name=run"]
@@ -145,6 +145,30 @@ def test_a_second_ctrl_c_stops_at_once():
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def fit_with_two_quick_interrupts(argv):
+    original = os.kill
+    os.kill = lambda pid, number: [original(pid, number) for _ in range(2 if number == signal.SIGINT else 1)]
+    return fit_with_signal(argv, 2, signal.SIGINT)
+
+
+def test_two_quick_ctrl_c_leave_the_right_status_and_no_traceback(tmp_path, capfd):
+    argv = [*FLAGS, "--trainer.max_epochs=100", f"--runs={tmp_path}", "--name=run"]
+    assert in_a_fork(exit_with, fit_with_two_quick_interrupts, argv) == 130
+    run = RunFolder(tmp_path / "run")
+    assert (run.summary()["status"], run.summary()["error"]) == ("interrupted", None)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_nohup_is_heeded():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with signals.StopSignals() as noted:
+            os.kill(os.getpid(), signal.SIGHUP)
+            assert noted.number == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
