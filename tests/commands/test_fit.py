@@ -18,6 +18,7 @@ from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.build import build_data, build_method
 from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.metrics import TIMING_METRICS
+from lightning_ssl.runs.signals import StopSignals
 
 SMALL = [
     "--model.backbone=resnet_tiny",
@@ -124,11 +125,11 @@ def test_there_is_a_progress_bar_on_a_terminal_only_unless_told(terminal, flag, 
 
 def test_a_csv_logger_writes_into_the_run_folder(tmp_path):
     run = RunFolder(tmp_path / "run")
-    (logger,) = fit.chosen_logger("csv", run, {})
+    (logger,) = fit.chosen_logger("csv", run, {}, StopSignals())
     logger.log_metrics({"online/top1": 0.5}, step=3)
     logger.save()
     assert "0.5" in (run.path / "csv" / "version_0" / "metrics.csv").read_text()
-    assert fit.chosen_logger("none", run, {}) == []
+    assert fit.chosen_logger("none", run, {}, StopSignals()) == []
 
 
 def test_tensorboard_is_refused_with_the_pip_line_while_it_is_missing(monkeypatch):
@@ -141,7 +142,7 @@ def test_tensorboard_is_refused_with_the_pip_line_while_it_is_missing(monkeypatc
 def test_tensorboard_writes_into_the_run_folder(tmp_path):
     pytest.importorskip("tensorboard")
     run = RunFolder(tmp_path / "run")
-    (logger,) = fit.chosen_logger("tensorboard", run, {})
+    (logger,) = fit.chosen_logger("tensorboard", run, {}, StopSignals())
     logger.log_metrics({"online/top1": 0.5}, step=3)
     logger.finalize("success")
     assert list((run.path / "tensorboard").glob("events.*"))
