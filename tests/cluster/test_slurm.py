@@ -95,7 +95,7 @@ def test_a_requeued_job_continues_bit_for_bit(cluster, whole, tmp_path):
     stopped_at = run.summary()["step"]
     assert run.newest_checkpoint().name == f"step-{stopped_at:08d}.ckpt"
     assert 0 < stopped_at < 2 * EPOCHS
-    cluster.run("scontrol", "update", f"jobid={job}", "starttime=now")  # SLURM would wait for two minutes
+    cluster.start_requeued(job)
     assert cluster.state_of(job, "COMPLETED", "FAILED") == "COMPLETED"
     assert f"resumed from step-{stopped_at:08d}.ckpt" in (tmp_path / f"slurm-{job}.out").read_text()
     assert_same(outcome(run), outcome(whole))
@@ -163,7 +163,7 @@ def test_an_array_of_agents_shares_a_sweep_and_each_sees_its_own_gpu(cluster, tm
 def test_a_requeued_agent_continues_the_trial_that_was_stopped(cluster, tmp_path):
     """The signal is the one that SLURM sends to the script before the time limit."""
     sweep_file(tmp_path, ["${env}", "lightning-ssl", "fit", *WORDS, "${args}"])
-    with Server(lambda text: [{"seed_everything": 0, "trainer.max_epochs": 300}]) as server:
+    with Server(lambda text: [{"seed_everything": 0, "trainer.max_epochs": 100}]) as server:
         key = server.environment() | {"HOME": str(tmp_path)}
         cluster.run("wandb", "sweep", "--project=p", "sweep.yaml", cwd=tmp_path, **key)
         flags = ["--array=0", "--gpus=1", "--cpus-per-task=1", str(SLURM / "agents.sbatch")]
@@ -173,11 +173,11 @@ def test_a_requeued_agent_continues_the_trial_that_was_stopped(cluster, tmp_path
         assert cluster.state_of(job, "PENDING", "COMPLETED", "FAILED") == "PENDING"
         (sent,) = server.runs.values()
         assert (sent.preempting, sent.exit_code) == (True, 143)
-        cluster.run("scontrol", "update", f"jobid={job}_0", "starttime=now")
+        cluster.start_requeued(f"{job}_0")
         assert cluster.state_of(job, "COMPLETED", "FAILED") == "COMPLETED"
         assert (sent.exit_codes, sent.opened) == ([143, 0], 2)
         assert [command["type"] for command in server.sweeps["sweep0"].handed_out] == ["run", "resume", "exit"]
-    assert finished_seeds(tmp_path / "runs") == [(0, "finished", 600)]
+    assert finished_seeds(tmp_path / "runs") == [(0, "finished", 200)]
 
 
 @pytest.mark.slow

@@ -124,6 +124,11 @@ class Slurm:
         """`sbatch`. Returns the id of the job. The output is in slurm-ID.out in the folder."""
         return self.run("sbatch", "--parsable", *words, cwd=cwd, **environment).strip()
 
+    def start_requeued(self, job: str) -> None:
+        """Start a requeued job before SLURM's two minutes are over. It refuses a start in the second of the requeue."""
+        time.sleep(3)
+        self.run("scontrol", "update", f"jobid={job}", "starttime=now")
+
     def state_of(self, job: str, *states: str, timeout: float = 400) -> str:
         """Wait until a job has one of the states, and return it."""
         found = ""
