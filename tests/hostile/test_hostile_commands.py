@@ -73,7 +73,7 @@ def workspace(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def only_refusals(workspace, monkeypatch):
-    """Run in the workspace. Work that a refused command does not reach raises instead."""
+    """Run in the workspace. Work that a refused command does not reach raises instead. Its modules are forgotten."""
 
     def accept(*_, **__):
         raise Accepted
@@ -82,7 +82,9 @@ def only_refusals(workspace, monkeypatch):
         raise TimeoutError(f"no answer after {SECONDS} s")
 
     monkeypatch.chdir(workspace)
-    monkeypatch.setattr(sys, "path", list(sys.path))
+    tests = str(Path(__file__).parents[1])  # pytest adds folders of tests to the path; a user has none of them
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if not folder.startswith(tests)])
+    before = set(sys.modules)
     for owner, name in ((fit, "train"), (Engine, "start")):
         monkeypatch.setattr(owner, name, accept)
     previous = signal.signal(signal.SIGALRM, hang)
@@ -90,6 +92,9 @@ def only_refusals(workspace, monkeypatch):
     yield
     signal.alarm(0)
     signal.signal(signal.SIGALRM, previous)
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(str(workspace)):
+            del sys.modules[name]
 
 
 @pytest.mark.parametrize(("command", "code", "line"), read_cases())

@@ -47,7 +47,7 @@ MODULE = """
             return -(1 + d2_neg).log()
 
     class Half(Importance):
-        def fit(self, d2_pos, d2_neg, valid=None):
+        def vjp(self, d2_neg, alpha, cotangent):
             return None
 
     instance = Scaled(2.0)
@@ -129,7 +129,7 @@ def test_an_own_loss_is_stored_under_its_own_path_and_builds(folder, flags, stor
             "its signature is (d2_pos, d2_neg)",
         ),
         (["=mine.OfTwo"], "model.importance=mine.OfTwo: mine.py:32: it must accept (d2_pos, d2_neg, valid)"),
-        (["=mine.Half"], "model.importance=mine.Half: mine.py:40: class Half must define weigh"),
+        (["=mine.Half"], "model.importance=mine.Half: mine.py:40: class Half must define rows"),
         (
             ["=mine.Scaled", ".scal=2"],
             "model.importance.scal=2: unknown key scal for Scaled (mine.py:16); did you mean scale?",
