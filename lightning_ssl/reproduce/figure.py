@@ -60,7 +60,7 @@ def draw_curves(axes: Axes, table: Table) -> None:
     axes.set_ylabel(f"{PROBE} (%)")
     axes.set_title(f"{data}: mean and range over seeds", fontsize=10)
     if axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=7, frameon=False, loc="lower right")
+        axes.legend(handlelength=3, fontsize=7, frameon=False, loc="lower right")
 
 
 def mean_curve(runs: Sequence[Measured]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
