@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.killing import fit_until_killed, in_a_fork
+from helpers.killing import fit_until_killed, in_a_fork, one_thread  # noqa: F401
 from helpers.outcome import assert_same, outcome
 
 from lightning_ssl import cli, methods, runs
@@ -37,15 +37,6 @@ BYOL = ["--model=BYOL", *SMALL, "--model.projector.hidden=32", "--model.predicto
 
 def words(tmp_path, *more, model=SIMCLR, name="run"):
     return [*model, f"--runs={tmp_path}", f"--name={name}", *more]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """A pool of threads does not survive a fork."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 # ---------------------------------------------------------------------------------------------------------------------

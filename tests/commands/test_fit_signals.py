@@ -9,8 +9,7 @@ import time
 
 import pytest
 import pytorch_lightning as pl
-import torch
-from helpers.killing import in_a_fork
+from helpers.killing import in_a_fork, one_thread  # noqa: F401
 from helpers.outcome import assert_same, outcome
 from helpers.ranks import join, start_ranks
 from PIL import Image
@@ -29,15 +28,6 @@ FLAGS = [
     "--trainer.enable_progress_bar=false",
     "--knn.k=5",
 ]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """A pool of threads does not survive a fork."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def fit_with_signal(argv, step, number, rank="0"):

@@ -4,8 +4,20 @@ import multiprocessing
 import os
 import signal
 
+import pytest
+import torch
+
 from lightning_ssl import methods
 from lightning_ssl.commands import fit
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """A pool of threads does not survive a fork."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def in_a_fork(work, *arguments):
