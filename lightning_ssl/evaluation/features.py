@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_ssl.data.module import Loader
+from lightning_ssl.data.loader import Loader
 from lightning_ssl.methods import Method
 
 
