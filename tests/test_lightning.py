@@ -24,13 +24,18 @@ def python(code, folder):
 
 
 @pytest.mark.skipif(find_spec("lightning") is None, reason="the package `lightning` is not installed")
-@pytest.mark.parametrize("first", ["import lightning as L\n", "import lightning_ssl\nimport lightning as L\n"])
+@pytest.mark.parametrize(
+    "first",
+    ["import lightning as L\n", pytest.param("import lightning_ssl\nimport lightning as L\n", marks=pytest.mark.slow)],
+)
 def test_modules_train_with_the_unified_package(first, tmp_path):
     result = python(first + TRAIN.format(trainer="L.Trainer"), tmp_path)
     assert result.returncode == 0, result.stderr
 
 
-@pytest.mark.parametrize("first", ["", "import torchvision\n", "import torchmetrics\n"])
+@pytest.mark.parametrize(
+    "first", ["import torchvision\n", pytest.param("import torchmetrics\n", marks=pytest.mark.slow)]
+)
 def test_the_order_of_imports_does_not_matter(first, tmp_path):
     result = python(first + "import pytorch_lightning as pl\n" + TRAIN.format(trainer="pl.Trainer"), tmp_path)
     assert result.returncode == 0, result.stderr

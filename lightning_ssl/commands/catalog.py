@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
@@ -147,8 +148,9 @@ def config_of(name: str) -> str:
     return min(using)[1] if using else ""
 
 
+@cache
 def values(short: str) -> list[str]:
-    """Every value of a packaged configuration, as text."""
+    """Every value of a packaged configuration, as text. Each name of the catalog looks through all of them."""
     text = (packaged.PACKAGE / "configs" / f"{short}.yaml").read_text(encoding="utf-8")
     return list(leaves(yaml.safe_load(text)))
 

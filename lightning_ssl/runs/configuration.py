@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import json
 import os
 import pydoc
 import typing
@@ -107,7 +108,7 @@ class Configuration:
         kept = self.values.clone()
         for key in keys.PLACE:
             kept.pop(key, None)
-        found: dict[str, Any] = yaml.safe_load(self.parser.dump(kept, skip_unset=False))
+        found: dict[str, Any] = json.loads(self.parser.dump(kept, skip_unset=False, format="json"))
         arguments = found["model"].get("init_args") or {}
         if isinstance(arguments.get("importance"), str):  # a function of the user's own, in the form of a class
             arguments["importance"] = {"class_path": arguments["importance"]}
