@@ -41,6 +41,7 @@ from lightning_ssl.commands import fit
 from lightning_ssl.commands.parser import Parser, new_file, whole_number
 from lightning_ssl.data import Images
 from lightning_ssl.methods import SimCLR
+from lightning_ssl.methods.base import Optimization
 from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.folder import RunFolder
 
@@ -92,8 +93,8 @@ def network(**settings: Any) -> SimCLR:
 
 def bare(images: Images, batch: int) -> Callable[[], None]:
     """Return a function that takes one step of forward, backward and optimizer on the same views every time."""
-    model = network()
-    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    model = network(optimization=Optimization(lr=0.01))
+    optimizer = model.make_optimizer()
     views = model.views(images.images[:batch])
 
     def step() -> None:

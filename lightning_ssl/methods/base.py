@@ -299,11 +299,15 @@ class Method(pl.LightningModule):
         """Features of the un-augmented images, computed once for all callbacks."""
         return {"features": self(self.augment.unaugmented(batch[0])), "labels": batch[1]}
 
-    def configure_optimizers(self) -> Any:
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """The optimizer of the trainable parameters."""
         settings = self.optimization
         # LARS would hardly move a bias, whose norm starts at 0.
         groups = parameter_groups(self, settings.weight_decay, exclude_bias_and_norm=settings.name != "adam")
-        optimizer = settings.optimizer(groups, self.fuses())
+        return settings.optimizer(groups, self.fuses())
+
+    def configure_optimizers(self) -> Any:
+        settings, optimizer = self.optimization, self.make_optimizer()
         counted = settings.schedule != "constant"  # a constant rate needs no number of steps
         factor = settings.factor(self.steps_per_epoch() if counted else 1, self.total_steps() if counted else 1)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}}

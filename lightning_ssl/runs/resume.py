@@ -23,7 +23,9 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
+from torch.optim import Optimizer
 
+from lightning_ssl.methods import Method
 from lightning_ssl.runs import keys
 from lightning_ssl.runs.checkpoints import load_checkpoint, require_weights
 from lightning_ssl.runs.configuration import Configuration
@@ -83,6 +85,27 @@ def require_resumable(file: Path, method: nn.Module) -> None:
         if not isinstance(content.get(key), kind):
             raise ValueError(f"checkpoint={str(file)!r}: it has no {key}; expected one written by `lightning-ssl fit`")
     require_weights(method, content["state_dict"], file)
+    if isinstance(method, Method) and type(method).configure_optimizers is Method.configure_optimizers:
+        require_optimizer(method.make_optimizer(), content["optimizer_states"], file)
+
+
+def require_optimizer(optimizer: Optimizer, states: list[Any], file: Path) -> None:
+    """Refuse the state of another optimizer. torch would raise when it is loaded, or at the first step."""
+    groups = states[0].get("param_groups") if len(states) == 1 and isinstance(states[0], dict) else None
+    expected, found = describe_groups(optimizer.param_groups), describe_groups(groups)
+    if found != expected:
+        raise ValueError(
+            f"checkpoint={str(file)!r}: its optimizer has {found}, that of model.optimization has {expected}"
+        )
+
+
+def describe_groups(groups: Any) -> str:
+    """The sizes of parameter groups, and which state of them an optimizer keeps."""
+    if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
+        return "no parameter groups"
+    sizes = ["?" if not isinstance(group.get("params"), list) else str(len(group["params"])) for group in groups]
+    kept = [name for name in ("betas", "momentum") if any(name in group for group in groups)]
+    return f"{' + '.join(sizes) or 'no'} parameters with {' and '.join(kept) or 'neither betas nor momentum'}"
 
 
 def choose_folder(config: Configuration) -> Choice:

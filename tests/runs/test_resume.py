@@ -107,7 +107,12 @@ def finished(tmp_path):
     config, method, run = parsed(), network(), RunFolder(tmp_path / "run")
     run.write_config(config.stored())
     run.update_summary(status="finished", last={"x": 1.0})
-    states = {"optimizer_states": [], "lr_schedulers": [], "loops": {}, "callbacks": {}}
+    states = {
+        "optimizer_states": [method.make_optimizer().state_dict()],
+        "lr_schedulers": [],
+        "loops": {},
+        "callbacks": {},
+    }
     ours = {"config": config.stored(), "version": "0.1.0"}
     run.checkpoints.mkdir()
     torch.save(
@@ -177,6 +182,9 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(finished
     [
         (lambda c: c.pop("loops"), "it has no loops"),
         (lambda c: c.update(optimizer_states=3), "it has no optimizer_states"),
+        (lambda c: c.update(optimizer_states=[]), "its optimizer has no parameter groups, that of model.optim"),
+        (lambda c: c.update(optimizer_states=[{"param_groups": [1]}]), "its optimizer has no parameter groups"),
+        (lambda c: c["optimizer_states"][0]["param_groups"][0].pop("params"), r"has \? parameters with betas"),
         (lambda c: c.update(global_step="many"), "global_step='many': expected a whole number"),
         (lambda c: c.update(state_dict=[1]), r"state_dict=\[1\]: expected weights by name"),
         (lambda c: c["state_dict"].pop("backbone.conv1.weight"), "backbone.conv1.weight is missing$"),
@@ -198,6 +206,22 @@ def test_a_checkpoint_of_another_shape_is_refused_and_changes_nothing(finished, 
     with pytest.raises(ValueError, match=rf"^checkpoint='.*step-00000004.ckpt': .*{line}") as refused:
         choose(command(run.path, resume=str(run.path) if by_path else "auto"), network())
     assert len(str(refused.value)) < 500
+    assert content_of(run.path) == before
+
+
+@pytest.mark.parametrize("optimizer", ["lars", "sgd"])
+def test_another_optimizer_is_refused_before_the_folder_changes(finished, optimizer):
+    """`--resume PATH` takes another configuration, but the state of an optimizer fits only that optimizer."""
+    run = finished
+    run.update_summary(status="interrupted")
+    before = content_of(run.path)
+    flag = f"--model.optimization.name={optimizer}"
+    other = build_method(parsed(flag).stored())
+    line = (
+        r"optimizer has \d+ parameters with betas, that of model.optimization has \d+ \+ \d+ parameters with momentum"
+    )
+    with pytest.raises(ValueError, match=line):
+        choose(command(run.path, flag, resume=str(run.path)), other)
     assert content_of(run.path) == before
 
 
