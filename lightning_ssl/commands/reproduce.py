@@ -28,8 +28,9 @@ EXAMPLES = """examples:
 
 The same command resumes. It trains what is missing (in RUNS/SWEEP-SCALE, as `lightning-ssl sweep` does), evaluates
 finished runs by the papers' protocol, and writes to OUT: NAME.md (claims with verdicts, and the table), NAME.csv (every
-run), NAME.png and NAME.svg. RUNS/SCALE/NAME.html is the page of `lightning-ssl report` for the same runs. Data that is
-missing is downloaded. If that fails, a line says so, and the runs on it are left out.
+run), NAME.png and NAME.svg. RUNS/SCALE/NAME.html is the page of `lightning-ssl report` for the same runs. A run that
+another table or the archive has with the same configuration and seed is copied, not trained. Data that is missing is
+downloaded. If that fails, a line says so, and the runs on it are left out.
 
 A claim holds if the whole 95 % interval of the difference over matched seeds is on the claimed side of its margin. It
 does not hold if the interval is on the other side. Otherwise it is not decided at this scale."""
@@ -54,7 +55,11 @@ def parser() -> Parser:
     top.add_argument("--dry-run", action="store_true", help="list the runs and estimate the time, run nothing")
     top.add_argument("--no-train", action="store_true", help="train nothing: evaluate and compare the runs that exist")
     top.add_argument("--retry", action="store_true", help="run failed runs again")
-    top.add_argument("--archive", metavar="DIR", help="copy the small files of the runs, without checkpoints")
+    top.add_argument(
+        "--archive",
+        metavar="DIR",
+        help="copy the small files of the runs, without checkpoints; finished runs in it are not trained again",
+    )
     top.add_argument(
         "--images-per-second", type=float, metavar="N", help="speed of one worker for the estimate (see --dry-run)"
     )
@@ -115,7 +120,7 @@ def train(
     program: Callable[[list[str]], int],
 ) -> int | None:
     """Announce the runs and train those that are missing. Returns the exit code; None after --dry-run."""
-    from lightning_ssl.reproduce import planning
+    from lightning_ssl.reproduce import planning, sharing
     from lightning_ssl.sweep.engine import Engine
 
     def find_sweep(name: str) -> Path:
@@ -130,7 +135,10 @@ def train(
         print(line)
     if not planned:
         raise ValueError(f"name={reproduction.name}: no run is possible: {next(iter(missing.values()))}")
-    estimate = planning.estimate(planned, scale, arguments.images_per_second)
+    copied = [] if arguments.dry_run else sharing.share(planned, sources(arguments, scale))
+    if copied:
+        print(f"{len(copied)} runs are finished in another sweep or in the archive, and are copied")
+    estimate = planning.estimate(planned, scale, arguments.images_per_second, copied)
     print(estimate.line(arguments.workers, "GPU" if scale.name == "paper" else "core"), flush=True)
     if arguments.dry_run:
         print_runs(planned)
@@ -142,6 +150,12 @@ def train(
             return ended
         code = max(code, ended)
     return code
+
+
+def sources(arguments: argparse.Namespace, scale: Scale) -> list[Path]:
+    """The folders of all sweeps at this scale, in RUNS and in the archive."""
+    tops = [arguments.runs, *([arguments.archive] if arguments.archive else [])]
+    return [folder for top in tops for folder in sorted(Path(top).glob(f"*-{scale.name}"))]
 
 
 def print_runs(planned: Sequence[Planned]) -> None:

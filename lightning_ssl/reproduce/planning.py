@@ -23,6 +23,8 @@ IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "stl10": 105_000}  # of the spl
 PIXELS = 32  # side of the images to which the speed of a scale refers
 
 Settings = dict[str, Scalar]
+Cell = tuple[str, str]
+"""The name of a sweep, and the identity of one of its cells."""
 FindSweep = Callable[[str], Path]
 """The path of a sweep file, from its name."""
 Expand = Callable[[list[str]], list[str]]
@@ -132,7 +134,9 @@ class Estimate:
         return f"{self.total} runs, {self.left} left: about {amount}{with_workers} ({self.basis})"
 
 
-def estimate(planned: Sequence[Planned], scale: Scale, images_per_second: float | None = None) -> Estimate:
+def estimate(
+    planned: Sequence[Planned], scale: Scale, images_per_second: float | None = None, copied: Collection[Cell] = ()
+) -> Estimate:
     """Estimate the time of the runs that are left, with their evaluation.
 
     The duration of finished runs of the same sweep is used if there are any, else the images of a run, times the
@@ -146,6 +150,7 @@ def estimate(planned: Sequence[Planned], scale: Scale, images_per_second: float 
         durations = [row.seconds for row in trials if row.status == "finished" and row.seconds > 0]
         measured += durations
         cells = zip(each.plan.cells, each.settings, strict=True)
+        done |= {cell for sweep, cell in copied if sweep == each.plan.name}
         waiting = [settings for cell, settings in cells if each.plan.identity(cell) not in done]
         total, left = total + len(each.plan.cells), left + len(waiting)
         if durations and images_per_second is None:

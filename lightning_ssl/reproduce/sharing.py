@@ -1,0 +1,76 @@
+"""Runs that several tables share are trained once.
+
+InfoNCE and Direct stand in most tables. Before a sweep starts, each of its cells gets the finished run of exactly the
+same configuration and seed, from another sweep of RUNS or from the archive, if there is one. `lightning-ssl fit` finds
+it under the name of the trial, complete, and trains nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning_ssl.reproduce.planning import Cell, Planned
+from lightning_ssl.runs import RunFolder, keys
+from lightning_ssl.runs.folder import FILES, find
+from lightning_ssl.runs.labels import flatten
+from lightning_ssl.sweep.engine import preview
+
+COPIED = (*FILES, "evaluation.json")
+
+
+def share(planned: Sequence[Planned], sources: Sequence[Path]) -> list[Cell]:
+    """Copy finished runs of the same configuration into the folders of sweeps. Returns the cells done."""
+    known = {identity(run.config()): run for run in finished_runs(sources)}
+    copied = []
+    for sweep in planned:
+        cells = zip(sweep.plan.cells, sweep.settings, strict=True)
+        settings = {sweep.plan.identity(cell): each for cell, each in cells}
+        for trial, _ in preview(sweep.plan, sweep.folder):
+            cell, target = sweep.plan.identity(trial.parameters), RunFolder(sweep.folder / trial.id)
+            source = known.get(identity(settings.get(cell, {})))
+            if source is None:
+                continue
+            if not target.has_files():
+                copy(source, target)
+            if target.is_finished():
+                copied.append((sweep.plan.name, cell))
+    return copied
+
+
+def finished_runs(folders: Sequence[Path]) -> list[RunFolder]:
+    """The finished runs below folders. One whose files are damaged is left out."""
+    found = []
+    for run in find(*(folder for folder in folders if folder.is_dir())):
+        try:
+            if run.is_finished() and run.config():
+                found.append(run)
+        except ValueError:
+            continue
+    return found
+
+
+def identity(config: dict[str, Any]) -> str:
+    """A configuration as text, without where its run is and how it is tracked. `fit` resumes a run of the same."""
+    ignored = (*keys.PLACE, *keys.TRACKING)
+    kept = {key: value for key, value in flatten(config).items() if key.partition(".")[0] not in ignored}
+    return json.dumps(kept, sort_keys=True)
+
+
+def copy(source: RunFolder, target: RunFolder) -> None:
+    """Copy a run. Its checkpoints become hard links where the file system has them."""
+    (target.path / "checkpoints").mkdir(parents=True, exist_ok=True)
+    for name in COPIED:
+        if (source.path / name).is_file():
+            shutil.copyfile(source.path / name, target.path / name)
+    for file in source.step_checkpoints():
+        link = target.path / "checkpoints" / file.name
+        try:
+            os.link(file, link)
+        except OSError:
+            shutil.copyfile(file, link)
+    target.update_summary(name=target.path.name, copied_from=str(source.path))
