@@ -23,7 +23,7 @@ from lightning_ssl.callbacks.log import log_now
 from lightning_ssl.callbacks.schedule import batches_until_validation
 from lightning_ssl.checks import require, require_positive
 from lightning_ssl.data.split import Batch
-from lightning_ssl.distributed import gather_equal_rows, gather_rows, sum_over_ranks
+from lightning_ssl.distributed import gather_equal_rows, sum_over_ranks
 from lightning_ssl.optim import adopt_loaded_state, can_fuse
 
 
@@ -67,41 +67,48 @@ class LinearProbe:
         return F.linear(self.standardize(features), self.weight, self.bias)
 
     @torch.no_grad()
-    def learn(self, features: Tensor, labels: Tensor, equal: bool = False) -> Tensor:
-        """Learn from this rank's part of a batch, (b, F) and (b,); `equal`: b is the same on all ranks.
+    def learn(self, features: Tensor, labels: Tensor) -> Tensor:
+        """Learn from this rank's part of a batch, (b, F) and (b,), with the same b on all ranks.
 
-        Returns three sums over the global batch: losses and correct predictions before this step, and images, (3,).
-        Features that are not finite change no weight.
+        Rows with the label −1 count for nothing. No shape depends on the labels: the host would wait for the device to
+        know it. Returns three sums over the global batch: losses and correct predictions before this step, and labelled
+        images, (3,). Features that are not finite, and a batch without labels, change no weight.
         """
-        features, labels = self.gather(features.to(self.mean), labels, equal)
-        if not len(labels):
-            return features.new_zeros(3)
-        logits = self.logits(features)
-        loss, hits = F.cross_entropy(logits, labels, reduction="sum"), (logits.argmax(1) == labels).sum()
+        # One collective for both; a float holds every label exactly.
+        both = gather_equal_rows(torch.cat([features.to(self.mean), labels[:, None].to(self.mean)], 1))
+        features, labels = both[:, :-1], both[:, -1].long()
+        logits, count = self.logits(features), (labels >= 0).sum()
+        loss = F.cross_entropy(logits, labels, reduction="sum", ignore_index=-1)
+        hits = (logits.argmax(1) == labels).sum()
 
-        kept = max(self.memory, len(labels))
-        self.features = torch.cat([self.features, features])[-kept:]
-        self.labels = torch.cat([self.labels, labels])[-kept:]
-        self.mean = self.features.mean(0)
-        self.std = (self.features.var(0, unbiased=False) + EPS).sqrt()
+        self.remember(features, labels, count)
+        known = self.labels >= 0  # (m,)
+        weight = known.to(self.mean) / known.sum().clamp(min=1)
+        rows = torch.where(known[:, None], self.features, 0)
+        self.mean = weight @ rows
+        self.std = (weight @ (rows - self.mean).square() + EPS).sqrt()
+        x = torch.where(known[:, None], self.standardize(self.features), 0)
         # Classes are rows: a softmax along rows of few classes is ten times slower.
-        x, targets = self.standardize(self.features), F.one_hot(self.labels, len(self.bias)).T.to(self.mean)  # (C, m)
+        targets = F.one_hot(self.labels.clamp(min=0), len(self.bias)).T.to(self.mean)  # (C, m)
         if self.optimizer.defaults["fused"]:  # the optimizer then skips its step on the device
-            self.optimizer.found_inf = (~x.isfinite().all()).float()  # type: ignore[attr-defined]
+            self.optimizer.found_inf = (~x.isfinite().all() | (count == 0)).float()  # type: ignore[attr-defined]
         for _ in range(STEPS):
             logits = torch.addmm(self.bias[:, None], self.weight, x.T)  # (C, m)
-            error = (logits.softmax(0) - targets) / len(x)  # ∂loss/∂logits
+            error = (logits.softmax(0) - targets) * weight  # ∂loss/∂logits
             self.weight.grad, self.bias.grad = error @ x, error.sum(1)
             self.optimizer.step()
-        return torch.stack([loss, hits.to(loss), loss.new_full((), len(labels))])
+        return torch.stack([loss, hits.to(loss), count.to(loss)])
 
-    def gather(self, features: Tensor, labels: Tensor, equal: bool) -> Labelled:
-        """Features and labels of all ranks."""
-        if equal:  # one collective for both; a float holds every label exactly
-            both = gather_equal_rows(torch.cat([features, labels[:, None].to(features)], 1))
-            return both[:, :-1], both[:, -1].long()
-        features = features.reshape(len(labels), -1 if len(labels) else len(self.mean))
-        return gather_rows(features), gather_rows(labels)
+    def remember(self, features: Tensor, labels: Tensor, count: Tensor) -> None:
+        """Add a batch with `count` labels to the memory: the latest labelled rows, at least those of the batch.
+
+        Rows without a label come first and fill the memory. Their number differs with the number of ranks.
+        """
+        labels = torch.cat([self.labels, labels])
+        order = (labels >= 0).to(torch.uint8).argsort(stable=True)[-max(self.memory, len(features)) :]
+        self.features, labels = torch.cat([self.features, features])[order], labels[order]
+        age = torch.arange(len(labels) - 1, -1, -1, device=labels.device)
+        self.labels = torch.where(age < count.clamp(min=self.memory), labels, -1)
 
     def state_dict(self) -> dict[str, Any]:
         return {**{key: getattr(self, key).detach() for key in TENSORS}, "optimizer": self.optimizer.state_dict()}
@@ -125,21 +132,28 @@ EPS = 1e-8  # keeps a feature that is always 0 at 0
 TENSORS = ("weight", "bias", "mean", "std", "features", "labels")
 
 
-def labelled_features(
-    trainer: pl.Trainer, module: pl.LightningModule, batch: Batch, fully_labelled: bool = False
-) -> Labelled:
-    """Features and labels of the images of a training batch that have a label.
+def labelled_features(trainer: pl.Trainer, module: pl.LightningModule, batch: Batch, share: float = 1.0) -> Labelled:
+    """Features and labels of the labelled images of a training batch, and of few others, with the label −1.
 
-    Unless all are known to have one, the host waits for the device: the shape of the result depends on the labels.
+    share    of the training images that have a label. The number of rows follows from it, not from the labels of this
+             batch: the host would wait for the device to know it
     """
     images, labels = batch[:2]
-    if fully_labelled:
-        return features_of(trainer, module, images), labels
-    known = labels >= 0
-    chosen = images[known]
-    if not len(chosen):  # convolutions and norms refuse an empty batch
-        return torch.zeros(0, 0, device=images.device), labels[known]
-    return features_of(trainer, module, chosen), labels[known]
+    count = rows_for(len(labels), share)
+    if count < len(labels):
+        first = (labels < 0).to(torch.uint8).argsort(stable=True)[:count]  # labelled images first
+        images, labels = images[first], labels[first]
+    return features_of(trainer, module, images), labels
+
+
+def rows_for(count: int, share: float) -> int:
+    """Rows that hold the labelled images of a random batch, with a probability of a failure below 1e-12.
+
+    >>> rows_for(256, 5_000 / 105_000)
+    49
+    """
+    expected = count * share
+    return min(count, math.ceil(expected + 8 * math.sqrt(expected) + 8))
 
 
 class LatestFeatures(NamedTuple):
@@ -194,7 +208,7 @@ class OnlineProbe(pl.Callback):
         self.name, self.lr, self.weight_decay = name, lr, weight_decay
         self.share, self.every_n_steps, self.memory, self.num_classes = share, every_n_steps, memory, num_classes
         self.probe: LinearProbe | None = None
-        self.fully_labelled = False  # every training image has a label
+        self.labelled_share = 1.0  # of the training images
         self.sums: Tensor | None = None  # (3,): loss, hits and images of an epoch
         self.epoch = 0  # the epoch that `sums` belongs to
         self.restored: dict[str, Any] | None = None
@@ -216,7 +230,7 @@ class OnlineProbe(pl.Callback):
         require_encoder(self, pl_module)
         features = number_of_features(trainer, pl_module)
         assert classes is not None
-        self.fully_labelled = bool(getattr(data, "labelled", False))
+        self.labelled_share = getattr(data, "labelled_share", 1.0)
         self.probe = LinearProbe(features, classes, self.lr, self.weight_decay, self.memory, pl_module.device, dtype)
         self.sums = torch.zeros(3, dtype=dtype, device=pl_module.device)
         if self.restored is not None:
@@ -237,7 +251,7 @@ class OnlineProbe(pl.Callback):
             self.epoch = trainer.current_epoch
             self.sums.zero_()
         features, labels = self.shared_features(trainer, pl_module, batch)
-        self.sums += self.probe.learn(features, labels, self.fully_labelled)
+        self.sums += self.probe.learn(features, labels)
 
     def shared_features(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch) -> Labelled:
         """Features and labels of the batch. Several probes share one forward pass: the first one computes it."""
@@ -245,7 +259,7 @@ class OnlineProbe(pl.Callback):
             latest = other.latest if isinstance(other, OnlineProbe) else None
             if latest is not None and latest.images is batch[0] and latest.step == trainer.global_step:
                 return latest.labelled
-        labelled = labelled_features(trainer, pl_module, batch, self.fully_labelled)
+        labelled = labelled_features(trainer, pl_module, batch, self.labelled_share)
         self.latest = LatestFeatures(batch[0], trainer.global_step, labelled)
         return labelled
 

@@ -18,7 +18,7 @@ from lightning_ssl.checks import is_number, require
 from lightning_ssl.data.items import Source
 from lightning_ssl.data.loader import Loader
 from lightning_ssl.data.sampling import SequentialSampler, ShuffledSampler
-from lightning_ssl.data.split import DatasetInfo, Images, Split, fully_labelled, stratified
+from lightning_ssl.data.split import DatasetInfo, Images, Split, labelled_share, stratified
 from lightning_ssl.machine import available_cores
 
 MAX_BYTES_ON_DEVICE = 2**31  # of a split, with `on_device="auto"`
@@ -179,9 +179,9 @@ class DataModule(pl.LightningDataModule):
         return torch.device("cpu") if strategy is None else strategy.root_device
 
     @property
-    def labelled(self) -> bool:
-        """Whether every training image is known to have a label."""
-        return fully_labelled(self.open_split(self.split))
+    def labelled_share(self) -> float:
+        """The share of the training images that have a label; 1 if that is not known."""
+        return labelled_share(self.open_split(self.split))
 
     # What a subclass with another source of images replaces:
 

@@ -80,10 +80,10 @@ class Images:
         return self
 
 
-def fully_labelled(split: Split) -> bool:
-    """Whether every image of a split has a label; False if the labels are not known before the images are read."""
+def labelled_share(split: Split) -> float:
+    """The share of images with a label; 1 if the labels are not known before the images are read."""
     labels = vars(split).get("labels")
-    return isinstance(labels, Tensor) and bool((labels >= 0).all())
+    return float((labels >= 0).double().mean()) if isinstance(labels, Tensor) and len(labels) else 1.0
 
 
 class BatchDataset(Dataset[Batch]):

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from torchmetrics.functional.classification import multiclass_accuracy
 
 from lightning_ssl.callbacks import FeatureSpectrum, ImportanceMonitor, OnlineKNN, OnlineProbe
-from lightning_ssl.callbacks.probe import EPS, STEPS, LinearProbe, labelled_features
+from lightning_ssl.callbacks.encoder import features_of
+from lightning_ssl.callbacks.probe import EPS, STEPS, LinearProbe, labelled_features, rows_for
 from lightning_ssl.networks import eval_mode
 
 
@@ -134,14 +135,44 @@ def test_features_that_are_not_finite_change_no_weight():
     assert not torch.equal(probe.weight, before)
 
 
-def test_unlabelled_images_are_skipped():
-    model = METHODS["SimCLR"]()
+def with_unlabelled(x, labels, rows, seed):
+    """The same rows in the same order, among others without a label that have wild features."""
+    generator = torch.Generator().manual_seed(seed)
+    places = torch.randperm(rows, generator=generator)[: len(x)].sort().values
+    wide, marks = torch.full((rows, x.shape[1]), 1e30, dtype=x.dtype), torch.full((rows,), -1)
+    wide[places], marks[places] = x, labels
+    return wide, marks
+
+
+@pytest.mark.parametrize("memory", [8, 48])  # below and above the labelled images of a batch
+def test_rows_without_a_label_count_for_nothing(memory):
+    alone, among = make_probe(memory=memory), make_probe(memory=memory)
+    for seed in range(3):
+        x, labels = clusters(16, seed)
+        found, expected = among.learn(*with_unlabelled(x, labels, 40 + seed, seed)), alone.learn(x, labels)
+        close(found, expected, terms=16, gain=1000.0)  # a feature has 1000 times the scale of the others
+    close(among.weight, alone.weight, terms=3 * STEPS * 48, gain=1000.0)
+    close(among.mean, alone.mean, terms=48)
+    assert same(among.labels[among.labels >= 0], alone.labels)
+
+
+def test_a_batch_without_labels_changes_no_weight():
+    probe = make_probe()
+    probe.learn(*clusters(32, 0))
+    before = probe.weight.clone()
+    assert probe.learn(clusters(32, 1)[0], torch.full((32,), -1)).tolist() == [0, 0, 0]
+    assert torch.equal(probe.weight, before)
+
+
+def test_the_forward_pass_has_the_labelled_images_and_few_others():
+    model, trainer = METHODS["SimCLR"](), pl.Trainer(accelerator="cpu", logger=False)
     images, labels, ids = next(iter(relabelled().train_dataloader()))
-    features, known = labelled_features(pl.Trainer(accelerator="cpu", logger=False), model, (images, labels, ids))
-    assert 0 < len(known) < 16
-    assert same(known, labels[labels >= 0])
-    assert len(features) == len(known)
-    assert make_probe(112).learn(features[:0], known[:0]).tolist() == [0, 0, 0]
+    labels = torch.where(torch.arange(16) % 8 == 3, 1, -1)  # two of sixteen
+    features, chosen = labelled_features(trainer, model, (images, labels, ids), share=0.01)
+    assert rows_for(16, 0.01) == len(features) == 12
+    assert chosen.tolist() == [1, 1] + [-1] * 10
+    close(features[:2], features_of(trainer, model, images[[3, 11]]), terms=terms_of(model.backbone))
+    assert same(labelled_features(trainer, model, (images, labels, ids))[1], labels)
 
 
 def test_validation_logs_accuracies_on_labelled_images():

@@ -1,10 +1,12 @@
 """A training step of `fit`: the host never waits for the device between two log steps, and ranks exchange no flag."""
 
+import functools
 import json
 import multiprocessing
 import os
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ sys.path.insert(0, str(ROOT / "benchmarks"))
 import device
 
 from lightning_ssl import cli, methods, runs
+from lightning_ssl.data import shapes
 from lightning_ssl.runs import RunFolder
 
 METHODS = {
@@ -32,6 +35,20 @@ METHODS = {
 def test_the_host_waits_for_the_device_at_log_steps_only(name, optimizer):
     counted = device.steps_of_fit(*METHODS[name], f"--model.optimization.name={optimizer}", "--data.on_device=false")
     # Images, labels and ids of the batch, and the parameters of its augmentation.
+    assert counted.steps == [Counter({"copy to the device": 4})] * 2
+
+
+def test_the_host_does_not_wait_for_labels_of_partly_labelled_data(monkeypatch):
+    """The labels of half of the images are removed when they are read."""
+    draw = shapes.open_split
+
+    @functools.wraps(draw)
+    def half_labelled(*args, **options):
+        split = draw(*args, **options)
+        return replace(split, labels=torch.where(torch.arange(len(split.labels)) % 2 == 0, split.labels, -1))
+
+    monkeypatch.setattr(shapes, "open_split", half_labelled)
+    counted = device.steps_of_fit(*METHODS["SimCLR"], "--probe.share=1", "--data.on_device=false")
     assert counted.steps == [Counter({"copy to the device": 4})] * 2
 
 
