@@ -58,7 +58,7 @@ lint: $(VENV)/installed  ## ruff, mypy, the rules on imports, hadolint, shellche
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/hadolint Dockerfile
-	$(BIN)/shellcheck deploy/slurm/*.sbatch deploy/docker/*.sh .ci/run
+	$(BIN)/shellcheck deploy/*.sh deploy/slurm/*.sbatch deploy/docker/*.sh .ci/run
 
 image:  ## build the image `lightning-ssl`; BUILD="podman build" or "buildah build" uses another builder
 	$(BUILD) --build-arg COMMIT="$$(git describe --always --dirty --exclude '*')" --tag lightning-ssl $(BUILD_FLAGS) .

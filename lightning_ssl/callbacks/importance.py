@@ -24,6 +24,7 @@ from lightning_ssl.callbacks.log import log_now
 from lightning_ssl.callbacks.spectrum import effective_number
 from lightning_ssl.checks import require
 from lightning_ssl.distributed import sum_over_ranks
+from lightning_ssl.losses.device import exact_products
 from lightning_ssl.losses.energy import PairLoss
 from lightning_ssl.losses.pairs import Pairs
 
@@ -79,7 +80,8 @@ class ImportanceMonitor(pl.Callback):
             return
         views, self.views = self.views, None
         names = ("entropy", "effective_negatives", "zeros", "top1")
-        found = self.statistics(pl_module.loss, views).tolist()  # type: ignore[arg-type]
+        with exact_products(views[0].device.type):
+            found = self.statistics(pl_module.loss, views).tolist()  # type: ignore[arg-type]
         log_now(trainer, {f"alpha/{name}": x for name, x in zip(names, found, strict=True)}, pl_module)
 
     def statistics(self, loss: PairLoss, views: tuple[Tensor, ...]) -> Tensor:

@@ -69,14 +69,17 @@ def main(argv: list[str]) -> int:
     if run.is_finished() and not resume.extends(config, run):
         print_once(f"{run.path} is finished already; --resume never starts a new run")
         return 0
+    signals = StopSignals()
     try:
-        if is_first_process():
-            parts.data.check(number_of_ranks)
+        # A trial of W&B that is preempted during a download still starts, so that it can be marked as preempted.
+        with signals if config.values.logger == "wandb" else nullcontext():
+            if is_first_process():
+                parts.data.check(number_of_ranks)
     except ValueError as error:
         raise with_full_key(error, config.stored()) from error
     choice = choice.created()
     run = choice.run
-    with run.lock() if is_first_process() else nullcontext(), choice.shared(), StopSignals() as signals:
+    with run.lock() if is_first_process() else nullcontext(), choice.shared(), signals:
         return train(config, parts, choice, argv, signals)
 
 
@@ -90,7 +93,8 @@ def train(config: Configuration, parts: Parts, choice: resume.Choice, argv: list
     try:
         with quiet():
             trainer = make_trainer(parts, run, stored, signals)
-            signals.raises = trainer.world_size == 1  # before the first step there is nothing to save
+            # Before the first step there is nothing to save. A run of W&B takes it, to be marked as preempted.
+            signals.raises = trainer.world_size == 1 and config.values.logger != "wandb"
             warn_of_local_batch_norm(trainer, parts)
             trainer.fit(parts.method, parts.data, ckpt_path=choice.checkpoint, weights_only=True)
     except Stopped as reason:

@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Iterable, Iterator
-from multiprocessing import active_children
-from multiprocessing.process import BaseProcess
-from multiprocessing.util import Finalize
 from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from lightning_ssl.data.sampling import BatchSampler, ShuffledSampler
-from lightning_ssl.data.split import Batch, BatchDataset, Split
-
-# A terminal and SLURM send these to all processes. The training stops after its step, and then ends its workers.
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
-
-
-def ignore_stop_signals(worker: int) -> None:
-    """Keep a worker process alive until the training ends it."""
-    for number in STOP_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-
-
-def kill_workers(workers: Iterable[BaseProcess]) -> None:
-    """End the workers of a loader that is in use when the process exits.
-
-    multiprocessing would send them SIGTERM, which they ignore, and wait for their end.
-    """
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch's handler reports a killed worker as an error
-    for worker in workers:
-        worker.kill()
+from lightning_ssl.data.split import Batch, Split
+from lightning_ssl.data.workers import decoded_batches
 
 
 class Loader:
@@ -63,7 +40,8 @@ class Loader:
         if epoch is not None and isinstance(self.sampler, ShuffledSampler):
             self.sampler.set_epoch(epoch)
         self.last_epoch, self.batches_yielded = getattr(self.sampler, "epoch", 0), getattr(self.sampler, "start", 0)
-        for batch in self.decoded_batches() if self.workers else self.batches_in_memory():
+        decoded = decoded_batches(self.split, self.sampler, self.workers) if self.workers else self.batches_in_memory()
+        for batch in decoded:
             self.batches_yielded += 1
             yield batch
 
@@ -80,29 +58,6 @@ class Loader:
             return self.sampler
         batches = list(self.sampler)
         return torch.cat(batches).to(device).split([len(ids) for ids in batches])
-
-    def decoded_batches(self) -> Iterator[Batch]:
-        """Batches decoded by worker processes; each worker decodes whole batches."""
-        loader: DataLoader[Batch] = DataLoader(
-            BatchDataset(self.split),
-            sampler=self.sampler,  # each item is a tensor of ids
-            batch_size=None,
-            num_workers=self.workers,
-            worker_init_fn=ignore_stop_signals,
-            pin_memory=torch.cuda.is_available(),
-            generator=torch.Generator(),  # without one it draws from the global generator, once more in a resumed run
-        )
-        before = set(active_children())
-        batches = iter(loader)
-        at_exit = Finalize(None, kill_workers, args=(set(active_children()) - before,), exitpriority=0)
-        try:
-            yield from batches
-        except ValueError as error:  # of a worker, with its traceback as text; the last line is the message
-            raise ValueError(str(error).strip().rpartition("\n")[2].removeprefix("ValueError: ")) from error
-        finally:
-            # An error keeps the iterator alive in its traceback, so its workers would wait for the garbage collector.
-            getattr(batches, "_shutdown_workers")()  # noqa: B009  private, as torch has no other way
-            at_exit.cancel()
 
     def state_dict(self) -> dict[str, int]:
         if not isinstance(self.sampler, ShuffledSampler):

@@ -8,9 +8,9 @@ from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
 from lightning_ssl.checks import require
+from lightning_ssl.data.workers import decoded_batches
 from lightning_ssl.machine import available_cores
 from lightning_ssl.seeding import generator_of
 
@@ -86,29 +86,12 @@ def labelled_share(split: Split) -> float:
     return float((labels >= 0).double().mean()) if isinstance(labels, Tensor) and len(labels) else 1.0
 
 
-class BatchDataset(Dataset[Batch]):
-    """A split for the workers of a `DataLoader`: an index is a tensor of ids, an item is their batch."""
-
-    def __init__(self, split: Split) -> None:
-        self.split = split
-
-    def __getitem__(self, ids: Tensor) -> Batch:
-        return self.split.batch(ids)
-
-
 def load_all(split: Split, size: int, classes: tuple[str, ...]) -> Images:
     """Read every image of a split into memory, by worker processes."""
     images = torch.empty(len(split), 3, size, size, dtype=torch.uint8)
     labels = torch.empty(len(split), dtype=torch.int64)
     batches = torch.arange(len(split)).split(64)
-    loader = DataLoader(
-        BatchDataset(split),
-        sampler=batches,
-        batch_size=None,
-        num_workers=min(available_cores(), len(batches)),
-        generator=torch.Generator(),  # a DataLoader without one draws from the global generator
-    )
-    for part, known, ids in loader:
+    for part, known, ids in decoded_batches(split, batches, min(available_cores(), len(batches))):
         images[ids], labels[ids] = part, known
     return Images(images, labels, classes)
 

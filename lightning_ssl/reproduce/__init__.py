@@ -5,6 +5,7 @@ the published figures, `scales.yaml` the two scales. There is no code for a sing
 
 recipe.py       the reproductions as data classes
 planning.py     the runs of a reproduction at a scale, their data, and how long they take
+sharing.py      runs that several tables share
 evaluating.py   linear evaluation of finished runs, by the protocol of the papers
 results.py      the runs of each row, with their early and their late accuracy
 verdicts.py     the rule by which a claim holds, does not hold, or is not decided

@@ -8,10 +8,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+from lightning_ssl import machine
 from lightning_ssl.files import write_atomic
 from lightning_ssl.report.tables import Cell, md_cell, to_csv
 from lightning_ssl.reproduce.recipe import Reproduction
-from lightning_ssl.reproduce.writing import machine, markdown
+from lightning_ssl.reproduce.writing import markdown
 from lightning_ssl.runs.version import version
 from lightning_ssl.sweep.screen import format_duration
 from lightning_ssl.untrusted import load_json, read_text
@@ -74,7 +75,7 @@ def page(reproduction: Reproduction, result: dict[str, Any], command: str) -> st
         lines.append([c["name"], paper, f"{number(c['ours'])} ± {number(c['std'])}", c["rule"], verdict_of(c)])
     name = reproduction.name
     notes = "\n".join(f"- {md_cell(note)}" for note in result["notes"])
-    made = [("command", f"`{command}`"), ("version", md_cell(version())), ("machine", md_cell(machine()))]
+    made = [("command", f"`{command}`"), ("version", md_cell(version())), ("machine", md_cell(machine.describe()))]
     settings = ", ".join(f"{key}={value}" for key, value in result["settings"].items())
     made += [("duration", format_duration(result["seconds"])), ("settings", md_cell(settings))]
     parts = [

@@ -120,17 +120,23 @@ def without(planned: Sequence[Planned], missing: Collection[str]) -> list[Planne
 
 @dataclass(frozen=True)
 class Estimate:
-    """How many runs are left, and the time of one worker for them in seconds."""
+    """How many runs are left, and the time of one worker for them in seconds. One process evaluates all of them."""
 
     total: int
     left: int
-    seconds: float
+    training: float
+    evaluation: float
     basis: str
+
+    @property
+    def seconds(self) -> float:
+        return self.training + self.evaluation
 
     def line(self, workers: int, unit: str) -> str:
         hours = self.seconds / 3600
         amount = f"{hours:,.0f} {unit} hours" if hours >= 48 else f"{format_duration(self.seconds)} of one {unit}"
-        with_workers = f", {format_duration(self.seconds / workers)} with {workers} workers" if workers > 1 else ""
+        shared = format_duration(self.training / workers + self.evaluation)
+        with_workers = f", {shared} with {workers} workers" if workers > 1 else ""
         return f"{self.total} runs, {self.left} left: about {amount}{with_workers} ({self.basis})"
 
 
@@ -157,13 +163,18 @@ def estimate(
             seconds += fmean(durations) * len(waiting)
         else:
             seconds += sum(images_of(settings) * relative_cost(settings, scale) / speed for settings in waiting)
-    seconds += scale.evaluation_seconds * left
     basis = f"{speed:g} images/s of {scale.network} at {PIXELS} pixels, {scale.source}"
     if images_per_second is not None:
         basis = f"{speed:g} images/s of {scale.network} at {PIXELS} pixels, as given"
     elif measured:
         basis = f"{fmean(measured):.0f} s for a run, the mean of {len(measured)} finished ones"
-    return Estimate(total, left, seconds, f"{basis}; {scale.evaluation_seconds:g} s for its evaluation")
+    return Estimate(
+        total,
+        left,
+        seconds,
+        scale.evaluation_seconds * left,
+        f"{basis}; {scale.evaluation_seconds:g} s for its evaluation",
+    )
 
 
 def images_of(settings: Settings) -> float:

@@ -5,12 +5,10 @@ Text of run folders is untrusted; it is escaped by the functions of report/table
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from lightning_ssl.machine import available_cores
+from lightning_ssl import machine
 from lightning_ssl.report.differences import natural, value_list
 from lightning_ssl.report.statistics import Spread, signed
 from lightning_ssl.report.tables import Cell, md_cell, percent, to_csv
@@ -183,7 +181,7 @@ def origin(table: Table, context: Context) -> str:
         ("version of the runs", md_cell(versions)),
         ("first run started", md_cell(started[0]) if started else "–"),
         ("duration of all runs", format_duration(sum(seconds))),
-        ("machine", md_cell(machine())),
+        ("machine", md_cell(machines(runs))),
     ]
     return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in lines)])
 
@@ -197,15 +195,10 @@ def sorted_values(runs: Sequence[RunRecord], key: str) -> list[Scalar]:
     return sorted({run.settings.get(key) for run in runs}, key=natural)
 
 
-def machine() -> str:
-    """The processor, the number of cores and the operating system of this machine."""
-    model = ""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        named = [line for line in cpuinfo.read_text(errors="replace").splitlines() if line.startswith("model name")]
-        model = named[0].partition(":")[2].strip() if named else ""
-    cores = available_cores()
-    return f"{model or platform.processor() or platform.machine()}, {cores} cores, {platform.system()}"
+def machines(runs: Sequence[RunRecord]) -> str:
+    """The machines that trained the runs."""
+    found = sorted({str(run.summary["machine"]) for run in runs if run.summary.get("machine")})
+    return "; ".join(found) or f"not recorded; this page was written on {machine.describe()}"
 
 
 def markdown(lines: Sequence[Sequence[str]], text_columns: int) -> str:

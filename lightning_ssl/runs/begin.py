@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from lightning_ssl import machine
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.labels import label_of_config
 from lightning_ssl.runs.version import version
@@ -29,6 +30,7 @@ def begin(run: RunFolder, config: dict[str, Any], command: list[str], checkpoint
         group=config.get("group"),
         tags=config.get("tags") or [],
         version=version(),
+        machine=machine.describe(),
         last=before.get("last", {}),
         best=before.get("best", {}),
         linear={},  # an evaluation of other weights

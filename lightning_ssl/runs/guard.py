@@ -83,8 +83,9 @@ class DivergenceGuard(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self.last_finite = torch.where(self.alive, outputs["loss"], self.last_finite)
-        self.batches = self.batches + self.alive
+        if "loss" in outputs:  # a `training_step` that returns None skips its batch
+            self.last_finite = torch.where(self.alive, outputs["loss"], self.last_finite)
+            self.batches = self.batches + self.alive
         if (batch_idx + 1) % getattr(trainer, "log_every_n_steps", 50) == 0:
             self.look(trainer)
 

@@ -55,7 +55,10 @@ def launch() -> Launch:
 def is_srun_task() -> bool:
     """Whether `srun` started this process as a rank of its run."""
     step, job = os.environ.get("SLURM_STEP_ID"), os.environ.get("SLURM_JOB_NAME")
-    if step in (None, SALLOC_STEP) or job in ("bash", "interactive"):  # names of interactive jobs, as in Lightning
+    is_shell = (
+        job in ("bash", "interactive") and os.environ.get("SLURM_STEP_NUM_TASKS", "1") == "1"
+    )  # `srun --pty bash`
+    if step in (None, SALLOC_STEP) or is_shell:
         return False
     return "WANDB_RUN_ID" not in os.environ or "WANDB_RUN_ID" in task_environment()
 

@@ -117,12 +117,13 @@ class Recorder(pl.Callback):
         self.training_here += spent
         self.images += self.images_per_step
         self.images_here += self.images_per_step
-        loss = outputs["loss"]
-        self.loss = self.loss + loss.to(torch.float32 if loss.device.type == "mps" else torch.float64)
-        self.losses += 1
+        loss = outputs.get("loss")  # None if `training_step` skipped the batch
+        if loss is not None:
+            self.loss = self.loss + loss.to(torch.float32 if loss.device.type == "mps" else torch.float64)
+            self.losses += 1
         if (batch_idx + 1) % getattr(trainer, "log_every_n_steps", 50) == 0:
-            cost = {"lr": learning_rate(trainer), "images_per_second": self.speed}
-            log_now(trainer, {"train/loss": float(loss), **cost})
+            found = {} if loss is None else {"train/loss": float(loss)}
+            log_now(trainer, {**found, "lr": learning_rate(trainer), "images_per_second": self.speed})
             if trainer.progress_bar_callback is not None:
                 # On the host: Lightning reads the values of a progress bar at every step.
                 pl_module.log("images_per_second", torch.tensor(self.speed), prog_bar=True, logger=False)

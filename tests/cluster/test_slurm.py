@@ -20,6 +20,7 @@ from lightning_ssl.runs.checkpoints import damage
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing())
 SLURM = ROOT / "deploy" / "slurm"
+AGENTS = str(SLURM / "agents.sbatch")
 WORDS = [
     "--model=helpers.smooth.SmoothSimCLR",
     "--model.tau=0.2",  # float64, no batch norm
@@ -149,33 +150,41 @@ def test_an_array_of_agents_shares_a_sweep_and_each_sees_its_own_gpu(cluster, tm
     with Server(cells) as server:
         key = server.environment() | {"HOME": str(tmp_path)}
         cluster.run("wandb", "sweep", "--project=p", "sweep.yaml", cwd=tmp_path, **key)
-        script = str(SLURM / "agents.sbatch")
-        flags = ["--array=0-1", "--gpus=1", "--nodelist=n1", "--cpus-per-task=1"]
-        job = cluster.submit(*flags, script, f"{ENTITY}/p/sweep0", cwd=tmp_path, **key)
+        flags = ["--array=0-1", "--gpus=1", "--nodelist=n1", "--cpus-per-task=1", AGENTS]
+        job = cluster.submit(*flags, f"{ENTITY}/p/sweep0", cwd=tmp_path, **key)
         assert cluster.state_of(job, "COMPLETED", "FAILED") == "COMPLETED"
         assert [run.exit_code for run in server.runs.values()] == [0, 0, 0]
     assert finished_seeds(tmp_path / "runs") == ALL_FINISHED
     seen = set((tmp_path / "gpus.txt").read_text().splitlines())
-    assert len({line.split()[1] for line in seen}) == len(seen)  # no two agents saw the same one
+    assert len({line.split()[1] for line in seen}) == len(seen) == 2  # both agents took trials; each saw another GPU
+
+
+def documented_step():
+    """The command of docs/cluster.md for trials that are job steps, without its last word."""
+    (line,) = re.findall(r"command: (\[.* srun,.*\])", (ROOT / "docs" / "cluster.md").read_text())
+    return [str(ROOT / word) if word == "deploy/launch.sh" else word for word in yaml.safe_load(line)[:-1]]
 
 
 @pytest.mark.slow
-def test_a_requeued_agent_continues_the_trial_that_was_stopped(cluster, tmp_path):
+@pytest.mark.parametrize(
+    ("command", "tasks", "code"), [(["${env}", "lightning-ssl", "fit"], 1, 143), (documented_step(), 2, 138)]
+)
+def test_a_requeued_agent_continues_the_trial_that_was_stopped(command, tasks, code, cluster, tmp_path):
     """The signal is the one that SLURM sends to the script before the time limit."""
-    sweep_file(tmp_path, ["${env}", "lightning-ssl", "fit", *WORDS, "${args}"])
+    sweep_file(tmp_path, [*command, *WORDS, "${args}"])
     with Server(lambda text: [{"seed_everything": 0, "trainer.max_epochs": 100}]) as server:
         key = server.environment() | {"HOME": str(tmp_path)}
         cluster.run("wandb", "sweep", "--project=p", "sweep.yaml", cwd=tmp_path, **key)
-        flags = ["--array=0", "--gpus=1", "--cpus-per-task=1", str(SLURM / "agents.sbatch")]
+        flags = ["--array=0", "--gpus=1", "--cpus-per-task=1", f"--ntasks={tasks}", "--nodes=1", AGENTS]
         job = cluster.submit(*flags, f"{ENTITY}/p/sweep0", cwd=tmp_path, **key)
         wait_for_checkpoint(tmp_path / "runs")
         cluster.run("scancel", "--batch", "--signal=USR1", f"{job}_0")
         assert cluster.state_of(job, "PENDING", "COMPLETED", "FAILED") == "PENDING"
         (sent,) = server.runs.values()
-        assert (sent.preempting, sent.exit_code) == (True, 143)
+        assert (sent.preempting, sent.exit_code) == (True, code)
         cluster.start_requeued(f"{job}_0")
         assert cluster.state_of(job, "COMPLETED", "FAILED") == "COMPLETED"
-        assert (sent.exit_codes, sent.opened) == ([143, 0], 2)
+        assert (sent.exit_codes, sent.opened) == ([code, 0], 2)
         assert [command["type"] for command in server.sweeps["sweep0"].handed_out] == ["run", "resume", "exit"]
     assert finished_seeds(tmp_path / "runs") == [(0, "finished", 200)]
 
@@ -193,10 +202,7 @@ def test_agents_that_are_tasks_of_one_step_train_runs_of_their_own(cluster, tmp_
 
 @pytest.mark.slow
 def test_the_trials_of_an_agent_can_be_steps_of_its_job(cluster, tmp_path):
-    """The command of the sweep is the one in docs/cluster.md."""
-    (line,) = re.findall(r"command: (\[.*srun.*\])", (ROOT / "docs" / "cluster.md").read_text())
-    command = yaml.safe_load(line)
-    sweep_file(tmp_path, [*command[:-1], *WORDS, command[-1]])
+    sweep_file(tmp_path, [*documented_step(), *WORDS, "${args}"])
     with Server(cells) as server:
         key = server.environment() | {"HOME": str(tmp_path)}
         cluster.run("wandb", "sweep", "--project=p", "sweep.yaml", cwd=tmp_path, **key)

@@ -41,7 +41,7 @@ def test_the_time_is_images_by_speed_with_the_evaluation(tmp_path):
     assert (found.total, found.left) == (10, 10)
     assert found.seconds == pytest.approx(10 * (100_000 / 1000 + 20))
     assert "1000 images/s of resnet_tiny" in found.line(1, "core")
-    assert "20 min 00 s of one core, 10 min 00 s with 2 workers" in found.line(2, "core")
+    assert "20 min 00 s of one core, 11 min 40 s with 2 workers" in found.line(2, "core")
 
 
 def test_finished_runs_are_not_counted_again_and_their_duration_is_used(tmp_path):

@@ -54,7 +54,8 @@ def trainer(*flags):
         (BATCH, ranks.Launch()),
         (STEP, ranks.Launch("srun", 2, 1)),
         (TWO_NODES, ranks.Launch("srun", 2, 2)),
-        (STEP | {"SLURM_JOB_NAME": "bash"}, ranks.Launch()),
+        (STEP | {"SLURM_JOB_NAME": "bash", "SLURM_STEP_NUM_TASKS": "1"}, ranks.Launch()),  # `srun --pty bash`
+        (STEP | {"SLURM_JOB_NAME": "interactive"}, ranks.Launch("srun", 2, 1)),  # `srun -n2` inside `salloc`
         (BATCH | {"SLURM_STEP_ID": ranks.SALLOC_STEP}, ranks.Launch()),
         (STEP | {"WANDB_RUN_ID": "a1"}, ranks.Launch("srun", 2, 1)),  # `srun lightning-ssl fit` below an agent
         (STEP | {"WANDB_RUN_ID": "a1", "SLURM_TASK_PID": str(os.getpid())}, ranks.Launch()),  # `srun wandb agent`
