@@ -78,7 +78,8 @@ class LARS(Optimizer):
         v ← μ v + u,   p ← p − lr v         μ the momentum; with `nesterov` the step is u + μ v
 
     `adapt` is a key of a parameter group (see `parameter_groups`), True by default. As for torch's fused optimizers, a
-    step with the attribute `found_inf` = 1, a tensor on the device, changes nothing.
+    step with the attribute `found_inf` = 1, a tensor on the device, changes nothing. With `unscales`, as for these, a
+    GradScaler leaves the division by its scale to the optimizer. Otherwise the scaler reads `found_inf` on the host.
 
     The steps equal those of LARS in lightning-bolts except in two cases. In bolts a group without weight decay gets
     plain SGD; here the key `adapt` decides. In bolts a gradient of exactly zero also removes the weight decay, which is
@@ -102,7 +103,9 @@ class LARS(Optimizer):
         trust_coefficient: float = 0.001,
         eps: float = 1e-8,
         nesterov: bool = False,
+        unscales: bool = False,
     ) -> None:
+        self._step_supports_amp_scaling = unscales  # the name by which torch's GradScaler asks
         defaults = {
             "lr": lr,
             "momentum": momentum,
@@ -128,9 +131,12 @@ class LARS(Optimizer):
                 loss = closure()
         found_inf = getattr(self, "found_inf", None)
         skip = None if found_inf is None else found_inf > 0
+        scale = getattr(self, "grad_scale", None)
         for group in self.param_groups:
             for p in group["params"]:
                 if p.grad is not None:
+                    if scale is not None:
+                        p.grad.div_(scale)
                     p.add_(self.velocity(p, group, skip), alpha=-group["lr"])
         return loss
 

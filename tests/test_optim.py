@@ -4,6 +4,7 @@ import copy
 import io
 import math
 from functools import partial
+from unittest import mock
 
 import pytest
 import torch
@@ -242,6 +243,23 @@ def test_groups_work_with_optimizers_of_torch(optimizer):
     optimizer.step()
     assert not torch.equal(model[0].weight, before[0].weight)
     assert torch.equal(model[1].weight, before[1].weight)
+
+
+@pytest.mark.parametrize("unscales", [False, True])
+def test_lars_under_a_grad_scaler_takes_the_steps_without_one_and_skips_infinite_gradients(unscales):
+    plain, scaled = (nn.Parameter(torch.tensor([3.0, 4.0])) for _ in range(2))
+    scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+    reference, optimizer = LARS([plain], lr=0.5), LARS([scaled], lr=0.5, unscales=unscales)
+    for gradient in ([0.6, -0.8], [math.inf, 1.0], [0.1, 0.2]):
+        scaled.grad = scaler.scale(torch.tensor(gradient))
+        with mock.patch.object(scaler, "_maybe_opt_step", side_effect=scaler._maybe_opt_step) as read_by_host:
+            scaler.step(optimizer)
+        assert read_by_host.called != unscales
+        scaler.update()
+        if math.isfinite(sum(gradient)):
+            plain.grad = torch.tensor(gradient)
+            reference.step()
+        close(scaled, plain, terms=2)  # a scale of 2ⁿ changes no digit
 
 
 @pytest.mark.parametrize("settings", [{}, {"nesterov": True}, {"momentum": 0.0}])

@@ -89,9 +89,12 @@ class Optimization:
         )
 
     def optimizer(self, groups: list[dict[str, Any]], fused: bool = False) -> torch.optim.Optimizer:
-        """Build the optimizer of these parameter groups. `fused` chooses torch's fused kernels for Adam and SGD."""
+        """Build the optimizer of these parameter groups.
+
+        `fused` chooses torch's fused kernels for Adam and SGD. LARS then divides by the scale of a GradScaler itself.
+        """
         if self.name == "lars":
-            return LARS(groups, lr=self.lr, momentum=self.momentum)
+            return LARS(groups, lr=self.lr, momentum=self.momentum, unscales=fused)
         optimizer: torch.optim.Optimizer
         if self.name == "adam":
             optimizer = torch.optim.Adam(groups, lr=self.lr, betas=(self.momentum, 0.999), fused=fused)
