@@ -77,7 +77,11 @@ def open_split(
 
 
 def load(name: str, root: str | Path = "data", split: str = "train", **options: Any) -> Images:
-    """Load one split into memory: images uint8 (N, 3, H, W), labels int64 (N,), −1 without a label, class names."""
+    """Load one split into memory: images uint8 (N, 3, H, W), labels int64 (N,), −1 without a label, class names.
+
+    >>> load("shapes", split="test", test_images=8).images.shape
+    torch.Size([8, 3, 32, 32])
+    """
     return open_split(name, root, split, **options).load()
 
 
@@ -85,6 +89,9 @@ def info(name: str, root: str | Path = "data", /, **options: Any) -> DatasetInfo
     """Image size, number of classes, and mean and standard deviation of the channels.
 
     Reads no image, except of the user's own data sets and those of the Hugging Face hub.
+
+    >>> info("cifar10").image_size, info("cifar10").num_classes
+    (32, 10)
     """
     module = module_of(name)
     check_options(name, module, options)
@@ -101,7 +108,12 @@ def no_test(name: str, root: str | Path = "data", /, **options: Any) -> str:
 
 
 def fetch(name: str, root: str | Path = "data", source: str = "auto") -> Path:
-    """Download, verify and cache a published data set, and return its folder. A complete cache is left as it is."""
+    """Download, verify and cache a published data set, and return its folder. A complete cache is left as it is.
+
+    >>> fetch("shapes")
+    Traceback (most recent call last):
+    ValueError: name='shapes': name must be one of cifar10, cifar100, stl10: shapes has nothing to download
+    """
     module = module_of(name)
     published = [key for key, dataset in DATASETS.items() if dataset.published]
     require(name in published, "name", name, f"one of {', '.join(published)}: {name} has nothing to download")

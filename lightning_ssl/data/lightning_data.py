@@ -29,6 +29,12 @@ def adapt(module: pl.LightningDataModule, num_classes: int | None = None) -> Ada
     """A user's own LightningDataModule in the form that the callbacks of this package need.
 
     num_classes  None takes it from the attribute `num_classes` of the module
+
+    >>> class Mine(pl.LightningDataModule):
+    ...     def train_dataloader(self):
+    ...         return [(torch.zeros(8, 3, 32, 32, dtype=torch.uint8), torch.zeros(8, dtype=torch.int64))]
+    >>> adapt(Mine(), num_classes=2).num_classes
+    2
     """
     return AdaptedModule(module, num_classes)
 

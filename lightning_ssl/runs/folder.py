@@ -46,7 +46,12 @@ MAX_LINE = 500  # characters kept of a log's last line
 
 
 class RunFolder:
-    """One run folder, given by its path."""
+    """One run folder, given by its path.
+
+    >>> run = RunFolder("runs/direct")
+    >>> run.is_finished(), run.newest_checkpoint()  # nothing is there yet
+    (False, None)
+    """
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -201,6 +206,12 @@ def find(*folders: str | Path) -> list[RunFolder]:
 
     A folder is a run when it holds one of a run's files, or checkpoints/, or the log of a sweep's trial that failed
     before it wrote any of them. Runs are not searched for inside a run, in hidden folders, or in W&B's own folders.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as top:
+    ...     RunFolder(f"{top}/direct").update_summary(status="finished")
+    ...     [run.path.name for run in find(top)]
+    ['direct']
     """
     found = set()
     for top in map(Path, folders):
@@ -215,7 +226,13 @@ def find(*folders: str | Path) -> list[RunFolder]:
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """Load a checkpoint: a file, or the newest undamaged one of a run folder."""
+    """Load a checkpoint: a file, or the newest undamaged one of a run folder.
+
+    >>> import tempfile
+    >>> read_checkpoint(tempfile.mkdtemp())
+    Traceback (most recent call last):
+    ValueError: checkpoint=...: ... holds no undamaged checkpoint
+    """
     file = Path(path)
     if file.is_dir():
         newest = RunFolder(file).newest_checkpoint()

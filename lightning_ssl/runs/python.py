@@ -44,6 +44,10 @@ def record_run(
     resume       the folder may exist: its run is resumed by `trainer.fit(…, ckpt_path=run.newest_checkpoint())`
     group, tags  words to find the run by
     checkpoints  when to save; by default at the end of every epoch, keeping two
+
+    >>> trainer = pl.Trainer(accelerator="cpu", max_epochs=1, logger=False, enable_checkpointing=False)
+    >>> record_run(trainer, "runs/mine", tags=["first"])
+    RunFolder('runs/mine')
     """
     run = RunFolder(folder)
     if run.has_files() and not resume:
