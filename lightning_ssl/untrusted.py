@@ -3,6 +3,7 @@
     read_text(file)     the text of a regular file of at most MAX_BYTES
     load_yaml(text)     plain values, or ValueError in one line
     load_json(text)     the same for JSON
+    check_nested(tree)  refuses values that refer to each other without end
     printable(text)     the text without control characters and escape sequences
 
 A YAML file of 359 bytes can describe 10⁹ values by aliases of aliases. `check_yaml` counts the values of a document
@@ -22,6 +23,7 @@ import yaml  # type: ignore[import-untyped]
 MAX_BYTES = 4_000_000
 MAX_VALUES = 100_000  # of a YAML document, with its aliases written out
 MAX_DEPTH = 60
+MAX_NODES = 1_000_000  # values of a checkpoint, each counted as often as it is referred to
 MAX_DIGITS = 30  # of an integer; a float holds 309, and arithmetic with more raises OverflowError
 
 # The loader written in C is ten times faster, but it is not installed everywhere.
@@ -70,6 +72,28 @@ def load_json(text: str) -> Any:
         return json.loads(text, parse_int=whole_number)
     except (ValueError, RecursionError) as error:
         raise ValueError(one_line(error)) from error
+
+
+def check_nested(tree: Any) -> None:
+    """Raise ValueError for lists and dictionaries that contain themselves, or more values than MAX_NODES.
+
+    A pickle of 500 bytes can describe 10⁹ values by references to references, as YAML can by aliases. Printing them, or
+    any loop over them, would not end. Each object is visited once.
+    """
+    sizes: dict[int, int] = {}
+
+    def size(node: Any, depth: int) -> int:
+        if not isinstance(node, dict | list | tuple | set | frozenset):
+            return 1
+        if depth > MAX_DEPTH:
+            raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
+        if id(node) not in sizes:
+            children = [*node, *node.values()] if isinstance(node, dict) else node
+            sizes[id(node)] = 1 + sum(size(child, depth + 1) for child in children)
+        return sizes[id(node)]
+
+    if size(tree, 0) > MAX_NODES:
+        raise ValueError(f"more than {MAX_NODES:,} values")
 
 
 def whole_number(digits: str) -> int:

@@ -2,6 +2,7 @@
 
 import functools
 import io
+import os
 import sys
 
 import pytest
@@ -65,6 +66,29 @@ HOSTILE = {
     "a function of this package": alpha(backbone="lightning_ssl.cli.main"),
     "an unknown argument": alpha(extra={"class_path": "evilmod.M"}),
 }
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        alpha(importance="notes"),
+        alpha(importance=" notes"),
+        alpha(optimization="notes"),
+        alpha(projector="./notes"),
+        alpha(importance={"class_path": "FromFamily", "init_args": {"family": "notes"}}),
+        alpha(importance="[notes]"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["file", "pipe"])
+def test_no_file_that_a_checkpoint_names_is_read(folder, model, kind):
+    """jsonargparse reads the configuration of a class from the file that a string names."""
+    if kind == "file":
+        (folder / "notes").write_text("class_path: evilmod.M\n")
+    else:
+        os.mkfifo(folder / "notes")
+    with pytest.raises(ValueError, match=r"model.*notes.*: (it is also the name of a file|.*not trusted)|expected"):
+        restore_method(checkpoint(model))
+    assert not (folder / "ran").exists()
 
 
 @pytest.mark.parametrize("model", HOSTILE.values(), ids=HOSTILE.keys())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lightning_ssl.untrusted import MAX_BYTES, load_json, load_yaml, printable, read_text
+from lightning_ssl.untrusted import MAX_BYTES, check_nested, load_json, load_yaml, printable, read_text
 
 BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefghi", "bcdefghij", strict=True)
@@ -79,3 +79,21 @@ def test_only_regular_text_files_of_moderate_size_are_read(tmp_path):
             read_text(file)
     with pytest.raises(ValueError, match="No such file"):
         read_text(tmp_path / "nothing")
+
+
+def test_values_that_refer_to_each_other_are_counted_as_often_as_they_are_referred_to():
+    shared = [0]
+    for _ in range(15):
+        shared = [shared, shared]
+    check_nested(shared)
+    for _ in range(25):
+        shared = {"a": shared, "b": (shared,)}
+    with pytest.raises(ValueError, match="more than 1,000,000 values"):
+        check_nested(shared)
+
+
+def test_a_list_that_contains_itself_is_refused():
+    loop = []
+    loop.append(loop)
+    with pytest.raises(ValueError, match="nested more than 60 levels deep"):
+        check_nested(loop)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import re
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lightning_ssl.checks import is_number, require
-from lightning_ssl.runs.checkpoints import is_whole, is_whole_tensor
+from lightning_ssl.runs.checkpoints import damage, is_whole, is_whole_tensor
+from lightning_ssl.untrusted import check_nested
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -37,8 +39,11 @@ def read(path: Path) -> Bolts:
     import torch
 
     require(path.is_file(), "checkpoint", str(path), "a file")
+    if zipfile.is_zipfile(path) and (wrong := damage(path)):
+        raise ValueError(f"checkpoint={str(path)!r}: not a readable checkpoint ({wrong})")
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
+        check_nested(found)
     except Exception as error:  # an unpickler can raise any type
         raise ValueError(f"checkpoint={str(path)!r}: {reason(error)}") from error
     valid = isinstance(found, dict) and isinstance(found.get("state_dict"), dict)

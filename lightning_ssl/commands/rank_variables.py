@@ -24,6 +24,9 @@ LOWEST = {
     "SLURM_NTASKS": 1,
     "SLURM_NTASKS_PER_NODE": 1,
     "SLURM_NNODES": 1,
+    "SLURM_STEP_ID": 0,
+    "SLURM_STEP_NUM_TASKS": 1,
+    "SLURM_STEP_NUM_NODES": 1,
 }
 
 
@@ -31,5 +34,5 @@ def check_rank_variables(environment: Mapping[str, str]) -> None:
     """Refuse a variable of a launcher that is not a whole number."""
     for name, lowest in LOWEST.items():
         value = environment.get(name)
-        valid = value is None or (value.isascii() and value.isdigit() and int(value) >= lowest)
+        valid = value is None or (value.isascii() and value.isdigit() and len(value) < 20 and int(value) >= lowest)
         require(valid, name, value, f"a whole number of at least {lowest} (the environment has this value)")

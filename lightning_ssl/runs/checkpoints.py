@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_ssl.files import special_kind
-from lightning_ssl.untrusted import one_line, printable
+from lightning_ssl.untrusted import check_nested, one_line, printable
 
 if TYPE_CHECKING:
     from torch import nn
@@ -57,7 +57,9 @@ def load_archive(file: Path) -> Any:
     if reason := damage(file):
         raise ValueError(f"checkpoint={str(file)!r}: not a readable checkpoint ({reason})")
     try:
-        return torch.load(file, map_location="cpu", weights_only=True)
+        content = torch.load(file, map_location="cpu", weights_only=True)
+        check_nested(content)
+        return content
     except Exception as error:  # an unpickler can raise anything
         reason = printable(error).partition("\n")[0][:200] or type(error).__name__
         raise ValueError(f"checkpoint={str(file)!r}: not a readable checkpoint ({reason})") from error

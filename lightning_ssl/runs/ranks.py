@@ -39,7 +39,7 @@ class Launch:
 
 def launch() -> Launch:
     """Read from the environment who started the ranks of this run."""
-    if "TORCHELASTIC_RUN_ID" in os.environ:
+    if {"TORCHELASTIC_RUN_ID", "WORLD_SIZE", "LOCAL_WORLD_SIZE"} <= os.environ.keys():
         ranks = int(os.environ["WORLD_SIZE"])
         return Launch("torchrun", ranks, ranks // int(os.environ["LOCAL_WORLD_SIZE"]))
     if is_srun_task():
@@ -48,7 +48,7 @@ def launch() -> Launch:
             raise ValueError(
                 f"srun started {ranks} ranks, {per_node} on a node: expected the same number on every node"
             )
-        return Launch("srun", ranks, int(os.environ["SLURM_STEP_NUM_NODES"]))
+        return Launch("srun", ranks, int(os.environ.get("SLURM_STEP_NUM_NODES", 1)))
     return Launch()
 
 
@@ -58,7 +58,7 @@ def is_srun_task() -> bool:
     is_shell = (
         job in ("bash", "interactive") and os.environ.get("SLURM_STEP_NUM_TASKS", "1") == "1"
     )  # `srun --pty bash`
-    if step in (None, SALLOC_STEP) or is_shell:
+    if step in (None, SALLOC_STEP) or is_shell or "SLURM_STEP_NUM_TASKS" not in os.environ:
         return False
     return "WANDB_RUN_ID" not in os.environ or "WANDB_RUN_ID" in task_environment()
 
