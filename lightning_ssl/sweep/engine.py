@@ -376,9 +376,15 @@ def trial_command(plan: Plan, folder: Path, row: Trial) -> tuple[list[str], list
 def check_settings(state: State, plan: Plan, folder: Path) -> None:
     """Refuse to resume a sweep with a changed sweep file."""
     stored, current = state.metadata("settings"), json.loads(json.dumps(plan.fixed_settings()))
+    for row in state.trials():
+        if row.status in UNFINISHED and not plan.allows(row.parameters):
+            raise ValueError(f"{state.file}: the parameters of trial {row.id} are not in the sweep file")
     if stored is None:
         return
-    stored, current = plan.comparable_settings(stored), plan.comparable_settings(current)
+    try:
+        stored, current = plan.comparable_settings(stored), plan.comparable_settings(current)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{state.file}: the settings of the sweep cannot be read") from error
     changed = [key for key in current if stored.get(key) != current[key]]
     if changed:
         raise ValueError(

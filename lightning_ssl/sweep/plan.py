@@ -87,6 +87,12 @@ class Plan:
         kept = {key: value for key, value in parameters.items() if varies(entries.get(key, {})) or not is_place(key)}
         return json.dumps(kept, sort_keys=True)
 
+    def allows(self, parameters: Parameters) -> bool:
+        """Whether the sweep file could have given these parameters. A value of sweep.db can be code to import."""
+        entries = {key: entry for key, entry in self.config["parameters"].items() if varies(entry) or not is_place(key)}
+        given = {key: value for key, value in parameters.items() if key in entries or not is_place(key)}
+        return given.keys() == entries.keys() and all(takes(key, entries[key], given[key]) for key in given)
+
     def target_reached(self, value: float | None) -> bool:
         """Whether a trial's value meets the metric's `target`, which ends a sweep."""
         target = self.config.get("metric", {}).get("target")
@@ -130,6 +136,16 @@ class Plan:
 def varies(entry: Any) -> bool:
     """Whether a parameter of a sweep file has more than one value."""
     return bool(set(entry) - {"value", "distribution"})
+
+
+def takes(key: str, entry: Any, value: Any) -> bool:
+    """Whether a parameter of a sweep file can have this value. `--seeds` adds seeds; a distribution gives numbers."""
+    if "value" in entry:
+        return bool(value == entry["value"])
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if "values" in entry:
+        return value in entry["values"] or (key == SEED and is_number)
+    return is_number
 
 
 def is_place(key: str) -> bool:

@@ -10,6 +10,7 @@ later engine raises the number, and a process with the old number exits.
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
@@ -17,6 +18,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from lightning_ssl.untrusted import load_json
 
 UNFINISHED = ("pending", "running", "interrupted")
 STATUSES = (*UNFINISHED, "finished", "stopped", "failed")  # the last three are final
@@ -34,6 +37,14 @@ SCHEMA = (
         started_at REAL, seconds REAL NOT NULL DEFAULT 0, value REAL, error TEXT)""",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
+
+
+# The columns of `trials` that are read, by their types.
+TYPES = {
+    "number": int, "id": str, "status": str, "attempt": int, "pid": int | None, "process_start_time": str | None,
+    "exit_code": int | None, "started_at": float | None, "seconds": float, "value": float | None, "error": str | None,
+}  # fmt: skip
+TRIAL_ID = re.compile(r"\w[\w.=+-]*")  # the name of a folder in that of the sweep
 
 
 @dataclass(frozen=True)
@@ -128,7 +139,10 @@ class State:
     def metadata(self, key: str) -> Any:
         """Read a value that belongs to the whole sweep; None if it is not set."""
         row = self.execute("SELECT value FROM metadata WHERE key = ?", (key,)).fetchone()
-        return None if row is None else json.loads(row[0])
+        try:
+            return None if row is None else load_json(row[0])
+        except (ValueError, TypeError) as error:
+            raise ValueError(f"{self.file}: {key} of the table `metadata` cannot be read ({error})") from error
 
     def set_metadata(self, key: str, value: Any) -> None:
         self.execute("INSERT OR REPLACE INTO metadata VALUES (?, ?)", (key, json.dumps(value)))
@@ -147,6 +161,10 @@ class State:
             parameters = json.loads(content["parameters"])
             if not isinstance(parameters, dict) or content["status"] not in STATUSES:
                 raise ValueError("parameters or status")
+            if wrong := [name for name, kind in TYPES.items() if not isinstance(content[name], kind)]:
+                raise ValueError(wrong[0])
+            if not TRIAL_ID.fullmatch(content["id"]):
+                raise ValueError("id")
             return Trial(**{**content, "parameters": parameters, "pruned": bool(content["pruned"])})
         except (ValueError, TypeError, KeyError) as error:
             raise ValueError(f"{self.file}: a row of the table `trials` cannot be read ({error})") from error
