@@ -16,7 +16,7 @@ import os
 import re
 import stat
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -115,6 +115,17 @@ def require_own_folder(folder: Path, witness: str, marker: bytes, force: bool = 
         raise ValueError(f"{shown}: {folder} exists and is not a folder")
     if not force and folder.is_dir() and any(folder.iterdir()) and not is_own(folder / witness, marker):
         raise ValueError(f"{shown}: {folder} has files that `{marker.decode()}` did not write; choose another name")
+
+
+def require_own_set(witness: Path, others: Sequence[Path], marker: bytes, force: bool = False) -> None:
+    """Refuse to write several files unless the set is new, an earlier output of the same command, or forced.
+
+    witness     the file of the set that has the marker
+    """
+    require_replaceable(witness, marker, force)
+    for path in others:
+        is_ours = witness.exists() and not path.is_symlink()
+        require_replaceable(path, marker, force or is_ours)
 
 
 def is_own(path: Path, marker: bytes) -> bool:

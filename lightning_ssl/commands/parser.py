@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -64,8 +65,8 @@ def whole_number(lowest: int, highest: int = 2**63 - 1) -> Callable[[str], int]:
 
 
 def new_file(text: str) -> Path:
-    """The type of a flag: a file to write, in a folder that exists."""
+    """The type of a flag: a new file, in a folder that exists."""
     path = Path(text)
-    if not text.strip() or path.is_dir() or not path.absolute().parent.is_dir():
-        raise argparse.ArgumentTypeError(f"{shown(text)}: expected a file in a folder that exists")
+    if not text.strip() or os.path.lexists(path) or not path.absolute().parent.is_dir():
+        raise argparse.ArgumentTypeError(f"{shown(text)}: expected a new file in a folder that exists")
     return path

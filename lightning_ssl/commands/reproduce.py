@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from lightning_ssl.checks import require, require_positive
 from lightning_ssl.commands import packaged
 from lightning_ssl.commands.parser import Parser
+from lightning_ssl.files import require_own_set
 from lightning_ssl.machine import available_cores
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from lightning_ssl.reproduce.recipe import Reproduction, Scale, Work
 
 PROG = "lightning-ssl reproduce"
+MARKER = PROG.encode()  # NAME.md holds the command
 EXAMPLES = """examples:
   lightning-ssl reproduce list                               the tables and their scales
   lightning-ssl reproduce table1 --dry-run                   list the runs and estimate the time
@@ -55,6 +57,7 @@ def parser() -> Parser:
     top.add_argument("--dry-run", action="store_true", help="list the runs and estimate the time, run nothing")
     top.add_argument("--no-train", action="store_true", help="train nothing: evaluate and compare the runs that exist")
     top.add_argument("--retry", action="store_true", help="run failed runs again")
+    top.add_argument("--force", action="store_true", help="replace files of OUT that this command did not write")
     top.add_argument(
         "--archive",
         metavar="DIR",
@@ -88,6 +91,14 @@ def main(argv: Sequence[str], program: Callable[[list[str]], int]) -> int:
     reproduction, scale = recipe.load(arguments.name), recipe.scale_named(arguments.scale)
     seeds = [] if arguments.seeds is None else ["--seeds", str(arguments.seeds)]
     command = shlex.join(["lightning-ssl", "reproduce", reproduction.name, "--scale", scale.name, *seeds])
+    if not arguments.dry_run:
+        target = out_folder(arguments) / reproduction.name
+        require_own_set(
+            target.with_suffix(".md"),
+            [target.with_suffix(s) for s in (".csv", ".png", ".svg")],
+            MARKER,
+            arguments.force,
+        )
     if reproduction.lab is not None:
         return reproduce_lab(reproduction, arguments, command)
     work = reproduction.works[scale.name]
@@ -99,6 +110,11 @@ def main(argv: Sequence[str], program: Callable[[list[str]], int]) -> int:
         code = ended
     compare(reproduction, work, scale, arguments, command)
     return code
+
+
+def out_folder(arguments: argparse.Namespace) -> Path:
+    """The folder of the results."""
+    return Path(arguments.out) if arguments.out else Path(arguments.runs) / arguments.scale
 
 
 def print_list() -> None:
@@ -187,8 +203,7 @@ def compare(reproduction: Reproduction, work: Work, scale: Scale, arguments: arg
     table = tabulate(reproduction, work, runs)
     heading, page = reproduction.title, runs_folder / scale.name / f"{reproduction.name}.html"
     report = build(folders, page, title=heading, figures=False, reader=reader)
-    out = Path(arguments.out) if arguments.out else runs_folder / scale.name
-    target = out / reproduction.name
+    target = out_folder(arguments) / reproduction.name
     shown = [Path(arguments.archive) / folder.name for folder in folders] if arguments.archive else folders
     report_command = shlex.join(["lightning-ssl", "report", *map(str, shown)])
     table_md = (report.page.with_suffix("") / "table.md").read_text(encoding="utf-8")
@@ -213,8 +228,7 @@ def reproduce_lab(reproduction: Reproduction, arguments: argparse.Namespace, com
     if arguments.dry_run:
         return 0
     result = labs.result_of(reproduction, folder, arguments.seeds, train=not arguments.no_train)
-    out = Path(arguments.out) if arguments.out else Path(arguments.runs) / arguments.scale
-    written = labs.write(reproduction, result, folder, out, command)
+    written = labs.write(reproduction, result, folder, out_folder(arguments), command)
     for claim in result["claims"]:
         print(f"  {labs.verdict_of(claim).ljust(13)}  {claim['name']}")
     print(", ".join(map(str, written)))

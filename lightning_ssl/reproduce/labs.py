@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -61,7 +60,7 @@ def write(reproduction: Reproduction, result: dict[str, Any], folder: Path, out:
     for suffix in (".png", ".svg"):
         if (folder / f"figure{suffix}").is_file():
             written.append(target.with_suffix(suffix))
-            shutil.copyfile(folder / f"figure{suffix}", written[-1])
+            write_atomic(written[-1], (folder / f"figure{suffix}").read_bytes())
     return written
 
 

@@ -205,3 +205,16 @@ def test_a_laboratory_is_run_once_and_its_claims_get_verdicts(tmp_path, monkeypa
     assert "1 of 2 claims hold" in page
     assert "correlation \\| grows | ≥ 0.5 | 0.1 ± 0 |" in page
     assert len(lines_of(tmp_path / "cpu" / "hltm.csv")) == 3
+
+
+@pytest.mark.parametrize("name", ["table1.md", "table1.csv", "table1.svg"])
+def test_only_files_of_an_earlier_reproduction_are_replaced(tmp_path, name, capsys):
+    runs, out = write_table1(tmp_path / "runs", seeds=2), tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text("mine")
+    arguments = ["reproduce", "table1", "--no-train", "--runs", str(runs), "--out", str(out)]
+    assert cli.main(arguments) == 2
+    assert f"{name}': there is a file that `lightning-ssl reproduce` did not write" in capsys.readouterr().err
+    assert [file.read_text() for file in out.iterdir()] == ["mine"]
+    assert cli.main([*arguments, "--force"]) == 0
+    assert cli.main(arguments) == 0  # its own files
