@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import torch
 from bars import Bar, conclude
@@ -20,6 +19,7 @@ from device import Constructors, Waits, steps_of_fit
 from torch import Tensor
 
 from lightning_ssl import losses as library
+from lightning_ssl.commands.parser import Parser, new_file
 
 WIDTH = 128
 SIZES = (128, 1024, 4096)
@@ -114,10 +114,10 @@ GROUPS: tuple[Callable[[], list[Bar]], ...] = (
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print one line per bar. The exit code is 1 if a bar is missed."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="lightning-ssl bench launches", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--json", type=Path, help="also write the figures to a file")
+    parser.add_argument("--json", type=new_file, help="also write the figures to a file")
     options = parser.parse_args(argv)
     bars: list[Bar] = []
     for group in GROUPS:

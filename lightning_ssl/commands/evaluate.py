@@ -14,7 +14,6 @@ file beside it, CKPT.evaluation.json. Metrics of another data set than that of t
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from lightning_ssl import data
 from lightning_ssl.checks import require
 from lightning_ssl.commands.parser import Parser, add_trust
 from lightning_ssl.trust import trusted_modules
-from lightning_ssl.untrusted import printable
+from lightning_ssl.untrusted import load_json, printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,8 +112,8 @@ def read_options(text: str | None) -> dict[str, Any] | None:
     if text is None:
         return None
     try:
-        found = json.loads(text)
-    except json.JSONDecodeError:
+        found = load_json(text)
+    except ValueError:
         found = None
     require(isinstance(found, dict), "options", text, """a JSON object, such as '{"train_images": 5000}'""")
     return dict(found)

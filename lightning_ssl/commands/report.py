@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     from lightning_ssl.report.compose import build
 
-    require(arguments.every > 0, "every", arguments.every, "above 0 seconds")
+    require(0 < arguments.every <= 86_400, "every", arguments.every, "above 0 seconds, and at most a day (86400)")
     options = {
         "metric": arguments.metric,
         "baseline": arguments.baseline,

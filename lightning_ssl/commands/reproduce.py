@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from lightning_ssl.checks import require, require_positive
 from lightning_ssl.commands import packaged
-from lightning_ssl.commands.parser import Parser
+from lightning_ssl.commands.parser import Parser, whole_number
 from lightning_ssl.files import require_own_set
 from lightning_ssl.machine import available_cores
 
@@ -48,8 +48,10 @@ def parser() -> Parser:
     )
     top.add_argument("name", metavar="NAME", help="a reproduction such as table1, or `list`")
     top.add_argument("--scale", default="cpu", help="cpu: small, on real images; paper: as published (default: cpu)")
-    top.add_argument("--seeds", type=int, help="number of seeds (default: 5, as in the papers)")
-    top.add_argument("--workers", type=int, default=1, help="runs at a time; they share the cores (default: 1)")
+    top.add_argument("--seeds", type=whole_number(1, 1000), help="number of seeds (default: 5, as in the papers)")
+    top.add_argument(
+        "--workers", type=whole_number(1, 1000), default=1, help="runs at a time; they share the cores (default: 1)"
+    )
     top.add_argument(
         "--runs", default="runs/reproduce", metavar="DIR", help="folder of the runs (default: %(default)s)"
     )
@@ -75,8 +77,9 @@ def main(argv: Sequence[str], program: Callable[[list[str]], int]) -> int:
     program  the entry point of `lightning-ssl`, which the process of a run calls with ["fit", …]
     """
     arguments = parser().parse_args(argv)
-    require(arguments.workers >= 1, "workers", arguments.workers, "at least 1")
-    require(arguments.seeds is None or arguments.seeds >= 1, "seeds", arguments.seeds, "at least 1")
+    for key in ("runs", "archive"):
+        given = getattr(arguments, key)
+        require(given is None or not Path(given).is_file(), key, given, "a folder")
     if arguments.images_per_second is not None:
         require_positive("images-per-second", arguments.images_per_second)
     # OpenMP reads it when torch is imported, here and in the parent process of the runs.

@@ -50,7 +50,10 @@ def select_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        return torch.zeros(1, device=name).device
+        found = torch.zeros(1, device=name).device
+        if found.type == "meta":
+            raise RuntimeError("meta has no values")
+        return found
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0]
         raise ValueError(f"device={name!r}: device must be auto or a device that torch has here ({reason})") from error
