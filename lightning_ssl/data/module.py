@@ -225,6 +225,7 @@ class DataModule(pl.LightningDataModule):
 
     def check(self, ranks: int = 1) -> None:
         """Prepare and open the splits, which stay open, and check the batch size. Needs no trainer."""
+        require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2: a loss compares images")
         self.prepare_data()
         ShuffledSampler(self.training_ids(self.split), self.batch_size, 0, ranks)
         if self.validates and not self.holdout:
