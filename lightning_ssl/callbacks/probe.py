@@ -264,8 +264,9 @@ class OnlineProbe(pl.Callback):
         return labelled
 
     def is_due(self, trainer: pl.Trainer, batch_idx: int) -> bool:
-        """Whether to learn from this batch: the next validation is near."""
-        if trainer.global_step % self.every_n_steps:
+        """Whether to learn from this batch: the next validation is near, and there are classes."""
+        assert self.probe is not None
+        if trainer.global_step % self.every_n_steps or not len(self.probe.bias):
             return False
         left, period = batches_until_validation(trainer, batch_idx)
         return left < self.share * period

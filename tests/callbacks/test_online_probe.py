@@ -9,6 +9,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch.nn import functional as F
 from torchmetrics.functional.classification import multiclass_accuracy
 
+from lightning_ssl import DataModule
 from lightning_ssl.callbacks import FeatureSpectrum, ImportanceMonitor, OnlineKNN, OnlineProbe
 from lightning_ssl.callbacks.encoder import features_of
 from lightning_ssl.callbacks.probe import EPS, STEPS, LinearProbe, labelled_features, rows_for
@@ -173,6 +174,15 @@ def test_the_forward_pass_has_the_labelled_images_and_few_others():
     assert chosen.tolist() == [1, 1] + [-1] * 10
     close(features[:2], features_of(trainer, model, images[[3, 11]]), terms=terms_of(model.backbone))
     assert same(labelled_features(trainer, model, (images, labels, ids))[1], labels)
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")
+def test_data_without_labels_trains_without_a_forward_pass_of_the_probe():
+    images = [torch.full((3, 32, 32), shade, dtype=torch.uint8) for shade in range(32)]
+    module = DataModule.of(images, batch_size=8, workers=0)
+    probe = OnlineProbe(share=1)
+    assert "online/top1" not in fit(METHODS["SimCLR"](), [probe], module).callback_metrics
+    assert probe.latest is None
 
 
 def test_validation_logs_accuracies_on_labelled_images():
