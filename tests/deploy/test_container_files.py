@@ -68,11 +68,11 @@ def test_a_service_can_write_where_the_image_writes(services, name):
     assert [place.partition(":")[0] for place in service["tmpfs"]] == ["/tmp"]
 
 
-def test_every_command_is_understood(pod, services, capsys):
+def test_every_command_is_understood(pod, services, tmp_path, capsys):
     for words in (pod["containers"][0]["args"], services["agent"]["command"]):
         assert words[:2] == ["wandb", "agent"]
         assert agent.make_context("agent", words[2:]).params["forward_signals"]
-    assert cli.main([*services["sweep"]["command"], "--dry-run"]) == 0
+    assert cli.main([*services["sweep"]["command"], "--dry-run", "--runs", str(tmp_path)]) == 0
     assert "configs/method/direct.yaml" in capsys.readouterr().out
 
 
