@@ -55,9 +55,9 @@ def finished_runs(folders: Sequence[Path]) -> list[RunFolder]:
 
 
 def identity(config: dict[str, Any]) -> str:
-    """A configuration as text, without where its run is and how it is tracked. `fit` resumes a run of the same."""
-    ignored = (*keys.PLACE, *keys.TRACKING)
-    kept = {key: value for key, value in flatten(config).items() if key.partition(".")[0] not in ignored}
+    """A configuration as text, with the keys that `fit` compares before it resumes a run."""
+    settings = keys.ADDED | flatten(config)
+    kept = {key: value for key, value in settings.items() if keys.is_compared(key)}
     return json.dumps(kept, sort_keys=True)
 
 

@@ -27,6 +27,12 @@ MEASURING = ("probe", "knn")  # callbacks whose settings change the accuracy tha
 PLACE = ("config", "runs", "name", "resume")  # where a run is; they are not stored in its config.yaml
 TRACKING = ("logger", "group", "tags")  # how a run is tracked; they may change when it is resumed
 INCIDENTAL = (*PLACE, *TRACKING, "seed_everything", "debug", "checkpoint", "spectrum", "importance_monitor")
+# Where a run is computed. The batch size is that of all ranks together, so these keys may change too.
+MACHINE = (
+    "trainer.accelerator", "trainer.strategy", "trainer.devices", "trainer.num_nodes", "data.workers", "data.on_device",
+)  # fmt: skip
+# Keys that the config.yaml of an older version lacks, with the value that describes what that version did.
+ADDED = {"data.holdout": 0}
 FLAGS = (*MEASURING, *INCIDENTAL, "trainer", "model", "data")  # every flag of `fit`, without what follows a dot
 
 DATA = ("name", "split", "holdout", "options")
@@ -53,6 +59,11 @@ TRAINER_INCIDENTAL = (
 CALLBACKS = "trainer.callbacks"
 # Noise in every update is part of what is minimized (dual-network paper, Table 2).
 NOISE = f"{CALLBACKS}.WeightNoise"
+
+
+def is_compared(key: str) -> bool:
+    """Whether runs with different values of this key are different runs."""
+    return key.partition(".")[0] not in (*PLACE, *TRACKING) and key not in MACHINE
 
 
 @cache

@@ -173,7 +173,7 @@ def shared_identity(config: Configuration) -> str | None:
         return agent
     if not launch().launcher:
         return None
-    compared = {key: value for key, value in leaves(config.stored()).items() if is_compared(key)}
+    compared = {k: v for k, v in leaves(config.stored()).items() if keys.is_compared(k) and k not in LENGTH}
     digest = hashlib.sha256(json.dumps(compared, sort_keys=True, default=str).encode()).hexdigest()[:8]
     return "-".join(filter(None, (digest, launcher_job())))
 
@@ -194,16 +194,11 @@ def first_change(config: Configuration, run: RunFolder, may_change: tuple[str, .
     stored = run.config()
     if not stored:
         return "config.yaml cannot be read"
-    before, now = leaves(stored), leaves(config.stored())
+    before, now = keys.ADDED | leaves(stored), leaves(config.stored())
     for key in sorted(before.keys() | now.keys()):
-        if is_compared(key, may_change) and before.get(key, MISSING) != now.get(key, MISSING):
+        if keys.is_compared(key) and key not in may_change and before.get(key, MISSING) != now.get(key, MISSING):
             return f"{key}={now.get(key)!r}: it was {before.get(key)!r} before"
     return None
-
-
-def is_compared(key: str, may_change: tuple[str, ...] = LENGTH) -> bool:
-    """Whether runs with different values of this key are different runs."""
-    return key.split(".")[0] not in (*keys.PLACE, *keys.TRACKING) and key not in may_change
 
 
 def leaves(tree: Any, prefix: str = "") -> dict[str, Any]:

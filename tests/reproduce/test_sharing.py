@@ -63,6 +63,16 @@ def test_a_finished_run_of_another_sweep_is_copied_and_fit_trains_nothing(table4
     assert "is finished already" in capsys.readouterr().out
 
 
+def test_a_run_of_an_older_version_on_another_machine_is_copied(table4, tmp_path):
+    run = other_run(table4, tmp_path / "table1-cpu" / "x")
+    stored = run.config()
+    stored["trainer"]["devices"] = 1
+    del stored["data"]["holdout"]
+    del stored["data"]["on_device"]
+    run.write_config(stored)
+    assert len(share([table4], [tmp_path / "table1-cpu"])) == 1
+
+
 @pytest.mark.parametrize("change", [{"seed": 5}, {"status": "interrupted"}])
 def test_another_seed_and_a_run_that_is_not_finished_are_not_copied(table4, tmp_path, change):
     other_run(table4, tmp_path / "table1-cpu" / "x", **change)

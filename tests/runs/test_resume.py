@@ -65,12 +65,21 @@ def test_a_change_is_found(stored, edit, key):
     [
         lambda c: c.update(group="other", tags=["a"], logger="wandb"),
         lambda c: c["trainer"].update(max_epochs=7),
+        lambda c: c["trainer"].update(devices=2, accelerator="gpu"),
         lambda c: c["model"].update(class_path="lightning_ssl.methods.SimCLR"),
     ],
-    ids=["bookkeeping", "length", "another public path of the same class"],
+    ids=["bookkeeping", "length", "machine", "another public path of the same class"],
 )
 def test_these_do_not_keep_a_run_from_being_resumed(stored, edit):
     assert changed(stored, edit) is None
+
+
+def test_a_key_that_an_older_version_did_not_write_has_the_value_of_that_version(stored):
+    old = stored.config()
+    del old["data"]["holdout"]
+    stored.write_config(old)
+    assert changed(stored, lambda config: config["data"].update(holdout=0)) is None
+    assert changed(stored, lambda config: config["data"].update(holdout=500)) == "data.holdout=500: it was 0 before"
 
 
 def test_a_configuration_that_cannot_be_read_is_a_change(tmp_path):
