@@ -4,12 +4,13 @@ api.py            docs/api/: a page per package, from the docstrings of its publ
 losses.py         docs/_generated/losses.md: a section per importance and per (φ, ψ) loss, with a figure of its weights
 configuration.py  docs/_generated/configuration.md: every flag of `lightning-ssl fit`
 figures.py        docs/_generated/*.svg: the figures of concepts.md
+results.py        docs/_generated/results.md: every claim of docs/results with its verdict
 (here)            docs/notebooks/: a copy of notebooks/, because Sphinx reads only what is below docs/
 """
 
 from pathlib import Path
 
-from generators import api, configuration, figures, losses
+from generators import api, configuration, figures, losses, results
 
 
 def write_all(docs: Path) -> None:
@@ -25,6 +26,7 @@ def write_all(docs: Path) -> None:
         write(docs / "api" / f"{name}.md", text)
     write(docs / "_generated" / "losses.md", losses.page())
     write(docs / "_generated" / "configuration.md", configuration.page())
+    write(docs / "_generated" / "results.md", results.page(docs / "results"))
     for name, draw in {**figures.FIGURES, **losses.all_figures()}.items():
         figures.save(draw, docs / "_generated" / f"{name}.svg")
 

@@ -31,7 +31,8 @@ _LARGEST_ARRAY_IN_JSON = 20_000
 class Claim:
     """One published or theoretical figure beside ours.
 
-    `relation` is how `paper` is read: "=" is a value to reproduce, "≤" and "≥" are bounds.
+    relation   how `paper` is read: "=" is a value to reproduce, "≤" and "≥" are bounds
+    margin     largest distance of the mean of `count` runs from the paper's side; None if the rule is not about a mean
     """
 
     name: str
@@ -42,6 +43,8 @@ class Claim:
     rule: str
     agrees: bool
     relation: str = "="
+    margin: float | None = None
+    count: int = 1
 
     @property
     def difference(self) -> float:
@@ -61,11 +64,12 @@ class Claim:
         """Claim that the mean of `values` is within `tolerance` of the paper, or within `sigmas` of its deviations."""
         mean, std = mean_std(values)
         # Published figures have two digits, so a difference often equals the tolerance. The factor absorbs rounding.
-        agrees = abs(mean - paper) <= max(tolerance, sigmas * (paper_std or 0.0)) * (1 + 1e-9)
+        margin = max(tolerance, sigmas * (paper_std or 0.0)) * (1 + 1e-9)
+        agrees = abs(mean - paper) <= margin
         rule = f"within {tolerance:g} of the paper" if tolerance else "the paper's figure exactly"
         if paper_std is not None:
             rule = f"within {sigmas:g} of the paper's standard deviations or {tolerance:g}"
-        return cls(name, mean, std, paper, paper_std, rule, agrees)
+        return cls(name, mean, std, paper, paper_std, rule, agrees, margin=margin, count=len(_floats(values)))
 
     @classmethod
     def at_most(cls, name: str, values: torch.Tensor | Sequence[float] | float, bound: float) -> Claim:
@@ -91,6 +95,8 @@ class Result:
     notes: list[str] = field(default_factory=list)
     draw: Callable[[Result], Figure] | None = None
     seconds: float | None = None
+    origin: dict[str, str] = field(default_factory=dict)
+    """The version of the package and the machine that made the result."""
     text: str = ""
     """A table of the lab's own, printed above the claims."""
 
@@ -139,6 +145,7 @@ class Result:
             "generator": "lightning-ssl lab",  # a later lab may replace the files of a folder with this word
             "lab": self.lab,
             "seconds": self.seconds,
+            "origin": self.origin,
             "settings": _to_json(self.settings),
             "claims": [_to_json(asdict(claim) | {"difference": claim.difference}) for claim in self.claims],
             "notes": self.notes,

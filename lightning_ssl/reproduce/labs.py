@@ -1,20 +1,34 @@
-"""Reproductions that are laboratories: their claims have a published figure, and a rule of their own."""
+"""Reproductions that are laboratories: their claims have a published figure, and a rule of their own.
+
+A rule about the mean of several runs holds if the 95 % interval of the mean (Student's t over runs) is on the claimed
+side, does not hold if it is on the other side, and is not decided otherwise. Other rules hold or do not hold.
+"""
 
 from __future__ import annotations
 
 import importlib
+import math
 import time
 from pathlib import Path
 from typing import Any
 
 from lightning_ssl import machine
 from lightning_ssl.files import write_atomic
+from lightning_ssl.report.statistics import t_quantile
 from lightning_ssl.report.tables import Cell, md_cell, to_csv
-from lightning_ssl.reproduce.recipe import Reproduction
+from lightning_ssl.reproduce.recipe import Relation, Reproduction
+from lightning_ssl.reproduce.verdicts import VERDICTS, Verdict, decide
 from lightning_ssl.reproduce.writing import markdown
 from lightning_ssl.runs.version import version
 from lightning_ssl.sweep.screen import format_duration
 from lightning_ssl.untrusted import load_json, read_text
+
+RULE = (
+    "± is the standard deviation over runs. A claim holds by the rule beside it. If the rule is about the mean of "
+    "several runs, the whole 95 % interval of the mean (Student's t) must satisfy it. If no part of the interval "
+    "satisfies it, the claim does not hold. Otherwise it is not decided."
+)
+RELATIONS: dict[str, Relation] = {"=": "equal", "≥": "above", "≤": "below"}
 
 
 def result_of(reproduction: Reproduction, folder: Path, seeds: int | None, train: bool) -> dict[str, Any]:
@@ -30,6 +44,7 @@ def result_of(reproduction: Reproduction, folder: Path, seeds: int | None, train
     start = time.perf_counter()
     result = run(progress=True, **({} if seeds is None else {"seeds": seeds}))
     result.seconds = time.perf_counter() - start
+    result.origin = {"version": version(), "machine": machine.describe()}
     result.save(folder)
     return read(file)
 
@@ -51,11 +66,9 @@ def write(reproduction: Reproduction, result: dict[str, Any], folder: Path, out:
     claims = result["claims"]
     written = [target.with_suffix(".md"), target.with_suffix(".csv")]
     write_atomic(written[0], page(reproduction, result, command).encode())
-    header = ["claim", "ours", "std", "relation", "published", "published_std", "rule", "verdict"]
-    lines: list[list[Cell]] = [
-        [c["name"], c["ours"], c["std"], c["relation"], c["paper"], c["paper_std"], c["rule"], verdict_of(c)]
-        for c in claims
-    ]
+    header = ["claim", "ours", "std", "runs", "relation", "published", "published_std", "margin", "rule", "verdict"]
+    keys = ("name", "ours", "std", "count", "relation", "paper", "paper_std", "margin", "rule")
+    lines: list[list[Cell]] = [[*(c[key] for key in keys), verdict_of(c)] for c in claims]
     write_atomic(written[1], to_csv(header, lines).encode())
     for suffix in (".png", ".svg"):
         if (folder / f"figure{suffix}").is_file():
@@ -66,30 +79,44 @@ def write(reproduction: Reproduction, result: dict[str, Any], folder: Path, out:
 
 def page(reproduction: Reproduction, result: dict[str, Any], command: str) -> str:
     claims = result["claims"]
-    holding = sum(claim["agrees"] for claim in claims)
-    lines = [["claim", "published", "ours", "rule", "verdict"]]
-    for c in claims:
+    verdicts = [verdict_of(claim) for claim in claims]
+    counts = ", ".join(f"{verdict}: {verdicts.count(verdict)}" for verdict in VERDICTS)
+    lines = [["claim", "published", "ours", "95 % interval", "rule", "verdict"]]
+    for c, verdict in zip(claims, verdicts, strict=True):
         relation = "" if c["relation"] == "=" else f"{c['relation']} "
         paper = f"{relation}{number(c['paper'])}" + ("" if c["paper_std"] is None else f" ± {number(c['paper_std'])}")
-        lines.append([c["name"], paper, f"{number(c['ours'])} ± {number(c['std'])}", c["rule"], verdict_of(c)])
+        interval = "–" if c["margin"] is None else "[{}, {}]".format(*map(number, interval_of(c)))
+        lines.append([c["name"], paper, f"{number(c['ours'])} ± {number(c['std'])}", interval, c["rule"], verdict])
     name = reproduction.name
     notes = "\n".join(f"- {md_cell(note)}" for note in result["notes"])
-    made = [("command", f"`{command}`"), ("version", md_cell(version())), ("machine", md_cell(machine.describe()))]
+    made = [("command", f"`{command}`"), *((key, md_cell(value)) for key, value in result["origin"].items())]
     settings = ", ".join(f"{key}={value}" for key, value in result["settings"].items())
     made += [("duration", format_duration(result["seconds"])), ("settings", md_cell(settings))]
     parts = [
         f"# {reproduction.title}",
-        f"{holding} of {len(claims)} claims hold. The published setting runs on a CPU, so both scales are the same.",
+        f"{len(claims)} claims; {counts}. The setting of the paper runs on a CPU, so both scales are the same.",
         f"![{name}]({name}.png)",
         markdown(lines, text_columns=1),
-        f"± is the standard deviation over runs. A claim holds by the rule beside it.\n\n{notes}",
+        f"{RULE}\n\n{notes}",
         "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in made)]),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def verdict_of(claim: dict[str, Any]) -> str:
-    return "holds" if claim["agrees"] else "does not hold"
+def verdict_of(claim: dict[str, Any]) -> Verdict:
+    """The verdict of a claim, by the interval of its mean if its rule is about the mean of several runs."""
+    relation = RELATIONS.get(claim["relation"])
+    if claim["margin"] is None or relation is None:
+        return "holds" if claim["agrees"] else "does not hold"
+    low, high = interval_of(claim)
+    return decide(relation, low - claim["paper"], high - claim["paper"], claim["margin"])
+
+
+def interval_of(claim: dict[str, Any]) -> tuple[float, float]:
+    """The 95 % interval of the mean of a claim; the mean itself if there is one run."""
+    count = claim["count"]
+    half = t_quantile(count - 1) * claim["std"] / math.sqrt(count) if count > 1 else 0.0
+    return claim["ours"] - half, claim["ours"] + half
 
 
 def number(value: float | None) -> str:

@@ -192,7 +192,11 @@ def test_a_laboratory_is_run_once_and_its_claims_get_verdicts(tmp_path, monkeypa
 
     def run(progress, seeds=10):
         calls.append(seeds)
-        claims = [Claim.near("root, δ = 0.7", [0.36, 0.34], 0.35, 0.2), Claim.at_least("correlation | grows", 0.1, 0.5)]
+        claims = [
+            Claim.near("root, δ = 0.7", [0.36, 0.34], 0.35, 0.2),
+            Claim.near("root, δ = 0.9", [0.36, 0.34], 0.35, 0.02),  # the interval of two runs is wider than the margin
+            Claim.at_least("correlation | grows", 0.1, 0.5),
+        ]
         return Result("hltm", {"seeds": seeds}, {}, claims, ["a note"])
 
     monkeypatch.setitem(sys.modules, "lightning_ssl.labs.hltm", SimpleNamespace(run=run))
@@ -202,9 +206,11 @@ def test_a_laboratory_is_run_once_and_its_claims_get_verdicts(tmp_path, monkeypa
     assert calls == [2]
     assert "does not hold  correlation | grows" in capsys.readouterr().out
     page = (tmp_path / "cpu" / "hltm.md").read_text(encoding="utf-8")
-    assert "1 of 2 claims hold" in page
-    assert "correlation \\| grows | ≥ 0.5 | 0.1 ± 0 |" in page
-    assert len(lines_of(tmp_path / "cpu" / "hltm.csv")) == 3
+    assert "3 claims; holds: 1, does not hold: 1, not decided: 1." in page
+    assert "δ = 0.9 | 0.35 ± 0.02 | 0.35 ± 0.0141 | \\[0.223, 0.477\\] |" in page
+    assert "correlation \\| grows | ≥ 0.5 | 0.1 ± 0 | – |" in page
+    assert "| version | " in page
+    assert len(lines_of(tmp_path / "cpu" / "hltm.csv")) == 4
 
 
 @pytest.mark.parametrize("name", ["table1.md", "table1.csv", "table1.svg"])

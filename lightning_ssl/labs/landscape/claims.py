@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from torch import Tensor
 
@@ -26,9 +27,10 @@ def ordering_claims(final: dict[Row, Tensor], sparsities: Sequence[float]) -> li
     for better, worse in pairs:
         if better in minimum and worse in minimum:
             for k, sparsity in enumerate(sparsities):
-                gain, spread = mean_std(minimum[better][k] - minimum[worse][k])
-                name = f"{better} over {worse}, β={sparsity:g}, minimum"
-                claims.append(Claim(name, gain, spread, 0.0, None, "the mean difference is positive", gain > 0, "≥"))
+                gains = minimum[better][k] - minimum[worse][k]
+                gain, spread = mean_std(gains)
+                name, rule = f"{better} over {worse}, β={sparsity:g}, minimum", "the mean difference is positive"
+                claims.append(Claim(name, gain, spread, 0.0, None, rule, gain > 0, "≥", 0.0, len(gains)))
     return claims
 
 
@@ -38,10 +40,9 @@ def cell_claims(final: dict[Row, Tensor], sparsities: Sequence[float]) -> list[C
     for row, values in final.items():
         for k, sparsity in enumerate(sparsities):
             for j, (paper, paper_std) in enumerate(published_cells(row, sparsity) or []):
-                mean, std = mean_std(values[k, :, j])
                 name = f"Table {row.table} {row.name} β={sparsity:g} {METRICS[j]}"
-                agrees = abs(mean - paper) <= TOLERANCE
-                claims.append(Claim(name, mean, std, paper, paper_std, f"within {TOLERANCE:g} of the paper", agrees))
+                cell = Claim.near(name, values[k, :, j], paper, tolerance=TOLERANCE)
+                claims.append(replace(cell, paper_std=paper_std))
     return claims
 
 
@@ -52,11 +53,13 @@ def direction_claims(paths: dict[Row, Tensor]) -> list[Claim]:
     for row, path in paths.items():
         direction = expected.get(row.name.partition(":")[0])
         if row.table == "figures" and direction:
-            gain, spread = mean_std((path[-1] - path[0])[..., 2].mean(0))
+            gains = (path[-1] - path[0])[..., 2].mean(0)
+            gain, spread = mean_std(gains)
             agrees = gain > 0 if direction == "rises" else gain < 0
             relation = "≥" if direction == "rises" else "≤"
             rule = "the minimum max-cosine moves as the paper says"
-            claims.append(Claim(f"{row.name}, {direction}", gain, spread, 0.0, None, rule, agrees, relation))
+            name = f"{row.name}, {direction}"
+            claims.append(Claim(name, gain, spread, 0.0, None, rule, agrees, relation, 0.0, len(gains)))
     return claims
 
 
