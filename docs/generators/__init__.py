@@ -27,7 +27,7 @@ def write_all(docs: Path) -> None:
     write(docs / "_generated" / "losses.md", losses.page())
     write(docs / "_generated" / "configuration.md", configuration.page())
     write(docs / "_generated" / "results.md", results.page(docs / "results"))
-    for name, draw in {**figures.FIGURES, **losses.all_figures()}.items():
+    for name, draw in {**figures.FIGURES, **losses.all_figures(), "inverse_row": results.inverse}.items():
         figures.save(draw, docs / "_generated" / f"{name}.svg")
 
 

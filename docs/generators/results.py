@@ -1,10 +1,20 @@
-"""docs/_generated/results.md: every claim with its verdict, from the archived runs and from the results of the labs."""
+"""docs/_generated/results.md: every claim with its verdict, from the archived runs and from the results of the labs.
+
+The figure of results/inverse.md is here too.
+"""
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
 
+import torch
+from matplotlib.figure import Figure
+
+from generators.figures import axes
+from lightning_ssl import Entropy, Importance, Inverse
+from lightning_ssl.losses import ReleasedInverse
+from lightning_ssl.palette import line_style
 from lightning_ssl.reproduce import recipe
 from lightning_ssl.reproduce.results import tabulate
 from lightning_ssl.reproduce.verdicts import VERDICTS
@@ -35,3 +45,22 @@ def page(results: Path) -> str:
     if len(rows) > 2:
         parts += ["### Laboratories", "\n".join(rows)]
     return "\n\n".join(parts) + "\n"
+
+
+def inverse() -> Figure:
+    """The weights of a row among the 254 negatives of a batch of 128: Inverse of the paper and of the released code."""
+    figure, ax = axes(6.4, 3.4)
+    d2_neg = torch.linspace(0, 2, 254, dtype=torch.float64)[None]  # of unit vectors: 1 − cos
+    rows: dict[str, Importance] = {
+        "Inverse(τ = 0.5, γ = 2), solved as in the paper": Inverse(0.5, 2.0),
+        "released code, (d2 + τ)^(−1/2)": ReleasedInverse(0.5, 0.5),
+        "released code, (d2 + τ)^(−2)": ReleasedInverse(0.5, 2.0),
+        "Entropy(τ = 0.5), the weights of InfoNCE": Entropy(0.5),
+    }
+    for k, (title, importance) in enumerate(rows.items()):
+        alpha = importance(torch.zeros(1, dtype=torch.float64), d2_neg)[0]
+        colour, style = line_style(k)
+        ax.plot(d2_neg[0], len(alpha) * alpha / alpha.sum(), color=colour, linestyle=style, label=title)
+    ax.set(xlabel="d2 of the negative", ylabel="K α, rows scaled to sum 1", xlim=(0, 2), ylim=(0, None))
+    ax.legend(frameon=False)
+    return figure

@@ -62,7 +62,7 @@ def identity(config: dict[str, Any]) -> str:
 
 
 def copy(source: RunFolder, target: RunFolder) -> None:
-    """Copy a run. Its checkpoints become hard links where the file system has them."""
+    """Copy a run. Its checkpoints become hard links where the file system has them. summary.json names SWEEP/RUN."""
     (target.path / "checkpoints").mkdir(parents=True, exist_ok=True)
     for name in COPIED:
         if (source.path / name).is_file():
@@ -73,4 +73,4 @@ def copy(source: RunFolder, target: RunFolder) -> None:
             os.link(file, link)
         except OSError:
             shutil.copyfile(file, link)
-    target.update_summary(name=target.path.name, copied_from=str(source.path))
+    target.update_summary(name=target.path.name, copied_from=f"{source.path.parent.name}/{source.path.name}")

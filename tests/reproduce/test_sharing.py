@@ -50,7 +50,8 @@ def test_a_finished_run_of_another_sweep_is_copied_and_fit_trains_nothing(table4
     assert sweep == "table4_cifar10-cpu"
     target = RunFolder(table4.folder / "004-p=4-seed_everything=1")
     assert [folder.name for folder in table4.folder.iterdir()] == [target.path.name]
-    assert (target.summary()["name"], target.summary()["copied_from"]) == (target.path.name, str(source.path))
+    assert target.summary()["name"] == target.path.name
+    assert target.summary()["copied_from"] == "table1-cpu/034-direct-seed_everything=1"
     assert (target.path / "evaluation.json").exists()
     assert target.step_checkpoints()[0].samefile(source.step_checkpoints()[0])
     assert planning.estimate([table4], CPU, copied=copied).left == 9

@@ -1,0 +1,57 @@
+"""docs/results: the archived runs give the committed tables again, and no file names a path of a machine."""
+
+import csv
+import re
+
+import pytest
+from helpers import ROOT
+
+from lightning_ssl.report.compose import build
+from lightning_ssl.reproduce import recipe, results, writing
+from lightning_ssl.runs.record import Reader
+
+RESULTS = ROOT / "docs" / "results"
+TABLES = [name for name in recipe.names() if recipe.load(name).lab is None and (RESULTS / f"{name}.md").exists()]
+
+
+@pytest.fixture(scope="module", params=TABLES)
+def committed(request):
+    """The name of a table, the folders of its archived runs, and these runs tabulated."""
+    reproduction = recipe.load(request.param)
+    work = reproduction.works["cpu"]
+    folders = [folder for name in work.sweeps if (folder := RESULTS / "runs" / f"{name}-cpu").is_dir()]
+    return request.param, folders, results.tabulate(reproduction, work, Reader().runs(folders))
+
+
+def text_of(name):
+    return (RESULTS / name).read_text(encoding="utf-8")
+
+
+def test_the_archived_runs_give_the_committed_claims_and_accuracies(committed):
+    name, _, table = committed
+    assert writing.claims_table(table) in text_of(f"{name}.md")
+    assert all(writing.accuracies_table(table, data) in text_of(f"{name}.md") for data in table.work.data)
+
+
+def test_the_archived_runs_give_the_committed_csv(committed):
+    name, _, table = committed
+    with (RESULTS / f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        assert file.read() == writing.runs_csv(table)
+
+
+def test_report_on_the_archived_runs_gives_the_committed_table(committed, tmp_path):
+    name, folders, _ = committed
+    report = build(folders, tmp_path / "page.html", title=recipe.load(name).title, figures=False)
+    assert (report.page.with_suffix("") / "table.md").read_text(encoding="utf-8").strip() in text_of(f"{name}.md")
+
+
+def test_table_1_has_35_finished_runs_with_seeds():
+    rows = list(csv.DictReader(text_of("table1.csv").splitlines()))
+    finished = {(row["row"], row["seed"]) for row in rows if row["status"] == "finished" and row["seed"]}
+    assert len(finished) >= 35
+
+
+def test_no_file_names_a_path_of_the_machine_that_made_it():
+    files = [file for file in RESULTS.rglob("*") if file.suffix in (".md", ".csv", ".json", ".yaml")]
+    folders = re.compile(r"(?<![\w.])/(tmp|root|home|work)/")
+    assert [file.name for file in files if folders.search(file.read_text(encoding="utf-8"))] == []
