@@ -81,12 +81,12 @@ def page(reproduction: Reproduction, result: dict[str, Any], command: str) -> st
     claims = result["claims"]
     verdicts = [verdict_of(claim) for claim in claims]
     counts = ", ".join(f"{verdict}: {verdicts.count(verdict)}" for verdict in VERDICTS)
-    lines = [["claim", "published", "ours", "95 % interval", "rule", "verdict"]]
+    lines = [["verdict", "claim", "rule", "published", "ours", "95 % interval"]]
     for c, verdict in zip(claims, verdicts, strict=True):
         relation = "" if c["relation"] == "=" else f"{c['relation']} "
         paper = f"{relation}{number(c['paper'])}" + ("" if c["paper_std"] is None else f" ± {number(c['paper_std'])}")
         interval = "–" if c["margin"] is None else "[{}, {}]".format(*map(number, interval_of(c)))
-        lines.append([c["name"], paper, f"{number(c['ours'])} ± {number(c['std'])}", interval, c["rule"], verdict])
+        lines.append([verdict, c["name"], c["rule"], paper, f"{number(c['ours'])} ± {number(c['std'])}", interval])
     name = reproduction.name
     notes = "\n".join(f"- {md_cell(note)}" for note in result["notes"])
     made = [("command", f"`{command}`"), *((key, md_cell(value)) for key, value in result["origin"].items())]
@@ -96,7 +96,7 @@ def page(reproduction: Reproduction, result: dict[str, Any], command: str) -> st
         f"# {reproduction.title}",
         f"{len(claims)} claims; {counts}. The setting of the paper runs on a CPU, so both scales are the same.",
         f"![{name}]({name}.png)",
-        markdown(lines, text_columns=1),
+        markdown(lines, text_columns=3),
         f"{RULE}\n\n{notes}",
         "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in made)]),
     ]
