@@ -62,7 +62,10 @@ def identity(config: dict[str, Any]) -> str:
 
 
 def copy(source: RunFolder, target: RunFolder) -> None:
-    """Copy a run. Its checkpoints become hard links where the file system has them. summary.json names SWEEP/RUN."""
+    """Copy a run. Its checkpoints become hard links where the file system has them.
+
+    summary.json names the run of another sweep as SWEEP/RUN.
+    """
     (target.path / "checkpoints").mkdir(parents=True, exist_ok=True)
     for name in COPIED:
         if (source.path / name).is_file():
@@ -73,4 +76,5 @@ def copy(source: RunFolder, target: RunFolder) -> None:
             os.link(file, link)
         except OSError:
             shutil.copyfile(file, link)
-    target.update_summary(name=target.path.name, copied_from=f"{source.path.parent.name}/{source.path.name}")
+    origin, place = (f"{run.path.parent.name}/{run.path.name}" for run in (source, target))
+    target.update_summary(name=target.path.name, **({} if origin == place else {"copied_from": origin}))
