@@ -8,13 +8,19 @@
 # forwards: they write a checkpoint and mark the run as preempted. torchrun forwards SIGTERM, but ends with code 1, which
 # the agent counts as a failure of the trial. Here the script ends by the signal once the ranks have ended.
 set -u
+export SLURM_KILL_BAD_EXIT=1  # srun: a rank that fails ends the others, which would wait for it
+# torchrun: seconds for the checkpoint, after which it kills the ranks (its own default is 30)
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT="${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-120}"
 
 signal=TERM
 [ "${1##*/}" = srun ] && signal=USR1
 stopped=
-trap 'stopped=1; kill -s "$signal" "$launcher"' TERM
+launcher=
+# The first stop only: SLURM sends SIGTERM to this script and to the agent, and torchrun waits for no rank at the third.
+trap '[ -n "$stopped" ] || [ -z "$launcher" ] || kill -s "$signal" "$launcher"; stopped=1' TERM
 "$@" &
 launcher=$!
+[ -z "$stopped" ] || kill -s "$signal" "$launcher" # a stop from before the launcher had a number
 wait "$launcher"
 code=$?
 while kill -0 "$launcher" 2>/dev/null; do # a signal ends `wait` before the launcher has ended
