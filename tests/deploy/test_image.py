@@ -76,7 +76,7 @@ def test_an_unknown_user_can_write_without_a_mounted_folder(container):
 def test_an_agent_finishes_its_cell_as_an_unknown_user_on_a_read_only_root(container, tmp_path):
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
     with Server(lambda text: [{"model.importance.p": 2.0}]) as server:
-        way = {**WAYS["a read-only root"], "workspace": tmp_path, "environment": server.environment()}
+        way = {**WAYS["a read-only root"], "workspace": tmp_path, "environment": server.environment(patient=True)}
         container.run("wandb", "sweep", "--project=p", "sweep.yaml", **way)
         container.run("wandb", "agent", f"{ENTITY}/p/sweep0", **way)
         (received,) = server.runs.values()
@@ -123,7 +123,7 @@ def test_a_program_that_handles_no_signal_ends_at_sigterm(container, tmp_path):
 def test_a_stopped_agent_stops_its_run_first(container, tmp_path):
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
     with Server(lambda text: [{"trainer.max_epochs": 100_000}]) as server:
-        way = {"user": USER, "workspace": tmp_path, "environment": server.environment()}
+        way = {"user": USER, "workspace": tmp_path, "environment": server.environment(patient=True)}
         container.run("wandb", "sweep", "--project=p", "sweep.yaml", **way)
         with container.started("wandb", "agent", "--forward-signals", f"{ENTITY}/p/sweep0", **way) as (process, send):
             wait_for(lambda: list(tmp_path.glob("runs/*/checkpoints/*.ckpt")))

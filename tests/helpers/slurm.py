@@ -16,11 +16,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from helpers import ROOT, TESTS
 
-PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "scancel", "sinfo", "runuser")
+PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "scancel", "sinfo", "squeue", "runuser")
 SETTINGS = """
 ClusterName=tests
 SlurmctldHost={host}(127.0.0.1)
@@ -42,6 +43,7 @@ SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=1,sched_min_interval=0
 MpiDefault=none
 ReturnToService=2
+KillWait=600
 SlurmdParameters=config_overrides
 GresTypes=gpu
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={first} CPUs=8 Gres=gpu:2
@@ -95,11 +97,13 @@ class Slurm:
         self.start("slurmctld", "-D")
         self.start("slurmd", "-D", "-N", "n1")
         self.start("slurmd", "-D", "-N", "n2")
-        wait_until(lambda: self.run("sinfo", "-h", "-N", "-o", "%T", check=False).split() == ["idle", "idle"], 60)
+        wait_until(lambda: self.run("sinfo", "-h", "-N", "-o", "%T", check=False).split() == ["idle", "idle"], 300)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.run("scancel", "--user=root", check=False)
+        with suppress(AssertionError):
+            wait_until(lambda: not self.run("squeue", "--noheader", check=False), 60)
         for daemon in reversed(self.daemons):
             daemon.terminate()
             try:
@@ -125,19 +129,27 @@ class Slurm:
         return self.run("sbatch", "--parsable", *words, cwd=cwd, **environment).strip()
 
     def start_requeued(self, job: str) -> None:
-        """Start a requeued job before SLURM's two minutes are over. It refuses a start in the second of the requeue."""
-        time.sleep(3)
-        self.run("scontrol", "update", f"jobid={job}", "starttime=now")
+        """Start a requeued job before SLURM's two minutes are over. SLURM may ignore it at first, so it is repeated."""
 
-    def state_of(self, job: str, *states: str, timeout: float = 400) -> str:
-        """Wait until a job has one of the states, and return it."""
+        def is_started() -> bool:
+            self.run("scontrol", "update", f"jobid={job}", "starttime=now", check=False)
+            return self.states(job) != {"PENDING"}
+
+        wait_until(is_started, 300)
+
+    def states(self, job: str) -> set[str]:
+        """The states of a job, or of the tasks of an array."""
+        shown = self.run("scontrol", "-o", "show", "job", job, check=False).splitlines()
+        return {word.partition("=")[2] for line in shown for word in line.split() if "JobState=" in word}
+
+    def state_of(self, job: str, *states: str, timeout: float = 1800) -> str:
+        """Wait until a job, or all tasks of an array, have one of the states, and return it."""
         found = ""
 
         def is_there() -> bool:
             nonlocal found
-            shown = self.run("scontrol", "-o", "show", "job", job, check=False).splitlines()
-            all_found = {word.partition("=")[2] for line in shown for word in line.split() if "JobState=" in word}
-            found = all_found.pop() if len(all_found) == 1 else ""  # the tasks of an array agree
+            together = self.states(job)
+            found = together.pop() if len(together) == 1 else ""
             return found in states
 
         wait_until(is_there, timeout)

@@ -108,9 +108,10 @@ class Server:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.http.server_address[1]}"
 
-    def environment(self) -> dict[str, str]:
-        """Variables that a client needs to find this server."""
-        return {"WANDB_BASE_URL": self.url, "WANDB_API_KEY": KEY, "WANDB_ERROR_REPORTING": "false"}
+    def environment(self, patient: bool = False) -> dict[str, str]:
+        """Variables that a client needs to find this server. A patient one waits for minutes, for slow machines."""
+        known = {"WANDB_BASE_URL": self.url, "WANDB_API_KEY": KEY, "WANDB_ERROR_REPORTING": "false"}
+        return known | {"WANDB_INIT_TIMEOUT": "300", "WANDB_FINISH_TIMEOUT": "300"} if patient else known
 
     def __enter__(self) -> Server:
         self.thread.start()
