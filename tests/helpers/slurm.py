@@ -129,12 +129,17 @@ class Slurm:
         return self.run("sbatch", "--parsable", *words, cwd=cwd, **environment).strip()
 
     def start_requeued(self, job: str) -> None:
-        """Start a requeued job before SLURM's two minutes are over. SLURM may ignore it at first, so it is repeated."""
+        """Start a requeued job before SLURM's two minutes are over.
+
+        The processes of its first start must have ended: SLURM takes a late report of them for the end of the second.
+        """
+        title = f"slurmstepd: [{job.partition('_')[0]}."
 
         def is_started() -> bool:
             self.run("scontrol", "update", f"jobid={job}", "starttime=now", check=False)
             return self.states(job) != {"PENDING"}
 
+        wait_until(lambda: not any(name.startswith(title) for name in process_titles()), 900)
         wait_until(is_started, 300)
 
     def states(self, job: str) -> set[str]:
@@ -162,6 +167,15 @@ def wait_until(holds, seconds: float) -> None:
     while not holds():
         assert time.monotonic() < deadline, "the time is over"
         time.sleep(0.2)
+
+
+def process_titles() -> list[str]:
+    """The command lines of all processes."""
+    titles = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # it has ended
+            titles.append(file.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
+    return titles
 
 
 def free_ports(count: int) -> list[int]:
