@@ -10,7 +10,7 @@
 set -u
 export SLURM_KILL_BAD_EXIT=1  # srun: a rank that fails ends the others, which would wait for it
 # torchrun: seconds for the checkpoint, after which it kills the ranks (its own default is 30)
-export TORCH_ELASTIC_SHUTDOWN_TIMEOUT="${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-120}"
+export TORCH_ELASTIC_SHUTDOWN_TIMEOUT="${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-60}"
 
 signal=TERM
 [ "${1##*/}" = srun ] && signal=USR1

@@ -115,12 +115,12 @@ def test_a_stopped_job_leaves_a_checkpoint_and_continues_bit_for_bit(stop, state
 
 @pytest.mark.slow
 def test_a_second_job_in_the_same_folder_is_refused_and_does_not_hang(cluster, tmp_path):
+    """Its rank 0 is refused. Its rank 1 waits for it, and SLURM ends it after KillWait."""
     words = [*TWO_NODES, *WORDS, f"--trainer.max_epochs={EPOCHS}", "--name=one"]
     first = cluster.submit(*words, cwd=tmp_path, HOLD=str(tmp_path / "held"))
     wait_for_held(tmp_path)
     second = cluster.submit(*words, cwd=tmp_path)
     assert cluster.state_of(second, "COMPLETED", "FAILED") == "FAILED"
-    assert "ExitCode=2:0" in cluster.run("scontrol", "-o", "show", "job", second)
     assert "name='one': another process is training" in (tmp_path / f"slurm-{second}.out").read_text()
     cluster.run("scancel", "--signal=USR1", first)
     assert cluster.state_of(first, "COMPLETED", "FAILED") == "FAILED"

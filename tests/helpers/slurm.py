@@ -43,7 +43,7 @@ SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=1,sched_min_interval=0
 MpiDefault=none
 ReturnToService=2
-KillWait=600
+KillWait=120
 SlurmdParameters=config_overrides
 GresTypes=gpu
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={first} CPUs=8 Gres=gpu:2
