@@ -43,6 +43,11 @@ SOURCES = {
     "ModifiedTriplet": TABLE_OF_LOSSES,
     "Quadratic": f"{TABLE_OF_LOSSES}; divided by the number of negatives",
 }
+# Classes that no packaged file can name.
+WITHOUT_FILE = {
+    "Regularized": "no file, because r is given as functions; name a subclass by its path, as `mine.Burg` in "
+    "[Your own parts](own_parts.md#own-loss)",
+}
 # Arguments of the classes that have no default.
 EXAMPLES = {
     "FromFamily": FromFamily(InfoNCE()),
@@ -60,28 +65,32 @@ def page() -> str:
 
 
 FAMILIES = """\
-`FamilyLoss(family)` is the loss L = mean_i φ(Σ_j ψ(d2_pos_i − d2_neg_ij)) itself, and `FromFamily(family)` its
-importance α_ij = φ'(ξ_i) ψ'(d2_pos_i − d2_neg_ij), with ξ_i the sum over j. Both have the same gradient (Theorem 1).
+With x_ij = d2_pos_i − d2_neg_ij and ξ_i = Σ_j ψ(x_ij), `FamilyLoss(family)` is the loss L = mean_i φ(ξ_i) itself, and
+`FromFamily(family)` its importance α_ij = φ'(ξ_i) ψ'(x_ij). Both have the same gradient (Theorem 1). Each section has
+φ, ψ and the α that follows from them; the figure is drawn for d2_pos = 0.1. A configuration names the loss below
+`FromFamily`; InfoNCE is `SimCLR`.
 """
 
 
 def section(kind: type) -> str:
-    """Equation, source, configuration, arguments and figure of one class."""
+    """α, equation, source, configuration, arguments and figure of one class."""
     name = kind.__name__
     if name not in SOURCES:
         raise ValueError(f"docs/generators/losses.py: SOURCES has no entry for {name}: say which paper it comes from")
     lines = [f"### {name}", "", markdown(about(kind)), "", f"- Source: {SOURCES[name]}"]
-    if config := catalog.config_of(name):
-        lines.append(f"- Configuration: `configs/{config}.yaml`{published(config)}")
+    lines.append(f"- Configuration: {configuration(name)}")
     lines.append(f"- Class: {{py:obj}}`lightning_ssl.{name}`")
     lines += [f"- `{each.name}`: {each.description}" for each in arguments_of(kind).values() if each.description]
     return "\n".join([*lines, "", f"![Weights of {name}](_generated/weights_{name}.svg)", ""])
 
 
-def published(config: str) -> str:
-    """What the header of a configuration says about published figures."""
+def configuration(name: str) -> str:
+    """The packaged file that uses a class, and whether its header has published figures."""
+    if name in WITHOUT_FILE:
+        return WITHOUT_FILE[name]
+    config = catalog.config_of(name)
     text = (packaged.PACKAGE / "configs" / f"{config}.yaml").read_text(encoding="utf-8")
-    return ", with the published figures" if "# Published" in text else ""
+    return f"`configs/{config}.yaml`" + (", with the published figures" if "# Published" in text else "")
 
 
 def markdown(text: str) -> str:

@@ -115,6 +115,8 @@ class ExponentialFamily(Family):
 class InfoNCE(ExponentialFamily):
     """InfoNCE: φ(x) = τ log(ε + x), ψ(x) = e^{x/τ}.
 
+        α_ij = e^{x_ij/τ} / (ε + ξ_i),   x_ij = d2_pos_i − d2_neg_ij,   ξ_i = Σ_j e^{x_ij/τ}
+
     tau  temperature τ
     eps  ε = 1 keeps the positive in the denominator: τ times the NT-Xent of SimCLR. ε = 0 is the decoupled form.
 
@@ -151,6 +153,8 @@ class InfoNCE(ExponentialFamily):
 class MINE(ExponentialFamily):
     """MINE: φ(x) = log x, ψ(x) = e^x.
 
+        α_ij = e^{x_ij} / ξ_i = softmax_j(−d2_neg_ij),   x_ij = d2_pos_i − d2_neg_ij,   ξ_i = Σ_j e^{x_ij}
+
     >>> MINE().value(torch.tensor([0.1]), torch.tensor([[0.2, 0.9]]))
     tensor([0.3032])
     """
@@ -174,6 +178,8 @@ class MINE(ExponentialFamily):
 @dataclass(frozen=True)
 class SoftTriplet(ExponentialFamily):
     """Soft triplet loss: φ(x) = τ log(1 + x), ψ(x) = e^{x/τ + margin}.
+
+        α_ij = e^{x_ij/τ + margin} / (1 + ξ_i),   x_ij = d2_pos_i − d2_neg_ij,   ξ_i = Σ_j e^{x_ij/τ + margin}
 
     tau     temperature τ
     margin  added to x/τ
@@ -206,6 +212,8 @@ class SoftTriplet(ExponentialFamily):
 class NPlusOneTuplet(ExponentialFamily):
     """(N+1)-tuplet loss: φ(x) = log(1 + x), ψ(x) = e^x.
 
+        α_ij = e^{x_ij} / (1 + ξ_i),   x_ij = d2_pos_i − d2_neg_ij,   ξ_i = Σ_j e^{x_ij}
+
     >>> NPlusOneTuplet().value(torch.tensor([0.1]), torch.tensor([[0.2, 0.9]]))
     tensor([0.8562])
     """
@@ -229,6 +237,8 @@ class NPlusOneTuplet(ExponentialFamily):
 @dataclass(frozen=True)
 class LiftedStructured(ExponentialFamily):
     """Lifted structured loss: φ(x) = [log x]₊², ψ(x) = e^{x + margin}.
+
+        α_ij = 2 [log ξ_i]₊ e^{x_ij + margin} / ξ_i,   x_ij = d2_pos_i − d2_neg_ij,   ξ_i = Σ_j e^{x_ij + margin}
 
     margin  added to x
 
@@ -259,6 +269,8 @@ class LiftedStructured(ExponentialFamily):
 class Triplet(Family):
     """Triplet loss: φ(x) = x, ψ(x) = [x + margin]₊.
 
+        α_ij = 1 if d2_neg_ij < d2_pos_i + margin, otherwise 0
+
     margin  a negative counts while d2_neg < d2_pos + margin
 
     >>> Triplet(margin=1.0).value(torch.tensor([0.1]), torch.tensor([[0.2, 0.9]]))
@@ -286,6 +298,8 @@ class Triplet(Family):
 @dataclass(frozen=True)
 class ModifiedTriplet(Family):
     """Modified triplet loss: φ(x) = x, ψ(x) = sigmoid(c x).
+
+        α_ij = c s_ij (1 − s_ij),   s_ij = sigmoid(c (d2_pos_i − d2_neg_ij))
 
     c  slope of the sigmoid
 
@@ -316,7 +330,9 @@ class ModifiedTriplet(Family):
 class Quadratic(Family):
     """Quadratic loss: φ(x) = x, ψ(x) = x, and ξ is the mean over the K negatives.
 
-    With the mean, α_ij = 1/K and the rows of α sum to 1.
+        α_ij = 1/K
+
+    The mean instead of the sum makes the rows of α sum to 1.
 
     >>> Quadratic().value(torch.tensor([0.1]), torch.tensor([[0.2, 0.9]]))
     tensor([-0.4500])

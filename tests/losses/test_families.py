@@ -60,6 +60,37 @@ def test_importance_of_a_family_is_the_derivative_of_its_value(name, parameters,
     close(alpha(*distances), expected, terms=COUNT, scale=scale_of(alpha, distances))
 
 
+# α_ij in the docstring of each family, which is its section in docs/losses.md: the text, and the same as a program.
+ALPHAS = {
+    "InfoNCE": ("e^{x_ij/τ} / (ε + ξ_i)", lambda f, x, xi: (x / f.tau).exp() / (f.eps + xi)),
+    "MINE": ("e^{x_ij} / ξ_i = softmax_j(−d2_neg_ij)", lambda f, x, xi: x.softmax(1)),
+    "Triplet": ("1 if d2_neg_ij < d2_pos_i + margin, otherwise 0", lambda f, x, xi: (x + f.margin > 0).double()),
+    "SoftTriplet": ("e^{x_ij/τ + margin} / (1 + ξ_i)", lambda f, x, xi: (x / f.tau + f.margin).exp() / (1 + xi)),
+    "NPlusOneTuplet": ("e^{x_ij} / (1 + ξ_i)", lambda f, x, xi: x.exp() / (1 + xi)),
+    "LiftedStructured": (
+        "2 [log ξ_i]₊ e^{x_ij + margin} / ξ_i",
+        lambda f, x, xi: 2 * xi.log().clamp(min=0) * (x + f.margin).exp() / xi,
+    ),
+    "ModifiedTriplet": (
+        "c s_ij (1 − s_ij),   s_ij = sigmoid(c (d2_pos_i − d2_neg_ij))",
+        lambda f, x, xi: f.c * torch.sigmoid(f.c * x) * (1 - torch.sigmoid(f.c * x)),
+    ),
+    "Quadratic": ("1/K", lambda f, x, xi: torch.full_like(x, 1 / x.shape[1])),
+}
+
+
+@pytest.mark.parametrize(("name", "parameters"), CASES)
+def test_the_documented_importance_of_a_family_is_the_computed_one(name, parameters, distances):
+    f, (text, alpha) = family(name, parameters), ALPHAS[name]
+    assert f"        α_ij = {text}" in type(f).__doc__
+
+    def documented(d2_pos, d2_neg):
+        x = d2_pos[:, None] - d2_neg
+        return alpha(f, x, f.psi(x).sum(1, keepdim=True))
+
+    close(FromFamily(f)(*distances), documented(*distances), terms=COUNT, scale=scale_of(documented, distances))
+
+
 @pytest.mark.parametrize(("name", "parameters"), CASES)
 def test_phi_prime_and_psi_prime_are_the_derivatives_of_phi_and_psi(name, parameters):
     f = family(name, parameters)

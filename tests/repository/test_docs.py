@@ -9,6 +9,7 @@ from generators import api, configuration, losses
 from helpers import ROOT
 
 import lightning_ssl
+from lightning_ssl.commands import catalog
 from lightning_ssl.losses import Family, Importance
 
 CONCRETE = [
@@ -23,14 +24,20 @@ CONCRETE = [
 def test_every_loss_has_a_section_and_a_figure():
     sections = re.findall(r"^### (\w+)$", losses.page(), flags=re.MULTILINE)
     assert sorted(sections) == sorted(CONCRETE)
+    assert sorted(sections) == sorted([*catalog.names("importances"), *catalog.names("families")])  # lightning-ssl list
     assert {f"weights_{name}" for name in CONCRETE} == losses.all_figures().keys()
 
 
 @pytest.mark.parametrize("name", CONCRETE)
-def test_the_section_of_a_loss_has_equation_source_and_class(name):
+def test_the_section_of_a_loss_has_alpha_source_configuration_and_class(name):
     text = losses.section(getattr(lightning_ssl, name))
-    assert re.search(r"[αφ].* = |∝", text)
+    assert re.search(r"^α_ij? [=∝] ", text, flags=re.MULTILINE)
     assert "- Source: " in text
+    file = re.search(r"^- Configuration: `(configs/.*\.yaml)`", text, flags=re.MULTILINE)
+    if name in losses.WITHOUT_FILE:
+        assert file is None
+    else:
+        assert name in (ROOT / file[1]).read_text(encoding="utf-8")
     assert f"{{py:obj}}`lightning_ssl.{name}`" in text
     assert f"_generated/weights_{name}.svg" in text
 
