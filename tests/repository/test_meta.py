@@ -7,6 +7,9 @@ import sys
 import pytest
 import yaml
 from helpers import ROOT
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 import lightning_ssl
 
@@ -56,11 +59,59 @@ def test_the_citation_has_the_five_papers():
     titles = [reference["title"] for reference in load("CITATION.cff")["references"]]
     assert len(titles) == 5
     assert all(title in text("docs/papers.md") for title in titles)
+    cited = re.findall(r"^\d\. .*?\*(.*?)\*", text("README.md").partition("## Citation")[2], flags=re.MULTILINE)
+    assert cited == titles
 
 
 def test_the_workflow_tests_the_oldest_python():
     oldest = of_project("requires-python").removeprefix(">=")
     assert oldest in load(".github/workflows/checks.yaml")["jobs"]["pinned"]["strategy"]["matrix"]["python"]
+
+
+def dependencies():
+    """The requirements of the package, by name."""
+    listed = re.search(r"^dependencies = \[\n(.*?)^\]", text("pyproject.toml"), flags=re.MULTILINE | re.DOTALL)[1]
+    found = map(Requirement, re.findall(r'^    "(.*?)"', listed, flags=re.MULTILINE))
+    return {canonicalize_name(each.name): each for each in found}
+
+
+def pins(name):
+    """The versions of a file of requirements, by the name of the package."""
+    found = map(Requirement, re.findall(r"^[^#\s-][^#\n]*", text(name), flags=re.MULTILINE))
+    return {
+        canonicalize_name(each.name): Version(str(each.specifier).removeprefix("=="))
+        for each in found
+        if each.marker is None or each.marker.evaluate()
+    }
+
+
+def test_the_oldest_versions_are_the_lower_bounds():
+    bounds = {
+        name: Version(each.version)
+        for name, requirement in dependencies().items()
+        for each in requirement.specifier
+        if each.operator in (">=", "==")
+    }
+    assert bounds.keys() == dependencies().keys()  # every package has one
+    assert bounds == pins("requirements-oldest.txt")
+
+
+def test_the_pinned_versions_are_within_the_bounds():
+    pinned = pins("requirements.txt")
+    assert len(pinned) > 15
+    for name, requirement in dependencies().items():
+        assert name not in pinned or pinned[name] in requirement.specifier, name
+
+
+def test_the_workflow_tests_the_oldest_packages_on_the_oldest_python():
+    steps = load(".github/workflows/checks.yaml")["jobs"]["oldest"]["steps"]
+    (python,) = [step["with"]["python-version"] for step in steps if "setup-python" in step.get("uses", "")]
+    assert python == of_project("requires-python").removeprefix(">=")
+    runs = [step["run"] for step in steps if "run" in step]
+    assert any("-r requirements-oldest.txt" in run for run in runs)
+    tested = [folder for run in runs for folder in re.findall(r"\btests/\w+", run)]
+    assert len(tested) > 4
+    assert all((ROOT / folder).is_dir() for folder in tested)
 
 
 def test_the_workflow_and_the_hooks_call_what_exists():
