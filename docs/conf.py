@@ -31,6 +31,7 @@ nb_execution_raise_on_error = True
 nb_merge_streams = True
 logging.getLogger("traitlets").setLevel(logging.WARNING)  # it reports every execution
 
+toc_object_entries = False  # every public name is a heading already
 autodoc_preserve_defaults = True
 autodoc_inherit_docstrings = False
 autodoc_member_order = "bysource"

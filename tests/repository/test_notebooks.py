@@ -60,6 +60,13 @@ def test_lightning_ssl_is_imported_first(path):
 
 
 @every_notebook
+def test_a_sweep_in_a_notebook_chooses_on_held_out_images(path):
+    for cell in code_cells(path):
+        if "metric: {" in source(cell):
+            assert "--data.holdout=" in source(cell)
+
+
+@every_notebook
 def test_there_is_no_absolute_path(path):
     assert [found for cell in read(path)["cells"] for found in ABSOLUTE.findall(source(cell))] == []
 

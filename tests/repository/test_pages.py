@@ -145,6 +145,13 @@ def test_every_block_of_the_page_runs(page, folder, capfd, monkeypatch):
 
 
 @every_page
+def test_a_sweep_in_a_page_chooses_on_held_out_images(page):
+    for language, text in blocks(page):
+        if language == "yaml" and "metric" in (sweep := yaml.safe_load(text)):
+            assert "data.holdout" in sweep["parameters"]
+
+
+@every_page
 def test_every_block_has_a_language(page):
     assert {language for language, _ in blocks(page)} <= LANGUAGES
 
@@ -163,6 +170,18 @@ def test_every_relative_link_resolves(page):
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", text_of(page)):
         if not target.startswith("_generated/"):  # a figure of the site; Sphinx checks it
             assert (page.parent / target).exists(), target
+
+
+def anchors(page):
+    """The anchors of the headings of a page, as Sphinx and GitHub make them."""
+    headings = re.findall(r"^#+ (.*)$", text_of(page), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@every_page
+def test_every_anchor_of_a_link_is_a_heading(page):
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", text_of(page)):
+        assert anchor in anchors(page.parent / target if target else page), f"{target}#{anchor}"
 
 
 @every_page
