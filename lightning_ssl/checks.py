@@ -39,6 +39,12 @@ def require_seed(argument: str, value: int) -> None:
     require(0 <= value <= MAX_SEED, argument, value, f"between 0 and {MAX_SEED}")
 
 
+def require_memory(argument: str, value: object, needed: int, available: int) -> None:
+    """Refuse a size for which there is not enough memory. Both amounts are in bytes."""
+    have = f"{needed / 1e9:,.0f} GB of memory, and there are {available / 1e9:,.0f} GB"
+    require(needed <= available, argument, value, f"smaller: it needs {have}")
+
+
 def require_folder_name(argument: str, name: str) -> None:
     """Refuse anything but the name of a visible folder: a path, control characters, a name that is too long."""
     allowed = "a folder name: no slash, no control character, no dot or hyphen at its start"

@@ -22,11 +22,14 @@ from torch import Tensor, nn
 from torchvision.models import ResNet as TorchvisionResNet
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
-from lightning_ssl.checks import require
+from lightning_ssl.checks import require, require_memory
+from lightning_ssl.machine import memory
 from lightning_ssl.user_code import is_path, load_object, reason
 
 Stem = Literal["cifar", "standard"]
 Norm = Literal["bn", "bn_noaffine"]
+MAX_SIZE = 4096  # pixels of the side of an image
+MAX_LAYERS = 100  # of a projector
 
 
 class Backbone(nn.Module):
@@ -51,20 +54,20 @@ def build_backbone(name: str | nn.Module, image_size: int, stem: Stem | None = N
     >>> net(torch.zeros(2, 3, 32, 32)).shape, net.num_features, net.stem_name
     (torch.Size([2, 112]), 112, 'cifar')
     """
-    require(image_size >= 1, "image_size", image_size, "at least 1 pixel")
+    require(1 <= image_size <= MAX_SIZE, "image_size", image_size, f"between 1 and {MAX_SIZE} pixels")
     require(stem is None or stem in get_args(Stem), "stem", stem, f"None or one of {', '.join(get_args(Stem))}")
     if isinstance(name, str) and name in NAMES:
         chosen = stem or stem_for(image_size)
         return ResNetTiny(chosen) if name == "resnet_tiny" else ResNet(*RESNETS[name], chosen)
+    if isinstance(name, str) and not name.startswith("timm:") and not is_path(name):
+        close = difflib.get_close_matches(name, NAMES, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        require(False, "backbone", name, f"one of {', '.join(NAMES)}, timm:NAME, or the path of a class{hint}")
     require(stem is None, "stem", stem, f"None for {name if isinstance(name, str) else type(name).__name__}")
     if isinstance(name, nn.Module):
         return own_backbone(name, image_size, type(name).__name__)
     if name.startswith("timm:"):
         return timm_backbone(name, image_size)
-    if not is_path(name):
-        close = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        require(False, "backbone", name, f"one of {', '.join(NAMES)}, timm:NAME, or the path of a class{hint}")
     make = load_object(name, "backbone")
     try:
         net = make()
@@ -215,11 +218,15 @@ class Projector(nn.Sequential):
         norm: Norm | None = "bn_noaffine",
         last_norm: Norm | None = None,
     ) -> None:
-        for argument, size in (("in_features", in_features), ("hidden", hidden), ("out", out), ("layers", layers)):
+        for argument, size in (("in_features", in_features), ("hidden", hidden), ("out", out)):
             require(size >= 1, argument, size, "at least 1")
+        require(1 <= layers <= MAX_LAYERS, "layers", layers, f"between 1 and {MAX_LAYERS}")
         for argument, kind in (("norm", norm), ("last_norm", last_norm)):
             require(kind is None or kind in get_args(Norm), argument, kind, f"None, {' or '.join(get_args(Norm))}")
         widths = [in_features] + [hidden] * (layers - 1)
+        weights = sum(before * after for before, after in pairwise([*widths, out]))
+        widest = ("out", out) if layers == 1 or out >= hidden else ("hidden", hidden)
+        require_memory(*widest, 4 * weights, memory())
         modules: list[nn.Module] = []
         for before, after in pairwise(widths):
             modules += [*linear_and_norm(before, after, norm), nn.ReLU(inplace=True)]

@@ -128,6 +128,8 @@ Labelled = tuple[Tensor, Tensor]
 """Features (b, F) and labels (b,)."""
 
 STEPS = 16
+MAX_CLASSES = 1_000_000
+MAX_MEMORY = 10_000_000  # images
 EPS = 1e-8  # keeps a feature that is always 0 at 0
 TENSORS = ("weight", "bias", "mean", "std", "features", "labels")
 
@@ -202,9 +204,10 @@ class OnlineProbe(pl.Callback):
         require_positive("lr", lr)
         require(0 <= weight_decay < math.inf, "weight_decay", weight_decay, "a finite number, at least 0")
         require(0 < share <= 1, "share", share, "above 0, and at most 1")
-        require(memory >= 1, "memory", memory, "at least 1")
+        require(1 <= memory <= MAX_MEMORY, "memory", memory, f"at least 1, and at most {MAX_MEMORY}")
         require(every_n_steps >= 1, "every_n_steps", every_n_steps, "at least 1")
-        require(num_classes is None or num_classes >= 2, "num_classes", num_classes, "None or at least 2")
+        counted = num_classes is None or 2 <= num_classes <= MAX_CLASSES
+        require(counted, "num_classes", num_classes, f"None or at least 2, and at most {MAX_CLASSES}")
         self.name, self.lr, self.weight_decay = name, lr, weight_decay
         self.share, self.every_n_steps, self.memory, self.num_classes = share, every_n_steps, memory, num_classes
         self.probe: LinearProbe | None = None
@@ -219,6 +222,10 @@ class OnlineProbe(pl.Callback):
     def state_key(self) -> str:
         return self._generate_state_key(name=self.name)
 
+    def make_probe(self, features: int, classes: int, device: torch.device, dtype: torch.dtype) -> LinearProbe:
+        """A new classifier with the settings of this callback."""
+        return LinearProbe(features, classes, self.lr, self.weight_decay, self.memory, device, dtype)
+
     # -- learning -----------------------------------------------------------------------------------------------------
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -231,7 +238,7 @@ class OnlineProbe(pl.Callback):
         features = number_of_features(trainer, pl_module)
         assert classes is not None
         self.labelled_share = getattr(data, "labelled_share", 1.0)
-        self.probe = LinearProbe(features, classes, self.lr, self.weight_decay, self.memory, pl_module.device, dtype)
+        self.probe = self.make_probe(features, classes, pl_module.device, dtype)
         self.sums = torch.zeros(3, dtype=dtype, device=pl_module.device)
         if self.restored is not None:
             self.load_state_dict(self.restored)

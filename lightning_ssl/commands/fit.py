@@ -27,8 +27,10 @@ from lightning_ssl.runs.devices import as_list
 from lightning_ssl.runs.errors import with_full_key
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.guard import DivergenceGuard
+from lightning_ssl.runs.preflight import check_training
 from lightning_ssl.runs.ranks import is_first_process, print_once
 from lightning_ssl.runs.recorder import Recorder, RunLogger
+from lightning_ssl.runs.resumable import require_resumable
 from lightning_ssl.runs.signals import StopAtSignal, Stopped, StopSignals, replace_lightnings_handlers
 from lightning_ssl.tracking.agent import sweep_flags
 
@@ -64,8 +66,9 @@ def main(argv: list[str]) -> int:
     except ValueError as error:
         raise with_full_key(error, config.stored()) from error
     check_logger(config.values.logger)
-    choice = resume.choose(config, parts.method)
+    choice = resume.choose(config)
     run = choice.run
+    run.check_files()
     if run.is_finished() and not resume.extends(config, run):
         print_once(f"{run.path} is finished already; --resume never starts a new run")
         return 0
@@ -74,7 +77,9 @@ def main(argv: list[str]) -> int:
         # A trial of W&B that is preempted during a download still starts, so that it can be marked as preempted.
         with signals if config.values.logger == "wandb" else nullcontext():
             if is_first_process():
-                parts.data.check(number_of_ranks)
+                batches = check_training(parts, number_of_ranks)
+                if choice.checkpoint is not None:
+                    require_resumable(choice.checkpoint, parts, batches)
     except ValueError as error:
         raise with_full_key(error, config.stored()) from error
     choice = choice.created()

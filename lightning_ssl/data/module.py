@@ -223,13 +223,18 @@ class DataModule(pl.LightningDataModule):
         elif not self.validates:
             self.skip_validation()
 
-    def check(self, ranks: int = 1) -> None:
-        """Prepare and open the splits, which stay open, and check the batch size. Needs no trainer."""
+    def check(self, ranks: int = 1) -> tuple[int, int]:
+        """Prepare and open the splits, which stay open, and check the batch size. Needs no trainer.
+
+        Returns the numbers of batches of a training epoch and of a validation.
+        """
         require(self.batch_size >= 2, "batch_size", self.batch_size, "at least 2: a loss compares images")
         self.prepare_data()
-        ShuffledSampler(self.training_ids(self.split), self.batch_size, 0, ranks)
-        if self.validates and not self.holdout:
-            self.open_split("test")
+        training = ShuffledSampler(self.training_ids(self.split), self.batch_size, 0, ranks)
+        if not self.validates:
+            return len(training), 0
+        images = int(self.held_out.sum()) if self.holdout else len(self.open_split("test"))
+        return len(training), len(SequentialSampler(images, self.batch_size, 0, ranks))
 
     def skip_validation(self) -> None:
         """Tell the trainer that there is no validation; it would warn of an empty list of loaders."""

@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.checks import require
+from lightning_ssl.checks import require, require_memory
 from lightning_ssl.data.split import DatasetInfo, Images
+from lightning_ssl.machine import memory
 from lightning_ssl.seeding import generator_of
 
 
@@ -91,6 +92,8 @@ def check_values(train_images: int = 1, test_images: int = 1, size: int = 32, se
     require(1 <= test_images <= LARGEST, "test_images", test_images, f"between 1 and {LARGEST}")
     require(8 <= size <= 4096, "size", size, "between 8 and 4096 pixels")
     require(0 <= seed < 2**63, "seed", seed, "0 or above, and below 2^63")
+    most = max(("train_images", train_images), ("test_images", test_images), key=lambda pair: pair[1])
+    require_memory(*most, most[1] * 3 * size**2, memory())
 
 
 def info(name: str, root: Path, *, size: int = 32, **_: int) -> DatasetInfo:

@@ -20,6 +20,7 @@ from lightning_ssl.files import special_kind
 from lightning_ssl.untrusted import check_nested, one_line, printable
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 SHOWN = 3  # weights in a message
@@ -104,8 +105,9 @@ def wrong_data(data: Any) -> str | None:
         return wrong_value("config.data", data, "a name and options")
     if not isinstance(data.get("root", ""), str):
         return wrong_value("config.data.root", data["root"], "a folder")
-    if not isinstance(data.get("options") or {}, dict):
-        return wrong_value("config.data.options", data["options"], "a mapping")
+    options = data.get("options") or {}
+    if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
+        return wrong_value("config.data.options", options, "a mapping with names as its keys")
     return None
 
 
@@ -114,14 +116,14 @@ def is_whole(value: Any) -> bool:
 
 
 def wrong_value(key: str, value: Any, expected: str) -> str:
-    shown = printable(repr(value))
+    shown = " ".join(printable(repr(value)).split())
     return f"{key}={shown if len(shown) <= 60 else shown[:60] + '…'}: expected {expected}"
 
 
 def require_weights(module: nn.Module, state: Mapping[str, Any], file: Path) -> None:
     """Refuse weights of another network: the error names the first mismatches and their number."""
-    expected = {name: tuple(value.shape) for name, value in module.state_dict().items() if hasattr(value, "shape")}
-    found = {name: tuple(value.shape) if is_whole_tensor(value) else () for name, value in state.items()}
+    expected = {name: form_of(value) for name, value in module.state_dict().items() if hasattr(value, "shape")}
+    found = {name: form_of(value) if is_whole_tensor(value) else "unknown" for name, value in state.items()}
     names = [*expected, *(name for name in found if name not in expected)]
     wrong = [name for name in names if expected.get(name) != found.get(name)]
     if not wrong:
@@ -131,16 +133,22 @@ def require_weights(module: nn.Module, state: Mapping[str, Any], file: Path) -> 
     raise ValueError(f"checkpoint={str(file)!r}: its weights do not fit the network: {first}{count}")
 
 
+def form_of(value: torch.Tensor) -> str:
+    """The shape of a tensor, and whether it has real numbers. Their precision can differ."""
+    kind = "" if value.is_floating_point() else " of integers" if not value.is_complex() else " of complex numbers"
+    return f"{tuple(value.shape)}{kind}"
+
+
 def is_whole_tensor(value: Any) -> bool:
     """Whether a value is a tensor whose elements are all in the file. A view can have more elements than memory."""
     import torch
 
-    if not isinstance(value, torch.Tensor) or value.layout != torch.strided:
+    if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.device.type != "cpu":
         return False
     return value.numel() * value.element_size() <= value.untyped_storage().nbytes()
 
 
-def mismatch(name: str, expected: tuple[int, ...] | None, found: tuple[int, ...] | None) -> str:
+def mismatch(name: str, expected: str | None, found: str | None) -> str:
     if found is None:
         return f"{name} is missing"
     if expected is None:

@@ -33,7 +33,7 @@ import yaml  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
 
 from lightning_ssl.checks import require
-from lightning_ssl.files import remove_leftovers, write_atomic
+from lightning_ssl.files import remove_leftovers, special_kind, write_atomic
 from lightning_ssl.runs.checkpoints import damage, load_checkpoint
 from lightning_ssl.runs.metrics import Series, growing_metric, read_metrics
 from lightning_ssl.runs.metrics_writer import MetricsWriter
@@ -81,6 +81,14 @@ class RunFolder:
 
     def is_finished(self) -> bool:
         return self.summary().get("status") == "finished"
+
+    def check_files(self) -> None:
+        """Refuse a folder in which a file of a run is a pipe, a device or a folder. It cannot be written."""
+        for name in (*FILES, "error.txt", ".lock"):
+            if kind := special_kind(self.path / name):
+                raise ValueError(f"{self.path / name}: it is {kind}, not a regular file")
+        if self.checkpoints.exists() and not self.checkpoints.is_dir():
+            raise ValueError(f"{self.checkpoints}: it is not a folder")
 
     def metrics(self) -> dict[str, Series]:
         """Every metric of metrics.csv."""

@@ -22,12 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-from torch.optim import Optimizer
-
-from lightning_ssl.methods import Method
 from lightning_ssl.runs import keys
-from lightning_ssl.runs.checkpoints import load_checkpoint, require_weights
 from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.labels import short_label
@@ -37,8 +32,6 @@ from lightning_ssl.runs.ranks import is_first_process, launch, launcher_job, pri
 LENGTH = ("trainer.max_epochs", "trainer.max_steps", "trainer.max_time", "trainer.enable_progress_bar")
 # Environment variable that passes the first process's choice to the processes that Lightning starts.
 CHOICE = "LIGHTNING_SSL_RUN"
-# The parts of a checkpoint that Lightning needs to resume, besides those that `load_checkpoint` checks.
-RESUMED = {"optimizer_states": list, "lr_schedulers": list, "loops": dict, "callbacks": dict}
 MISSING = object()  # a key that a configuration does not have
 
 
@@ -67,45 +60,12 @@ class Choice:
                 os.environ[CHOICE] = before
 
 
-def choose(config: Configuration, method: nn.Module) -> Choice:
-    """Choose the run folder and the checkpoint to resume from, which fits the method."""
+def choose(config: Configuration) -> Choice:
+    """Choose the run folder and the checkpoint to resume from. `resumable.py` checks the checkpoint."""
     if CHOICE in os.environ and not is_first_process():
         path, checkpoint = json.loads(os.environ[CHOICE])
         return Choice(RunFolder(path), checkpoint and Path(checkpoint))
-    choice = choose_folder(config)
-    if choice.checkpoint is not None and is_first_process():  # before the folder is changed
-        require_resumable(choice.checkpoint, method)
-    return choice
-
-
-def require_resumable(file: Path, method: nn.Module) -> None:
-    """Refuse a checkpoint that Lightning could not resume, or that has the weights of another network."""
-    content = load_checkpoint(file)
-    for key, kind in RESUMED.items():
-        if not isinstance(content.get(key), kind):
-            raise ValueError(f"checkpoint={str(file)!r}: it has no {key}; expected one written by `lightning-ssl fit`")
-    require_weights(method, content["state_dict"], file)
-    if isinstance(method, Method) and type(method).configure_optimizers is Method.configure_optimizers:
-        require_optimizer(method.make_optimizer(), content["optimizer_states"], file)
-
-
-def require_optimizer(optimizer: Optimizer, states: list[Any], file: Path) -> None:
-    """Refuse the state of another optimizer. torch would raise when it is loaded, or at the first step."""
-    groups = states[0].get("param_groups") if len(states) == 1 and isinstance(states[0], dict) else None
-    expected, found = describe_groups(optimizer.param_groups), describe_groups(groups)
-    if found != expected:
-        raise ValueError(
-            f"checkpoint={str(file)!r}: its optimizer has {found}, that of model.optimization has {expected}"
-        )
-
-
-def describe_groups(groups: Any) -> str:
-    """The sizes of parameter groups, and which state of them an optimizer keeps."""
-    if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
-        return "no parameter groups"
-    sizes = ["?" if not isinstance(group.get("params"), list) else str(len(group["params"])) for group in groups]
-    kept = [name for name in ("betas", "momentum") if any(name in group for group in groups)]
-    return f"{' + '.join(sizes) or 'no'} parameters with {' and '.join(kept) or 'neither betas nor momentum'}"
+    return choose_folder(config)
 
 
 def choose_folder(config: Configuration) -> Choice:

@@ -26,6 +26,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "num_sanity_val_steps": (-1, 2**63 - 1),
 }
 ABOVE_ZERO = ("limit_train_batches", "val_check_interval")
+NOT_ZERO = ("max_epochs", "max_steps")
 REQUIRED_VALUES = {"barebones": False, "enable_checkpointing": True}
 
 
@@ -40,6 +41,9 @@ def checked_trainer(arguments: dict[str, Any]) -> pl.Trainer:
         value = arguments.get(key)
         if is_number(value) and not 0 < value < math.inf:
             raise ValueError(f"trainer.{key}={shown(value)}: {key} must be above 0")
+    for key in NOT_ZERO:
+        if arguments.get(key) == 0:
+            raise ValueError(f"trainer.{key}=0: {key} must be at least 1, or -1 for no limit: 0 trains nothing")
     for key, allowed in REQUIRED_VALUES.items():
         if (value := arguments.get(key)) not in (None, allowed):
             raise ValueError(f"trainer.{key}={value}: {key} must be {allowed}: a run has metrics and checkpoints")
@@ -53,6 +57,34 @@ def checked_trainer(arguments: dict[str, Any]) -> pl.Trainer:
     key = next(iter([*own, *named]), "")
     where = f"trainer.{key}={shown(given[key])}" if key else "trainer"
     raise ValueError(f"{where}: {built}") from built
+
+
+def check_batches(arguments: dict[str, Any], training: int, validation: int) -> None:
+    """Refuse arguments that do not fit the numbers of batches of a training epoch and of a validation.
+
+    Lightning checks them when it has the loaders, in the run folder.
+    """
+    if arguments.get("fast_dev_run"):  # it replaces these arguments
+        return
+    overfit = arguments.get("overfit_batches") or 0
+    keys = ("overfit_batches",) * 2 if overfit else ("limit_train_batches", "limit_val_batches")
+    used = []
+    for key, batches, kind in zip(keys, (training, validation), ("training", "validation"), strict=True):
+        limit = arguments.get(key)
+        limit = 1.0 if limit is None else limit
+        used.append(int(batches * limit) if isinstance(limit, float) else min(batches, limit))
+        if batches and limit > 0 and used[-1] == 0:
+            lowest = math.ceil(1e4 / batches) / 1e4
+            raise ValueError(
+                f"trainer.{key}={limit}: {key} must be at least {lowest:g}: {batches} {kind} batches times {limit} is 0"
+            )
+    interval, batches = arguments.get("val_check_interval"), used[0]
+    counts_epochs = arguments.get("check_val_every_n_epoch", 1) is not None
+    if isinstance(interval, int) and interval > batches and counts_epochs and used[1]:
+        raise ValueError(
+            f"trainer.val_check_interval={interval}: val_check_interval must be at most {batches}, the batches of an"
+            " epoch; with --trainer.check_val_every_n_epoch null it counts the batches of all epochs"
+        )
 
 
 def build(arguments: dict[str, Any]) -> pl.Trainer | Exception:
