@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import pydoc
 import re
 import textwrap
 import typing
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from functools import cache
 from typing import Any
 
 import docstring_parser
+from jsonargparse import Namespace
 
 import lightning_ssl
 from lightning_ssl import networks
+from lightning_ssl.checks import shown
 
 REQUIRED = inspect.Parameter.empty
 # Classes whose arguments another class describes.
@@ -113,3 +116,20 @@ def concrete(base: type) -> Iterator[type]:
         if public and not getattr(kind, "__abstractmethods__", None):
             yield kind
         yield from concrete(kind)
+
+
+def check_arguments(key: str, part: Namespace) -> None:
+    """Refuse null, and a list for a group of keys, where the type of an argument allows neither. jsonargparse does."""
+    kind = pydoc.locate(part.class_path)
+    arguments = arguments_of(kind) if isinstance(kind, type) else {}
+    for name, value in vars(part.get("init_args") or Namespace()).items():
+        if isinstance(value, Namespace) and "class_path" in value:
+            check_arguments(f"{key}.{name}", value)
+        elif value is None and name in arguments and not allows_null(arguments[name].type):
+            raise ValueError(f"{key}.{name}=null: expected a value")
+        elif name in arguments and is_dataclass(arguments[name].type) and not isinstance(value, Namespace):
+            raise ValueError(f"{key}.{name}={shown(value)}: expected keys below it")
+
+
+def allows_null(hint: Any) -> bool:
+    return hint in (Any, inspect.Parameter.empty) or type(None) in typing.get_args(hint)

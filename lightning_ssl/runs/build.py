@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, Namespace
 
 from lightning_ssl.data import DataModule
 from lightning_ssl.methods import Method
-from lightning_ssl.runs.errors import one_line
+from lightning_ssl.runs.arguments import check_arguments
+from lightning_ssl.runs.errors import one_line, refusal, with_full_key
 from lightning_ssl.trust import require_trusted
 from lightning_ssl.untrusted import one_line as first_line
 
@@ -42,6 +43,16 @@ def build(config: dict[str, Any], key: Literal["model", "data"], trust: Sequence
     except Exception as error:  # a value that the parser does not expect
         raise ValueError(f"{key} of the configuration: {first_line(error)}") from error
     try:
-        return parser.instantiate(parsed)[key]
+        return instantiate(parser, parsed)[key]
+    except ValueError as error:
+        raise ValueError(f"{key} of the configuration: {with_full_key(error, {key: config[key]})}") from error
+
+
+def instantiate(parser: ArgumentParser, parsed: Namespace) -> Namespace:
+    """Build the objects. The error is that of the class that refused its arguments."""
+    try:
+        if "model" in parsed:
+            check_arguments("model", parsed.model)
+        return parser.instantiate(parsed)
     except Exception as error:
-        raise ValueError(f"{key} of the configuration: {first_line(error)}") from error
+        raise refusal(error) from error

@@ -14,11 +14,8 @@ builds a method or a data module from that form.
 from __future__ import annotations
 
 import argparse
-import inspect
 import json
 import os
-import pydoc
-import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,15 +40,17 @@ from lightning_ssl.checks import (
     shown,
 )
 from lightning_ssl.data import DataModule
+from lightning_ssl.files import special_kind
 from lightning_ssl.losses.energy import PairLoss
 from lightning_ssl.methods import Method
 from lightning_ssl.networks import NAMES as BACKBONES
 from lightning_ssl.networks import stem_for
 from lightning_ssl.runs import keys
-from lightning_ssl.runs.arguments import arguments_of
+from lightning_ssl.runs.arguments import check_arguments
 from lightning_ssl.runs.checkpointing import Checkpoints
 from lightning_ssl.runs.errors import one_line, refusal
 from lightning_ssl.runs.imports import explain, failure
+from lightning_ssl.trust import texts_in
 from lightning_ssl.untrusted import check_yaml, load_yaml, read_text
 
 # The callbacks that measure, by the flag that configures each; null switches one off.
@@ -61,6 +60,7 @@ CALLBACKS: dict[str, type[pl.Callback]] = {
     "spectrum": FeatureSpectrum,
     "importance_monitor": ImportanceMonitor,
 }
+PARTS = ("trainer", "model", "data", "checkpoint", *CALLBACKS)
 EXAMPLES = {"trainer": "max_epochs", "data": "name", "checkpoint": "keep"}
 load_of_jsonargparse = get_loader("yaml")
 
@@ -86,8 +86,8 @@ class Configuration:
     def parse(cls, argv: list[str], description: str = "") -> Configuration:
         """Parse the flags of `lightning-ssl fit` and complete the result."""
         parser = make_parser(description)
-        for value in config_values(argv):
-            check_config(value)
+        for key, value in flag_values(argv):
+            check_config(value) if key == "config" else check_files(key, value)
         try:
             values = parser.parse_args(argv)
         except argparse.ArgumentError as error:
@@ -134,7 +134,7 @@ class Configuration:
 def completed(values: Namespace) -> Namespace:
     """Fill in what follows from the configuration: the data set's size and moments, the stem, the logger."""
     check_run_flags(values)
-    check_nulls("model", values.model)
+    check_arguments("model", values.model)
     model, data_module = values.model.init_args, values.data
     wrong = [key for key in data_module.options or {} if not isinstance(key, str)]
     require(not wrong, "data.options", data_module.options, "a dictionary with names as its keys")
@@ -165,27 +165,23 @@ def check_run_flags(values: Namespace) -> None:
                 require_line(key, text)
 
 
-def check_nulls(key: str, part: Namespace) -> None:
-    """Refuse null for an argument whose type does not allow it. jsonargparse accepts null for every key of a class."""
-    kind = pydoc.locate(part.class_path)
-    arguments = arguments_of(kind) if isinstance(kind, type) else {}
-    for name, value in vars(part.get("init_args") or Namespace()).items():
-        if isinstance(value, Namespace) and "class_path" in value:
-            check_nulls(f"{key}.{name}", value)
-        elif value is None and name in arguments and not allows_null(arguments[name].type):
-            raise ValueError(f"{key}.{name}=null: expected a value")
-
-
-def allows_null(hint: Any) -> bool:
-    return hint in (Any, inspect.Parameter.empty) or type(None) in typing.get_args(hint)
-
-
-def config_values(argv: list[str]) -> Iterator[str]:
-    """The values of `--config` on a command line."""
+def flag_values(argv: list[str]) -> Iterator[tuple[str, str]]:
+    """The flags of a command line and their values."""
     for number, word in enumerate(argv):
         flag, equals, value = word.partition("=")
-        if flag in ("-c", "--config") and (equals or argv[number + 1 :]):
-            yield value if equals else argv[number + 1]
+        if flag.startswith("-") and (equals or argv[number + 1 :]):
+            yield "config" if flag == "-c" else flag.lstrip("-"), value if equals else argv[number + 1]
+
+
+def check_files(key: str, value: Any) -> None:
+    """Refuse a value that names a pipe, and a part that names a file which cannot be read.
+
+    jsonargparse reads the file that a text names. It would wait for the writer of a pipe.
+    """
+    for where, text in texts_in(value, key):
+        require(special_kind(Path(text)) != "a pipe", where, text, "a value or a regular file: it is a pipe")
+    if key in PARTS and isinstance(value, str) and os.path.isfile(value):
+        read_text(Path(value), key=key)
 
 
 def check_config(given: str) -> None:
@@ -203,6 +199,7 @@ def check_config(given: str) -> None:
     for key, value in content.items():
         if not isinstance(key, str):
             raise ValueError(f"{where}: the key {key!r} is not text")
+        check_files(key, value)
         if key in EXAMPLES and not isinstance(value, dict):
             raise ValueError(f"{where}: {key}={shown(value)}: expected keys below it, such as {EXAMPLES[key]}")
 

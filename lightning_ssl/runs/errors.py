@@ -83,7 +83,9 @@ def one_line(error: Exception) -> str:
         return f"{key}.{missing[2]}: {class_name(missing[1])} requires it"
     simple = bool(PATTERNS["simple type"].search(" ".join(expected)))
     if key and not simple and PATTERNS["unknown class"].search(text) and class_names(key):
-        return f"{key}={value}: expected one of {', '.join(class_names(key))}, or the path of a class"
+        return (
+            f"{key}={cut(str(value), MAX_SHOWN)}: expected one of {', '.join(class_names(key))}, or the path of a class"
+        )
     got = PATTERNS["converted value"].search(text)
     if key and expected and simple:
         return f"{key}={cut(got[1] if got else str(value), MAX_SHOWN)}: expected {allowed(expected)}"
