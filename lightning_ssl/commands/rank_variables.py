@@ -30,9 +30,14 @@ LOWEST = {
 }
 
 
+MAX_PORT = 65_535
+
+
 def check_rank_variables(environment: Mapping[str, str]) -> None:
     """Refuse a variable of a launcher that is not a whole number."""
     for name, lowest in LOWEST.items():
         value = environment.get(name)
         valid = value is None or (value.isascii() and value.isdigit() and len(value) < 20 and int(value) >= lowest)
         require(valid, name, value, f"a whole number of at least {lowest} (the environment has this value)")
+    port = environment.get("MASTER_PORT", "1")
+    require(int(port) <= MAX_PORT, "MASTER_PORT", port, f"at most {MAX_PORT} (the environment has this value)")

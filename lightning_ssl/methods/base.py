@@ -318,10 +318,10 @@ class Method(pl.LightningModule):
     def fuses(self) -> bool:
         """Whether the optimizer is fused: it is faster, and can skip a step without the host (runs/guard.py).
 
-        Lightning refuses to clip the gradients of a fused optimizer under `precision="16-mixed"`.
+        Lightning refuses to clip the gradients of a fused optimizer under mixed precision.
         """
         trainer = self._trainer
-        clips_scaled = trainer is not None and str(trainer.precision) == "16-mixed" and trainer.gradient_clip_val
+        clips_scaled = trainer is not None and "mixed" in str(trainer.precision) and trainer.gradient_clip_val
         return can_fuse(self.device) and not clips_scaled
 
     def total_steps(self) -> int:

@@ -200,8 +200,24 @@ def check_config(given: str) -> None:
         if not isinstance(key, str):
             raise ValueError(f"{where}: the key {key!r} is not text")
         check_files(key, value)
+        check_classes(key, value)
         if key in EXAMPLES and not isinstance(value, dict):
             raise ValueError(f"{where}: {key}={shown(value)}: expected keys below it, such as {EXAMPLES[key]}")
+
+
+def check_classes(key: str, tree: Any) -> None:
+    """Refuse a class_path that is not text, and init_args that are not a mapping. jsonargparse names neither."""
+    if isinstance(tree, list):
+        for number, item in enumerate(tree):
+            check_classes(f"{key}[{number}]", item)
+    if not isinstance(tree, dict):
+        return
+    for name, value in tree.items():
+        if name == "class_path" and not isinstance(value, str):
+            raise ValueError(f"{key}.class_path={shown(value)}: expected the name or the path of a class")
+        if name == "init_args" and "class_path" in tree and not isinstance(value, dict):
+            raise ValueError(f"{key}.init_args={shown(value)}: expected a mapping")
+        check_classes(key if name == "init_args" else f"{key}.{name}", value)
 
 
 def load_checked(text: str) -> Any:

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from pytorch_lightning.plugins.environments import ClusterEnvironment, LightningEnvironment
+from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
 
 from lightning_ssl.runs.ranks import launch
 from lightning_ssl.runs.trainer_arguments import checked_trainer
@@ -25,6 +26,11 @@ def for_launched_ranks(trainer: dict[str, Any]) -> tuple[dict[str, Any], int]:
     if not isinstance(trainer["strategy"], str):  # an object of the user's own belongs to one Trainer only
         return trainer, started.ranks
     probe = checked_trainer(trainer)
+    if isinstance(probe.strategy.launcher, _MultiProcessingLauncher):
+        raise ValueError(
+            f"trainer.strategy={trainer['strategy']!r}: strategy must be one whose processes run the command line, such"
+            " as ddp: spawned and forked processes do not share the run"
+        )
     alone = isinstance(getattr(probe.strategy, "cluster_environment", None), LightningEnvironment)
     if probe.num_nodes > 1 and alone:
         raise ValueError(f"trainer.num_nodes={probe.num_nodes}: expected 1, or srun or torchrun to start the ranks")

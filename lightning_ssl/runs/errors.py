@@ -152,7 +152,7 @@ def unknown_key(text: str, keys: list[str], key: str, value: str | None, group: 
         owner, valid = "data", list(arguments_of(DataModule))
     else:
         owner, valid = group or "the configuration", []
-    found = ".".join(path) + ("" if value is None else f"={value}")
+    found = cut(".".join(path), MAX_SHOWN) + ("" if value is None else f"={cut(value, MAX_SHOWN)}")
     return f"{found}: {unknown_for(key, owner, valid)}"
 
 
@@ -164,7 +164,7 @@ def group_keys(group: str | None) -> tuple[str, list[str]] | None:
 
 
 def unknown_for(key: str, owner: str, valid: list[str]) -> str:
-    return f"unknown key {key} for {owner}" + (f"; valid keys: {', '.join(valid)}" if valid else "")
+    return f"unknown key {cut(key, MAX_SHOWN)} for {owner}" + (f"; valid keys: {', '.join(valid)}" if valid else "")
 
 
 def value_at(key: str, text: str) -> str | None:

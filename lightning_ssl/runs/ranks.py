@@ -40,16 +40,33 @@ class Launch:
 def launch() -> Launch:
     """Read from the environment who started the ranks of this run."""
     if {"TORCHELASTIC_RUN_ID", "WORLD_SIZE", "LOCAL_WORLD_SIZE"} <= os.environ.keys():
-        ranks = int(os.environ["WORLD_SIZE"])
-        return Launch("torchrun", ranks, ranks // int(os.environ["LOCAL_WORLD_SIZE"]))
+        ranks, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
+        if ranks % local:
+            raise ValueError(f"WORLD_SIZE={ranks}: expected a multiple of LOCAL_WORLD_SIZE, {local}")
+        require_variables("torchrun", RANK=ranks, LOCAL_RANK=local)
+        return Launch("torchrun", ranks, ranks // local)
     if is_srun_task():
         ranks, per_node = int(os.environ["SLURM_STEP_NUM_TASKS"]), os.environ.get("SLURM_STEP_TASKS_PER_NODE", "")
         if "," in per_node:
             raise ValueError(
                 f"srun started {ranks} ranks, {per_node} on a node: expected the same number on every node"
             )
-        return Launch("srun", ranks, int(os.environ.get("SLURM_STEP_NUM_NODES", 1)))
+        nodes = int(os.environ.get("SLURM_STEP_NUM_NODES", 1))
+        if ranks % nodes:
+            raise ValueError(f"SLURM_STEP_NUM_TASKS={ranks}: expected a multiple of SLURM_STEP_NUM_NODES, {nodes}")
+        require_variables("srun", SLURM_PROCID=ranks, SLURM_LOCALID=ranks // nodes, SLURM_NODEID=nodes)
+        require_variables("srun", SLURM_JOB_ID=None)
+        return Launch("srun", ranks, nodes)
     return Launch()
+
+
+def require_variables(launcher: str, **limits: int | None) -> None:
+    """Refuse a task of a launcher without these variables, or with a number that is not below the limit."""
+    for name, limit in limits.items():
+        value = os.environ.get(name)
+        if value is None or (limit is not None and int(value) >= limit):
+            allowed = "set" if limit is None else f"a whole number below {limit}"
+            raise ValueError(f"{name}={value}: {name} must be {allowed}: {launcher} sets it for every rank")
 
 
 def is_srun_task() -> bool:

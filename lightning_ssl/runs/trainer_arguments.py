@@ -47,8 +47,13 @@ def checked_trainer(arguments: dict[str, Any]) -> pl.Trainer:
     for key, allowed in REQUIRED_VALUES.items():
         if (value := arguments.get(key)) not in (None, allowed):
             raise ValueError(f"trainer.{key}={value}: {key} must be {allowed}: a run has metrics and checkpoints")
+    for least, most in (("min_epochs", "max_epochs"), ("min_steps", "max_steps")):
+        low, high = arguments.get(least) or 0, arguments.get(most)
+        if high not in (None, -1) and low > high:
+            raise ValueError(f"trainer.{least}={low}: {least} must be at most {most}, {high}")
     built = build(arguments)
     if isinstance(built, pl.Trainer):
+        check_time(built, arguments.get("max_time"))
         return built
     given = {key: value for key, value in arguments.items() if value is not None}
     alone = [] if isinstance(build({}), Exception) else given  # else no argument is the cause
@@ -57,6 +62,14 @@ def checked_trainer(arguments: dict[str, Any]) -> pl.Trainer:
     key = next(iter([*own, *named]), "")
     where = f"trainer.{key}={shown(given[key])}" if key else "trainer"
     raise ValueError(f"{where}: {built}") from built
+
+
+def check_time(trainer: pl.Trainer, max_time: Any) -> None:
+    """Refuse a time limit that ends a training before its first step."""
+    timers = [each for each in getattr(trainer, "callbacks", []) if isinstance(each, pl.callbacks.Timer)]
+    left = [timer.time_remaining() for timer in timers]
+    if max_time is not None and any(seconds is not None and seconds <= 0 for seconds in left):
+        raise ValueError(f"trainer.max_time={shown(max_time)}: max_time must be above 0")
 
 
 def check_batches(arguments: dict[str, Any], training: int, validation: int) -> None:

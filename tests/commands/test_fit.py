@@ -217,6 +217,19 @@ def test_double_precision_trains(tmp_path):
     assert fit.main(words(tmp_path, "--trainer.precision=64-true", "--trainer.max_epochs=1", model=BYOL)) == 0
 
 
+def test_gradients_are_clipped_under_mixed_precision(tmp_path):
+    """Lightning refuses to clip the gradients of a fused optimizer there."""
+    clipped = ["--trainer.precision=bf16-mixed", "--trainer.gradient_clip_val=1", "--trainer.max_epochs=1"]
+    assert fit.main(words(tmp_path, *clipped)) == 0
+
+
+def test_fast_dev_run_takes_one_step_with_any_limits(tmp_path):
+    """It replaces the limits, so those that do not fit the number of batches are not refused."""
+    limits = ["--trainer.val_check_interval=1000", "--trainer.limit_train_batches=0.001"]
+    assert fit.main(words(tmp_path, "--trainer.fast_dev_run=true", *limits)) == 0
+    assert RunFolder(tmp_path / "run").summary()["step"] == 1
+
+
 def test_a_damaged_checkpoint_falls_back_to_the_previous_one(whole, tmp_path):
     assert in_a_fork(fit_until_killed, words(tmp_path), 15) == -signal.SIGKILL
     newest, before = RunFolder(tmp_path / "run").step_checkpoints()

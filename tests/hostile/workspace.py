@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,28 @@ TEXTS = {
     "long.yaml": f"data: {{name: {'x' * 5000}}}\n",
     "escape.yaml": 'data: {name: "\\e[31mred"}\n',
     "huge_number.yaml": f"trainer: {{max_epochs: {'9' * 400}}}\n",
+    "null_escape.yaml": 'data: {name: "a\\0b"}\n',
+    "null_runs.yaml": 'runs: "a\\0b"\n',
+    "two_documents.yaml": "data: {name: shapes}\n---\ndata: {name: cifar10}\n",
+    "date.yaml": "trainer: {max_epochs: 2020-01-01}\n",
+    "bytes.yaml": "name: !!binary aGVsbG8=\n",
+    "boolean_key.yaml": "yes: 1\n",
+    "off.yaml": "data: {reshuffle: yes, batch_size: off}\n",
+    "null_arguments.yaml": "model: {class_path: SimCLR, init_args: }\n",
+    "list_arguments.yaml": "model: {class_path: SimCLR, init_args: [1]}\n",
+    "number_class.yaml": "model: {class_path: 7}\n",
+    "list_class.yaml": "trainer: {callbacks: [{class_path: [a]}]}\n",
+    "null_callback.yaml": "trainer: {callbacks: [null]}\n",
+    "wrong_top.yaml": "modle: {class_path: SimCLR}\n",
+    "itself.yaml": "config: itself.yaml\n",
+    "list_resume.yaml": "resume: [1]\n",
+    "number_name.yaml": "name: 7\n",
+    "float_seed.yaml": "seed_everything: 1.5\n",
+    "escape_key.yaml": '"\\e[31mred": 1\n',
+    "long_key.yaml": f"{'k' * 900}: 1\n",
+    "pipe_model.yaml": "model: pipe\n",
+    "pipe_importance.yaml": "model: {class_path: AlphaCL, init_args: {importance: pipe}}\n",
+    "large.yaml": f"a: {'x' * 5_000_000}\n",
     "notes.txt": "not a checkpoint\n",
     "not.ckpt": "not a checkpoint\n",
     "photos/cat/one.jpg": "not an image\n",
@@ -93,6 +117,48 @@ SWEEPS: dict[str, dict[str, Any]] = {
     "wrong_parameter": {"parameters": {"model.taus": {"values": [0.1, 0.2]}}},
 }  # fmt: skip
 
+# Checkpoints with arguments of the method, with a class, with data and with weights that cannot be used.
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "timm": {"backbone": "timm:resnet18"},
+    "wrong_backbone": {"backbone": "resnet19"},
+    "empty_backbone": {"backbone": ""},
+    "null_backbone": {"backbone": None},
+    "list_backbone": {"backbone": ["a"]},
+    "foreign_backbone": {"backbone": {"class_path": "evilmod.Net"}},
+    "wrong_stem": {"stem": "deep"},
+    "huge_size": {"image_size": 10**9},
+    "text_size": {"image_size": "big"},
+    "two_means": {"mean": [0.5, 0.5]},
+    "zero_std": {"std": [0.0, 0.0, 0.0]},
+    "list_projector": {"projector": [1]},
+    "huge_projector": {"projector": {"hidden": 10**12}},
+    "deep_projector": {"projector": {"layers": 10**8}},
+    "wrong_projector": {"projector": {"depth": 3}},
+    "null_optimization": {"optimization": None},
+    "nan_rate": {"optimization": {"lr": float("nan")}},
+    "text_tau": {"tau": "warm"},
+    "wrong_argument": {"nothing": 1},
+}
+MODELS: dict[str, dict[str, Any]] = {
+    "loss_class": {"class_path": "lightning_ssl.losses.Direct"},
+    "missing_class": {"class_path": "lightning_ssl.methods.Nope"},
+    "long_class": {"class_path": "a." * 3000 + "b"},
+    "escape_class": {"class_path": "\x1b[31mred"},
+}
+DATA: dict[str, dict[str, Any]] = {
+    "huge_data": {"options": {"size": 4096, "train_images": 10**7}},
+    "number_option": {"options": {1: 2}},
+    "other_data": {"name": "mnist"},
+    "hub_data": {"name": "hf:x/y"},
+    "null_root": {"name": "cifar10", "root": "a\0b"},
+}
+WEIGHTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "complex": lambda x: x.to(torch.complex64),
+    "integers": lambda x: x.to(torch.int8),
+    "meta": lambda x: x.to("meta"),
+    "sparse": lambda x: x.to_sparse() if x.dim() else x,
+}
+
 
 def make_workspace(folder: Path) -> None:
     """Write every file that the cases name."""
@@ -103,6 +169,7 @@ def make_workspace(folder: Path) -> None:
     (folder / "latin1.yaml").write_bytes("# größe\ndata: {name: shapes}\n".encode("latin-1"))
     (folder / "utf16.yaml").write_bytes("data: {name: shapes}\n".encode("utf-16"))
     (folder / "a_folder").mkdir()
+    os.mkfifo(folder / "pipe")
     (folder / "empty_photos" / "train").mkdir(parents=True)
     (folder / "loop.yaml").symlink_to("loop.yaml")
     for name, keys in SWEEPS.items():
@@ -128,10 +195,28 @@ def make_runs(folder: Path) -> None:
     torch.save({**content, "state_dict": wide}, folder / "other_network.ckpt")
     torch.save({**content, "state_dict": {}}, folder / "no_weights.ckpt")
     torch.save({"state_dict": state}, folder / "no_config.ckpt")
+    for name, arguments in ARGUMENTS.items():
+        torch.save(with_arguments(content, arguments), folder / f"{name}.ckpt")
+    for name, change in WEIGHTS.items():
+        changed = {key: change(value) for key, value in state.items()}
+        torch.save({**content, "state_dict": changed}, folder / f"{name}.ckpt")
+    for name, keys in DATA.items():
+        config = {**stored, "data": {**stored["data"], **keys}}
+        torch.save({**content, "lightning_ssl": {"config": config}}, folder / f"{name}.ckpt")
+    for name, model in MODELS.items():
+        config = {**stored, "model": {**stored["model"], **model}}
+        torch.save({**content, "lightning_ssl": {"config": config}}, folder / f"{name}.ckpt")
     torch.save([1, 2], folder / "list.ckpt")
     whole = (run / "checkpoints" / "step-00000004.ckpt").read_bytes()
     (folder / "cut.ckpt").write_bytes(whole[: len(whole) // 2])
     (folder / "runs_empty").mkdir()
+
+
+def with_arguments(content: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """A checkpoint whose method has other arguments."""
+    config = copy.deepcopy(content["lightning_ssl"]["config"])
+    config["model"]["init_args"].update(arguments)
+    return {**content, "lightning_ssl": {"config": config}}
 
 
 def make_sweep_folders(folder: Path) -> None:
