@@ -34,7 +34,9 @@ def parser() -> Parser:
     )
     top.add_argument("file", metavar="FILE", help="a W&B sweep file, such as those in sweeps/")
     top.add_argument(
-        "--count", type=whole_number(1), help="total number of trials (default: the whole grid, or run_cap)"
+        "--count",
+        type=whole_number(1, 100_000),  # MAX_TRIALS of sweep/plan.py, which imports numpy
+        help="total number of trials (default: the whole grid, or run_cap)",
     )
     top.add_argument(
         "--workers",

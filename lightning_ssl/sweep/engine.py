@@ -401,10 +401,11 @@ def preview(plan: Plan, folder: Path) -> Iterator[tuple[Trial, str]]:
         with State(database) as state:
             check_settings(state, plan, folder)
             rows = state.trials()
-    shown = [row for row in rows if row.status in UNFINISHED]
-    while (parameters := plan.next_parameters(rows, {})) is not None:
+    for row in rows:
+        if row.status in UNFINISHED:
+            yield row, shlex.join(trial_command(plan, folder, row)[0])
+    new = plan.open_cells(rows) if plan.method == "grid" else iter(lambda: plan.next_parameters(rows, {}), None)
+    for parameters in new:
         number = len(rows) + 1
         rows.append(Trial(number, trial_id(plan, number, parameters), parameters))
-        shown.append(rows[-1])
-    for row in shown:
-        yield row, shlex.join(trial_command(plan, folder, row)[0])
+        yield rows[-1], shlex.join(trial_command(plan, folder, rows[-1])[0])

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_ssl.checks import require_folder_name, shown
+from lightning_ssl.checks import require_folder_name, require_line, shown
 from lightning_ssl.runs.keys import role
 from lightning_ssl.sweep import wandb_sweeps
 from lightning_ssl.sweep.state import Trial
@@ -29,7 +29,13 @@ SEED = "seed_everything"
 
 DEFAULT_COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
 
-MAX_GRID_CELLS = 100_000
+MAX_TRIALS = 100_000
+
+PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+"""W&B's; its own check also takes a newline at the end."""
+
+MAX_BANDS = 100
+"""`s` of hyperband."""
 
 
 @dataclass(frozen=True)
@@ -106,14 +112,19 @@ class Plan:
         Random draws depend only on the seed and the trial's number. Bayes also depends on the results.
         """
         if self.method == "grid":
-            started = {self.identity(trial.parameters) for trial in trials}
-            return next((cell for cell in self.cells[: self.limit] if self.identity(cell) not in started), None)
+            return next(self.open_cells(trials), None)
         number = len(trials)
         if number >= self.limit:
             return None
         random.seed(f"{self.seed}:{number}")
         np.random.seed((self.seed * 1_000_003 + number) % 2**32)
-        return wandb_sweeps.next_parameters(self.config, self.sweep_runs(trials, histories))
+        runs = self.sweep_runs(trials, histories) if self.method == "bayes" else []
+        return wandb_sweeps.next_parameters(self.config, runs)
+
+    def open_cells(self, trials: Sequence[Trial]) -> Iterator[Parameters]:
+        """The cells of a grid that none of these trials has."""
+        started = {self.identity(trial.parameters) for trial in trials}
+        return (cell for cell in self.cells[: self.limit] if self.identity(cell) not in started)
 
     def trials_to_prune(self, trials: Sequence[Trial], histories: dict[str, list[float]]) -> list[str]:
         """List the ids of the running trials below the hyperband cut-off."""
@@ -172,8 +183,8 @@ def read(
     if seeds is not None:
         config["parameters"] = {**config["parameters"], SEED: {"values": list(range(seeds))}}
     cap = config.pop("run_cap", None)  # known to W&B's servers, but not to the schema of `sweeps`
-    if cap is not None and (type(cap) is not int or cap < 1):
-        raise ValueError(f"{file}: run_cap={cap!r}: expected a whole number of trials, at least 1")
+    if cap is not None and (type(cap) is not int or not 1 <= cap <= MAX_TRIALS):
+        raise ValueError(f"{file}: run_cap={shown(cap)}: expected a whole number of trials, 1 to {MAX_TRIALS}")
     check_config(file, config)
     command = config.get("command") or list(DEFAULT_COMMAND)
     program = config.get("program", "")
@@ -212,16 +223,20 @@ def load_file(file: Path) -> dict[str, Any]:
 def grid_cells(file: Path, config: dict[str, Any]) -> list[Parameters]:
     """List every cell of a grid, in W&B's order."""
     # The size is checked first: W&B's engine builds every cell before it returns the first.
-    size = math.prod(len(each.get("values", [0])) for each in config["parameters"].values())
-    if size > MAX_GRID_CELLS:
-        raise ValueError(f"{file}: the grid has {size:,} cells, more than {MAX_GRID_CELLS:,}; use method: random")
+    size = math.prod(map(grid_values, config["parameters"].values()))
+    if size > MAX_TRIALS:
+        raise ValueError(f"{file}: the grid has {size:,.0f} cells, more than {MAX_TRIALS:,}; use method: random")
     try:
-        cells = wandb_sweeps.grid_cells(config, MAX_GRID_CELLS + 1)
+        return wandb_sweeps.grid_cells(config, MAX_TRIALS)
     except ValueError as error:
         raise ValueError(f"{file}: {error}") from error
-    if len(cells) > MAX_GRID_CELLS:
-        raise ValueError(f"{file}: the grid has more than {MAX_GRID_CELLS:,} cells; use method: random")
-    return cells
+
+
+def grid_values(entry: dict[str, Any]) -> float:
+    """The number of values of a parameter in a grid; W&B's engine lists those of int_uniform and q_uniform too."""
+    if "min" in entry and "max" in entry:
+        return float(entry["max"] - entry["min"]) / entry.get("q", 1) + 1
+    return len(entry.get("values", [0]))
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------
@@ -231,48 +246,63 @@ def check_config(file: Path, config: dict[str, Any]) -> None:
     """Check a sweep with W&B's schema. Cases in which the schema gives no message or an unclear one come first."""
     parameters = config.get("parameters")
     if not isinstance(parameters, dict) or not parameters:
-        raise ValueError(f"{file}: parameters={parameters!r}: expected at least one, as `name: {{values: […]}}`")
+        raise ValueError(f"{file}: parameters={shown(parameters)}: expected at least one, as `name: {{values: […]}}`")
     for name, entry in parameters.items():
+        if not isinstance(name, str) or not PARAMETER_NAME.fullmatch(name):
+            raise ValueError(f"{file}: parameters: {shown(name)}: expected a name of letters, digits, _, . and -")
         check_parameter(f"{file}: parameters.{name}", name, entry)
     if config.get("method") not in ("grid", "random", "bayes"):
-        raise ValueError(f"{file}: method={config.get('method')!r}: expected grid, random or bayes")
+        raise ValueError(f"{file}: method={shown(config.get('method'))}: expected grid, random or bayes")
+    for key, value in config.items():
+        check_plain(f"{file}: {key}", value)
     stop = config.get("early_terminate", {"min_iter": 1})
     if not isinstance(stop, dict) or not ("min_iter" in stop or {"max_iter", "s"} <= set(stop)):
         raise ValueError(
-            f"{file}: early_terminate={stop!r}: expected {{type: hyperband, min_iter: …}}, or max_iter and s"
+            f"{file}: early_terminate={shown(stop)}: expected {{type: hyperband, min_iter: …}}, or max_iter and s"
         )
     violations = wandb_sweeps.schema_violations(config)
     if violations:
-        raise ValueError(f"{file}: {'; '.join(' '.join(text.split()) for text in violations)}")
+        raise ValueError(f"{file}: {' '.join(violations[0].split())}")
+    if "metric" in config:
+        require_line("metric.name", config["metric"]["name"])
     for section, needs in (("early_terminate", "early_terminate" in config), ("bayes", config["method"] == "bayes")):
         if needs and "metric" not in config:
             raise ValueError(f"{file}: {section} needs `metric: {{name: …, goal: maximize}}`")
     if "early_terminate" in config:
+        if type(stop.get("s", 1)) is not int or not 1 <= stop.get("s", 1) <= MAX_BANDS:
+            raise ValueError(f"{file}: early_terminate.s={stop['s']}: expected a whole number, 1 to {MAX_BANDS}")
         try:
             wandb_sweeps.runs_to_stop(config, [])
-        except ValueError as error:
-            raise ValueError(f"{file}: early_terminate: {error}") from error
+        except (ValueError, ArithmeticError) as error:
+            raise ValueError(f"{file}: early_terminate={shown(stop)}: {error}") from error
 
 
 def check_parameter(where: str, name: object, entry: Any) -> None:
     if not isinstance(entry, dict):
-        raise ValueError(f"{where}={entry!r}: expected `{{values: […]}}`, `{{value: …}}` or a distribution")
+        raise ValueError(f"{where}={shown(entry)}: expected `{{values: […]}}`, `{{value: …}}` or a distribution")
     if "parameters" in entry:
         inner = next(iter(entry["parameters"] or {"…": None})) if isinstance(entry["parameters"], dict) else "…"
         raise ValueError(f"{where}: nested parameters are not supported; write the flat name `{name}.{inner}`")
     for text in strings(entry):
         if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+", text):
             raise ValueError(f"{where}: YAML reads {text} as text, not as a number; write {yaml_float(text)}")
-    try:
-        is_json = json.loads(json.dumps(entry, allow_nan=False)) == entry
-    except (TypeError, ValueError):
-        is_json = False
-    if not is_json:
-        raise ValueError(f"{where}={entry!r}: expected text, finite numbers, true, false, null, and lists of them")
+    check_plain(where, entry)
     try:
         wandb_sweeps.check_distribution(name, entry)
     except ValueError as error:
-        raise ValueError(f"{where}={entry!r}: {error}") from error
+        raise ValueError(f"{where}={shown(entry)}: {error}") from error
+
+
+def check_plain(where: str, value: Any) -> None:
+    """Refuse values that JSON cannot hold, and text that cannot be a word of a command."""
+    try:
+        is_json = json.loads(json.dumps(value, allow_nan=False)) == value
+    except (TypeError, ValueError):
+        is_json = False
+    if not is_json:
+        raise ValueError(f"{where}={shown(value)}: expected text, finite numbers, true, false, null, and lists of them")
+    if any("\0" in text for text in strings(value)):
+        raise ValueError(f"{where}={shown(value)}: expected text without null characters")
 
 
 def strings(value: Any) -> Iterator[str]:
@@ -295,8 +325,8 @@ def yaml_float(text: str) -> str:
 
 
 def check_command(file: Path, command: Any, program: str, parameters: dict[str, Any]) -> None:
-    if not isinstance(command, list) or not command:
-        raise ValueError(f"{file}: command={command!r}: expected a list of words")
+    if not isinstance(command, list) or not all(isinstance(word, str | int | float) for word in command):
+        raise ValueError(f"{file}: command={shown(command)}: expected a list of words")
     words = [str(word) for word in command]
     if "${program}" in words and not program:
         raise ValueError(f"{file}: the command uses ${{program}}, but the file has no `program`")

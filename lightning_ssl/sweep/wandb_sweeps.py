@@ -22,7 +22,18 @@ from typing import Any
 
 import numpy as np
 
+from lightning_ssl.checks import shown
+
 Parameters = dict[str, Any]
+
+JSON_TYPES = {
+    "object": "a mapping",
+    "array": "a list",
+    "string": "text",
+    "number": "a number",
+    "integer": "a whole number",
+}
+"""The types of JSON Schema, in the words of an error."""
 
 CHECKED = {"sweeps": "0.2.0", "wandb": "0.31.0"}
 
@@ -34,8 +45,9 @@ INTERFACES = {
     "sweeps.RunState": "the members pending, running, finished and failed",
     # Not documented:
     "sweeps.next_runs": "all cells of a grid, followed by None",
-    "sweeps.schema_violations_from_proposed_config": "the messages of the schema check",
-    "sweeps.params.HyperParameter": "the check of one parameter's distribution",
+    "sweeps.config.schema.validator": "the schema check, by jsonschema; a violation has its path",
+    "sweeps.schema_violations_from_proposed_config": "the messages of the checks that are not in the schema",
+    "sweeps.params.HyperParameter": "the check of one parameter's distribution; `ppf` is its quantile",
     "wandb.sdk.launch.sweeps.utils.create_sweep_command": "expands ${envvar:NAME}; changes its argument in place",
     "wandb.sdk.launch.sweeps.utils.create_sweep_command_args": "the values of ${args} and its variants",
 }
@@ -125,20 +137,57 @@ def to_python(value: Any) -> Any:
 
 
 def schema_violations(config: dict[str, Any]) -> list[str]:
-    """Check a sweep against W&B's schema. An empty list is a valid sweep."""
+    """Check a sweep against W&B's schema: each violation with its key. An empty list is a valid sweep."""
+    errors = list(interface("sweeps.config.schema.validator").iter_errors(config))
+    if errors:
+        return list(map(violation, errors))
     check = interface("sweeps.schema_violations_from_proposed_config")
     violations: list[str] = check(copy.deepcopy(config))  # a copy: the check must not change the sweep
     return violations
 
 
+def violation(error: Any) -> str:
+    """An error of jsonschema as `key=value: what is expected`."""
+    while error.context:  # one error for each alternative; the deepest one is about the key that is wrong
+        error = max(error.context, key=lambda each: len(each.absolute_path))
+    key, keyword, expected = ".".join(map(str, error.absolute_path)), error.validator, error.validator_value
+    above = f"{key}." if key else ""
+    if keyword == "additionalProperties":
+        valid = error.schema["properties"]
+        unknown = next(name for name in error.instance if name not in valid)
+        return f"{above}{unknown}={shown(error.instance[unknown])}: unknown key; valid keys: {', '.join(valid)}"
+    if keyword == "required":
+        return f"{above}{next(name for name in expected if name not in error.instance)}: a required key is missing"
+    return f"{key}={shown(error.instance)}: {in_words(keyword, expected) or error.message}"
+
+
+def in_words(keyword: str, expected: Any) -> str | None:
+    """What a keyword of JSON Schema expects."""
+    if keyword == "type":
+        return f"expected {JSON_TYPES[expected]}"
+    if keyword == "enum":
+        return f"expected {' or '.join(map(str, expected))}"
+    return {"minimum": f"expected {expected} or above", "exclusiveMinimum": f"expected above {expected}"}.get(keyword)
+
+
 def check_distribution(name: object, entry: dict[str, Any]) -> None:
-    """Raise `ValueError` unless W&B has a distribution with these keys and types."""
+    """Raise `ValueError` unless W&B has a distribution with these keys and types, and its draws are finite."""
     try:
-        interface("sweeps.params.HyperParameter")(name, entry)
+        parameter = interface("sweeps.params.HyperParameter")(name, entry)
     except ValueError:
         raise
     except Exception as error:  # a jsonschema error, whose message is the whole schema
         raise ValueError("no W&B distribution has these keys and types") from error
+    if "value" in entry or "values" in entry:
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            finite = all(np.isfinite(parameter.ppf(share)) for share in (0.01, 0.5, 0.99))
+    except (ArithmeticError, TypeError, ValueError):  # integers of more than 64 bits
+        finite = False
+    if not finite:
+        raise ValueError("its draws are not finite numbers")
 
 
 # -- commands ---------------------------------------------------------------------------------------------------------

@@ -2,13 +2,14 @@
 
 import json
 import sys
+from itertools import islice
 from pathlib import Path
 
 import pytest
 from helpers.sweeps import FAKE_COMMAND
 
 from lightning_ssl.sweep import plan
-from lightning_ssl.sweep.engine import trial_command, trial_id
+from lightning_ssl.sweep.engine import preview, trial_command, trial_id
 from lightning_ssl.sweep.state import Trial
 
 # -- the search -------------------------------------------------------------------------------------------------------
@@ -107,7 +108,7 @@ def test_run_cap_limits_the_trials(write_sweep):
         ({"parameters": {"lr": {"values": [{1: 2}]}}}, "expected text, finite numbers"),
         ({"method": "custom"}, "method='custom': expected grid, random or bayes"),
         ({"method": None}, "method=None: expected grid, random or bayes"),
-        ({"methods": "grid"}, "'methods' was unexpected"),
+        ({"methods": "grid"}, "methods='grid': unknown key; valid keys: "),
         ({"method": "random"}, "a random search has no limit: give --count N, or run_cap in the file"),
         (
             {"method": "grid", "parameters": {"lr": {"min": 0.1, "max": 0.2}}},
@@ -118,13 +119,34 @@ def test_run_cap_limits_the_trials(write_sweep):
         ({"early_terminate": {"type": "hyperband"}}, "early_terminate={'type': 'hyperband'}: expected"),
         ({"run_cap": 0}, "run_cap=0: expected a whole number of trials"),
         ({"command": ["${interpreter}", "${program}", "${args}"]}, "the file has no `program`"),
-        ({"command": "python train.py"}, "'python train.py' is not of type 'array'"),
+        ({"command": "python train.py"}, "command='python train.py': expected a list"),
         ({"command": ["lightning-ssl", "fit", "--name=x", "${args}"]}, "the sweep sets --name for each trial"),
         (
             {"command": ["lightning-ssl", "fit", "${args}"], "parameters": {"runs": {"value": 1}}},
             "sets --runs for each",
         ),
         ({"name": "a/b"}, "name='a/b': name must be a folder name"),
+        ({"parameters": {1: {"values": [1]}}}, "parameters: 1: expected a name of letters, digits, _, . and -"),
+        ({"parameters": {"x\n": {"values": [1]}}}, "parameters: 'x\\n': expected a name of letters"),
+        ({"parameters": {"x": {"values": ["x\0y"]}}}, "parameters.x={'values': ['x\\x00y']}: expected text without null"),
+        ({"command": ["a\0b"]}, "command=['a\\x00b']: expected text without null characters"),
+        ({"command": [{"a": 1}]}, "command=[{'a': 1}]: expected a list of words"),
+        ({"metric": {"name": ""}}, "metric.name='': metric.name must be text"),
+        ({"metric": {"name": "x", "target": float("inf")}}, "metric={'name': 'x', 'target': inf}: expected text, finite"),
+        ({"run_cap": 10**25}, "run_cap=10000000000000000000000000: expected a whole number of trials, 1 to 100000"),
+        ({"parameters": {"x": {"min": 0, "max": 10**9}}}, "the grid has 1,000,000,001 cells, more than 100,000"),
+        (
+            {"parameters": {"x": {"distribution": "q_uniform", "min": 0, "max": 1, "q": 1.0e-12}}},
+            "the grid has 1,000,000,000,001 cells",
+        ),
+        (
+            {"early_terminate": {"type": "hyperband", "max_iter": 10**25, "s": 10**9, "eta": 1.0000001}},
+            "early_terminate.s=1000000000: expected a whole number, 1 to 100",
+        ),
+        (
+            {"early_terminate": {"type": "hyperband", "min_iter": 1, "eta": 1.0e300}},
+            "early_terminate={'type': 'hyperband', 'min_iter': 1, 'eta': 1e+300}: cannot convert float infinity",
+        ),
     ],
 )
 def test_bad_sweep_files_are_refused_by_key_and_value(write_sweep, keys, message):
@@ -151,6 +173,15 @@ def test_a_grid_that_is_too_large_is_refused(run_sweep, write_sweep):
     result = run_sweep(write_sweep(parameters=many))
     assert result.returncode == 2
     assert "the grid has 64,000,000 cells" in result.stderr
+
+
+def test_a_dry_run_prints_a_trial_before_it_draws_the_next(write_sweep, tmp_path, monkeypatch):
+    """A dry run of 100,000 trials drew all of them, each with all earlier ones, before it printed the first."""
+    drawn = []
+    monkeypatch.setattr(plan.wandb_sweeps, "next_parameters", lambda config, runs: drawn.append(runs) or {"x": 0.5})
+    sweep = plan.read(write_sweep(method="random", parameters={"x": {"min": 0.0, "max": 1.0}}), count=100_000)
+    assert [row.number for row, _ in islice(preview(sweep, tmp_path / "sweep"), 3)] == [1, 2, 3]
+    assert drawn == [[], [], []]
 
 
 def test_an_unknown_macro_is_reported(run_sweep, write_sweep):

@@ -89,7 +89,49 @@ def test_run_state_has_a_member_for_every_status_of_a_trial(status):
 def test_schema_violations_are_listed():
     assert wandb_sweeps.schema_violations(GRID) == []
     (violation,) = wandb_sweeps.schema_violations({**GRID, "methods": "grid"})
-    assert "'methods' was unexpected" in violation
+    assert violation.startswith("methods='grid': unknown key; valid keys: apiVersion, kind, controller, ")
+    probabilities = {"a": {"values": [1, 2], "probabilities": [0.5, 0.7]}}
+    (violation,) = wandb_sweeps.schema_violations({"method": "random", "parameters": probabilities})
+    assert violation == "Parameter a: Probabilities [0.5, 0.7] do not sum to 1"
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"metric": "loss"}, "metric='loss': expected a mapping"),
+        ({"metric": {"goal": "maximize"}}, "metric.name: a required key is missing"),
+        ({"metric": {"name": 3}}, "metric.name=3: expected text"),
+        ({"metric": {"name": "x", "gaol": 1}}, "metric.gaol=1: unknown key; valid keys: name, goal, target, impute"),
+        ({"metric": {"name": "x", "goal": "best"}}, "metric.goal='best': expected minimize or maximize"),
+        ({"early_terminate": {"type": "hyperband", "min_iter": 0}}, "early_terminate.min_iter=0: expected 1 or above"),
+        (
+            {"early_terminate": {"type": "hyperband", "min_iter": 1, "eta": 1}},
+            "early_terminate.eta=1: expected above 1",
+        ),
+        ({"early_terminate": {"min_iter": 1}}, "early_terminate.type: a required key is missing"),
+        ({"command": "a b"}, "command='a b': expected a list"),
+        ({1: 2}, "1=2: unknown key; valid keys: …"),
+    ],
+)
+def test_a_violation_names_its_key_its_value_and_what_is_expected(keys, expected):
+    (violation,) = wandb_sweeps.schema_violations({**GRID, **keys})
+    assert violation.startswith(expected.removesuffix("…"))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"min": 0, "max": 10**25},
+        {"min": -1.7e308, "max": 1.7e308},
+        {"distribution": "beta", "a": 0, "b": 0},
+        {"distribution": "normal", "sigma": 0},
+        {"distribution": "q_uniform", "min": 0, "max": 1, "q": 1e-320},
+        {"distribution": "q_uniform", "min": 0, "max": 10**25, "q": 10**20},
+    ],
+)
+def test_a_distribution_without_finite_draws_is_refused(entry):
+    with pytest.raises(ValueError, match="its draws are not finite numbers"):
+        wandb_sweeps.check_distribution("x", entry)
 
 
 def test_hyperparameter_refuses_an_unknown_distribution():
