@@ -4,21 +4,22 @@
     ROOT/cifar-10-batches-py/           torchvision's folder; used if it exists and its checksums are correct
     ROOT/cifar-10-python.tar.gz         the official archive; used if it exists and its checksum is correct
 
-A file of the cache is complete or absent: it is written under a temporary name and renamed. Downloads go to a scratch
-folder that the next fetch empties. Each data set has one lock. A process that waited for the lock finds the cache
-complete.
+The files of the cache are complete or absent: they are written under temporary names and renamed. Downloads go to a
+scratch folder that the next fetch empties. Each data set has one lock. A process that waited for the lock finds the
+cache complete.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
 import shutil
 import socket
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 from filelock import FileLock
@@ -26,7 +27,7 @@ from torch import Tensor
 
 from lightning_ssl.checks import require
 from lightning_ssl.data.split import Images
-from lightning_ssl.files import write_atomic
+from lightning_ssl.files import write_all
 from lightning_ssl.untrusted import one_line
 
 SOCKET_TIMEOUT = 30.0  # seconds without data after which a download fails
@@ -80,8 +81,7 @@ class Published:
                 except SourceUnavailable as reason:
                     failures.append(f"{tried}: {reason}")
                     continue
-                for split in self.splits:
-                    write_cache(folder / f"{split}.pt", found[split])
+                write_all({folder / f"{split}.pt": cached(found[split]) for split in self.splits})
                 return folder
         raise ValueError(self.missing_message(root, source, failures))
 
@@ -90,19 +90,26 @@ class Published:
 
     @contextlib.contextmanager
     def locked_scratch(self, root: Path) -> Iterator[Path]:
-        """An empty scratch folder that only this process uses."""
-        scratch = root / f".{self.name}.partial"
+        """An empty scratch folder that only this process uses. A root that was created and stays empty is removed."""
+        scratch, lock = root / f".{self.name}.partial", root / f".{self.name}.lock"
+        created = [folder for folder in (root, *root.parents) if not os.path.lexists(folder)]
         try:
             root.mkdir(parents=True, exist_ok=True)
-            with FileLock(root / f".{self.name}.lock"):
-                shutil.rmtree(scratch, ignore_errors=True)  # left by a killed process
-                scratch.mkdir()
+            with FileLock(lock):
                 try:
+                    shutil.rmtree(scratch, ignore_errors=True)  # left by a killed process
+                    scratch.mkdir()
                     yield scratch
                 finally:
                     shutil.rmtree(scratch, ignore_errors=True)
+                    # FileLock sees that the file it waited for was removed, and locks a new one.
+                    lock.unlink(missing_ok=True)
         except OSError as error:
             raise ValueError(f"root={str(root)!r}: cannot write there: {error.strerror or error}") from error
+        finally:
+            for folder in created:
+                with contextlib.suppress(OSError):  # it has files
+                    folder.rmdir()
 
     def read_source(self, source: str, root: Path, scratch: Path) -> dict[str, Images]:
         """Decode the splits of one source, or raise `SourceUnavailable`."""
@@ -165,10 +172,10 @@ def socket_timeout(seconds: float) -> Iterator[None]:
         socket.setdefaulttimeout(before)
 
 
-def write_cache(file: Path, split: Images) -> None:
-    """Write a split to the cache; the file is complete or absent."""
+def cached(split: Images) -> Callable[[BinaryIO], object]:
+    """A split as a file of the cache, for `write_all`."""
     content = {"images": split.images, "labels": split.labels, "classes": list(split.classes)}
-    write_atomic(file, lambda stream: torch.save(content, stream))
+    return lambda stream: torch.save(content, stream)
 
 
 def read_cache(file: Path) -> Images:

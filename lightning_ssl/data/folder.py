@@ -33,6 +33,7 @@ from lightning_ssl.checks import require
 from lightning_ssl.data.pixels import decode
 from lightning_ssl.data.readable import unreadable_files
 from lightning_ssl.data.split import Batch, DatasetInfo, Images, held_out, load_all
+from lightning_ssl.untrusted import printable
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".tif", ".tiff")
 TEST_FOLDERS = ("val", "test")
@@ -168,7 +169,8 @@ def listed(root: Path, place: Place, store_size: int, corrupt: str) -> ImageFold
         raise ValueError(f"{first} is not a readable image: {why}{more}; the option corrupt: skip leaves it out")
     require(len(bad) < len(files), "root", str(root), f"a folder with readable images in {folder.name}")
     kept = whole.only(torch.tensor([file not in bad for file in files]))
-    return replace(kept, note=f"{folder}: {len(bad)} of {len(files)} images are unreadable and left out, first {first}")
+    note = f"{folder}: {len(bad)} of {len(files)} images are unreadable and left out, first {first}"
+    return replace(kept, note=printable(note))
 
 
 def class_names(folder: Path) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """One image as uint8 (3, size, size): from a file, a PIL image, an array or a tensor.
 
 A file is opened only if it is regular and has one of `FORMATS`, whatever its name is. Pillow starts Ghostscript for
-others. Gray images of 16 bits are scaled to 8 bits; float images must be in [0, 1].
+others. Gray images of 16 bits are scaled to 8 bits; float images must be in [0, 1]. A strip, such as 1 × 1,000,000
+pixels, is refused: resized to a square of usual size, it would take gigabytes before the crop.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -24,6 +26,7 @@ UNREADABLE = (
     OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError, ValueError, ArithmeticError,
     LookupError, TypeError, MemoryError, struct.error,
 )  # fmt: skip
+MAX_ASPECT = 50  # longer side of an image by its shorter side
 EXPECTED = "expected a PIL image, or an array or tensor of shape (3, H, W), (H, W, 3) or (H, W), uint8 or in [0, 1]"
 
 
@@ -42,8 +45,19 @@ def opened(file: str) -> Iterator[Image.Image]:
     """Open an image file. A pipe or a device, whose reading can wait for ever, is an OSError."""
     if not stat.S_ISREG(os.stat(file).st_mode):
         raise OSError("not a regular file")
-    with Image.open(file, formats=FORMATS) as encoded:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # twice as many pixels are an error
+        encoded = Image.open(file, formats=FORMATS)
+    with encoded:
+        check_aspect(encoded)
         yield encoded
+
+
+def check_aspect(picture: Image.Image) -> None:
+    """Refuse an image that is a strip."""
+    if max(picture.size) > MAX_ASPECT * min(picture.size):
+        size = " × ".join(map(str, picture.size))
+        raise ValueError(f"{size} pixels; expected a longer side of at most {MAX_ASPECT} times the shorter")
 
 
 def reason_of(error: BaseException) -> str:
@@ -55,7 +69,7 @@ def reason_of(error: BaseException) -> str:
 
 def as_rgb(picture: Image.Image) -> Image.Image:
     """Any PIL image as RGB of 8 bits. Pillow's own conversion clips 16 bits at 255, and floats at 0 and 1."""
-    if picture.mode.startswith("I;16"):
+    if picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format == "PPM"):  # PGM: 0 to 65535
         gray = np.asarray(picture).astype(np.uint16)  # in this machine's order of bytes
         picture = Image.fromarray(np.round(gray / 257).astype(np.uint8))
     elif picture.mode == "F":
@@ -72,6 +86,7 @@ def as_rgb(picture: Image.Image) -> Image.Image:
 
 def from_picture(picture: Image.Image, size: int) -> Tensor:
     """Resize the shorter side of a PIL image to `size` with antialiasing and crop the centre."""
+    check_aspect(picture)
     picture = as_rgb(picture)
     scale = size / min(picture.size)
     width, height = (max(size, round(side * scale)) for side in picture.size)

@@ -220,7 +220,16 @@ def test_unreadable_files_are_left_out_with_one_line_that_counts_them(root, caps
     assert printed.count("2 of 18 images are unreadable and left out") == 1
     assert len(printed.splitlines()) == 1
     assert len(module.open_split("train")) == 16
+
     assert len(list(module.train_dataloader())) == 4
+
+
+def test_the_name_of_a_skipped_image_is_printed_without_escape_sequences(root):
+    (root / "train" / "bee" / "\x1b[31mred\x07.jpg").write_bytes(b"no image")
+    note = data.open_split("folder", root, "train", store_size=8, corrupt="skip").note
+    assert "1 of 19 images are unreadable and left out" in note
+    assert note.endswith("red.jpg")
+    assert note.isprintable()
 
 
 def test_a_checked_folder_is_not_read_again_until_a_file_changes(root, monkeypatch):

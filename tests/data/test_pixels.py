@@ -62,6 +62,37 @@ def test_images_without_a_known_scale_are_refused(tmp_path, kind, line):
         from_anything(picture(kind), 64)
 
 
+@pytest.mark.parametrize("highest", [65535, 4095])
+@pytest.mark.parametrize("kind", ["P2", "P5"])
+def test_a_gray_image_of_netpbm_with_16_bits_is_scaled_to_eight(tmp_path, kind, highest):
+    """Pillow opens it with the mode of 32 bits, scaled to 65535."""
+    file, values = tmp_path / "ramp.ppm", (RAMP * highest).round().astype(">u2")
+    content = values.tobytes() if kind == "P5" else " ".join(map(str, values.ravel())).encode()
+    file.write_bytes(f"{kind}\n64 64\n{highest}\n".encode() + content)
+    expected = torch.from_numpy((RAMP * 255).round().astype(np.uint8)).expand(3, -1, -1)
+    assert (decode(str(file), 64).int() - expected.int()).abs().max() <= 1
+    assert why_unreadable(str(file)) == ""
+
+
+@pytest.mark.parametrize("size", [(1, 1_000_000), (60_000, 1), (51, 1)])
+def test_a_strip_is_refused_before_it_is_decoded(tmp_path, monkeypatch, size):
+    """Its shorter side was resized to that of the stored images, 1 × 1,000,000 pixels to 256 × 256,000,000."""
+    file, strip = tmp_path / "strip.png", Image.new("RGB", size)
+    strip.save(file)
+    line = rf"{size[0]} × {size[1]} pixels; expected a longer side of at most 50 times the shorter"
+    monkeypatch.setattr(Image.Image, "load", lambda *_: pytest.fail("it is decoded"))
+    assert why_unreadable(str(file)) == line
+    with pytest.raises(ValueError, match=line):
+        decode(str(file), 64)
+    with pytest.raises(ValueError, match=line):
+        from_anything(strip, 64)
+
+
+def test_an_image_of_fifty_to_one_is_read(tmp_path):
+    Image.new("RGB", (50, 1)).save(tmp_path / "wide.png")
+    assert decode(str(tmp_path / "wide.png"), 4).shape == (3, 4, 4)
+
+
 EPS = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
 
 

@@ -7,8 +7,9 @@ import yaml
 from helpers import ROOT
 from PIL import Image
 
-from lightning_ssl.data.download import write_cache
+from lightning_ssl.data.download import cached
 from lightning_ssl.data.split import Images
+from lightning_ssl.files import write_atomic
 from lightning_ssl.runs.configuration import Configuration
 
 DATA = sorted(path.stem for path in (ROOT / "configs/data").glob("*.yaml"))
@@ -37,7 +38,8 @@ def fake_data(tmp_path_factory):
     ):
         for split in splits:
             images = torch.randint(0, 256, (8, 3, size, size), dtype=torch.uint8)
-            write_cache(root / name / f"{split}.pt", Images(images, torch.arange(8), tuple(map(str, range(classes)))))
+            made = Images(images, torch.arange(8), tuple(map(str, range(classes))))
+            write_atomic(root / name / f"{split}.pt", cached(made))
     for split in ("train", "val"):
         for k in range(8):
             file = root / split / f"class{k % 2}" / f"{k}.png"
