@@ -165,10 +165,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         prog="lightning-ssl bench augment", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--threads", type=whole_number(1), default=2, help="torch threads and worker processes (default: 2)"
+        "--threads", type=whole_number(1, 1024), default=2, help="torch threads and worker processes (default: 2)"
     )
-    parser.add_argument("--batch", type=whole_number(1), default=256, help="images per batch (default: 256)")
-    parser.add_argument("--repeats", type=whole_number(1), default=7, help="turns of each contender (default: 7)")
+    parser.add_argument("--batch", type=whole_number(1, 65_536), default=256, help="images per batch (default: 256)")
+    parser.add_argument(
+        "--repeats", type=whole_number(1, 10_000), default=7, help="turns of each contender (default: 7)"
+    )
     parser.add_argument("--quick", action="store_true", help="three turns over fewer images")
     parser.add_argument("--json", type=new_file, help="also write the figures to a file")
     options = parser.parse_args(argv)

@@ -246,10 +246,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(
         prog="lightning-ssl bench labs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seeds", type=whole_number(1), default=10)
-    parser.add_argument("--repeats", type=whole_number(1), default=7)
+    parser.add_argument("--seeds", type=whole_number(1, 10_000), default=10)
+    parser.add_argument("--repeats", type=whole_number(1, 10_000), default=7)
     parser.add_argument(
-        "--threads", type=whole_number(1), default=None, help="torch threads (default: torch's own choice)"
+        "--threads", type=whole_number(1, 1024), default=None, help="torch threads (default: torch's own choice)"
     )
     options = parser.parse_args(argv)
     if options.threads is not None:

@@ -185,8 +185,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Parser(
         prog="lightning-ssl bench loss", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--threads", type=whole_number(1), default=2, help="torch threads (default: 2)")
-    parser.add_argument("--repeats", type=whole_number(1), default=11, help="turns of each contender (default: 11)")
+    parser.add_argument("--threads", type=whole_number(1, 1024), default=2, help="torch threads (default: 2)")
+    parser.add_argument(
+        "--repeats", type=whole_number(1, 10_000), default=11, help="turns of each contender (default: 11)"
+    )
     parser.add_argument("--quick", action="store_true", help="three turns, without the large batch")
     parser.add_argument("--only", choices=GROUPS, help="one group of bars")
     parser.add_argument("--json", type=new_file, help="also write the figures to a file")

@@ -185,13 +185,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="one turn of few steps, to test that it runs")
     parser.add_argument(
         "--threads",
-        type=whole_number(1),
+        type=whole_number(1, 1024),
         default=1,
         help="torch threads; with two, another process on one core slows both",
     )
-    parser.add_argument("--batch", type=whole_number(1), default=256)
-    parser.add_argument("--steps", type=whole_number(1), default=40, help="steps per turn")
-    parser.add_argument("--turns", type=whole_number(1), default=7)
+    parser.add_argument("--batch", type=whole_number(1, 65_536), default=256)
+    parser.add_argument("--steps", type=whole_number(1, 10_000), default=40, help="steps per turn")
+    parser.add_argument("--turns", type=whole_number(1, 10_000), default=7)
     parser.add_argument("--json", type=new_file, default=None, help="also write the figures to a file")
     options = parser.parse_args(argv)
     torch.set_num_threads(options.threads)

@@ -2,6 +2,7 @@
 
     require_replaceable(out, b"lightning-ssl export", force)      before the work
     write_atomic(out, content)                                    a reader sees the previous file or the new one
+    write_all({page: html, table: csv})                           all of them, or none if the disk is full
 
 A command marks its output: the page of the report has a generator tag, an archive has a comment (`marked_archive`). A
 file with the marker is replaced; any other file only with --force. A device, a pipe, a socket or a folder is never
@@ -14,12 +15,14 @@ import contextlib
 import io
 import os
 import re
+import shutil
 import stat
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+Content = bytes | memoryview | Callable[[BinaryIO], object]
 END = 65_536  # bytes at the start and at the end of a file in which its marker is looked for
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)")
 KINDS = {
@@ -31,7 +34,7 @@ KINDS = {
 }
 
 
-def write_atomic(path: Path, content: bytes | memoryview | Callable[[BinaryIO], object]) -> None:
+def write_atomic(path: Path, content: Content) -> None:
     """Write a file under a temporary name in the same folder, then rename it to `path`.
 
     A crash or a full disk leaves the previous file, or no file. The parent folder is created if it does not exist. Only
@@ -39,29 +42,67 @@ def write_atomic(path: Path, content: bytes | memoryview | Callable[[BinaryIO], 
 
     content     the bytes, or a function that writes them to an open binary file: `lambda file: torch.save(x, file)`
     """
-    if kind := special_kind(path):
-        raise ValueError(f"cannot write {path}: it is {kind}, not a regular file")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    write_all({path: content})
+
+
+def write_all(contents: Mapping[Path, Content]) -> None:
+    """Write several files, as `write_atomic` writes one. They are renamed when all of them are written.
+
+    A full disk therefore leaves the previous files, and no folder that was created for the new ones.
+    """
+    temporaries = {path: path.with_name(f".{path.name}.{os.getpid()}") for path in contents}
+    created: list[Path] = []
+    path = Path()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            if callable(content):
-                content(file)
-            else:
-                file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except Exception as error:
+        for path, content in contents.items():
+            if kind := special_kind(path):
+                raise ValueError(f"cannot write {path}: it is {kind}, not a regular file")
+            missing = [folder for folder in path.parents if not os.path.lexists(folder)]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            created += missing[::-1]
+            with temporaries[path].open("wb") as file:
+                if callable(content):
+                    content(file)
+                else:
+                    file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        for path, temporary in temporaries.items():
+            temporary.replace(path)
+    except BaseException as error:
+        for temporary in temporaries.values():
+            with contextlib.suppress(OSError):  # the folder itself may be missing
+                temporary.unlink(missing_ok=True)
+        for folder in reversed(created):
+            with contextlib.suppress(OSError):  # another process may have used it
+                folder.rmdir()
         failure = os_error_of(error)
-        if failure is None:
+        if failure is None or not isinstance(error, Exception):
             raise
         reason = failure.strerror or failure
         raise ValueError(f"cannot write {path}: {reason}; the previous file is unchanged") from error
-    finally:
-        with contextlib.suppress(OSError):  # the folder itself may be missing
-            temporary.unlink(missing_ok=True)
-    remove_leftovers(path.parent, path.name)
+    for path in contents:
+        remove_leftovers(path.parent, path.name)
+
+
+def copy_of(path: Path) -> Callable[[BinaryIO], object]:
+    """The content of a file, for `write_atomic` and `write_all`."""
+
+    def copy(target: BinaryIO) -> None:
+        with path.open("rb") as source:
+            shutil.copyfileobj(source, target)
+
+    return copy
+
+
+def figure_files(figure: Any, stem: Path) -> dict[Path, bytes]:
+    """A figure of matplotlib as STEM.png and STEM.svg, for `write_all`."""
+    files = {}
+    for suffix, options in ((".png", {"dpi": 150}), (".svg", {"metadata": {"Date": None}})):
+        content = io.BytesIO()
+        figure.savefig(content, format=suffix[1:], **options)
+        files[stem.with_name(f"{stem.name}{suffix}")] = content.getvalue()
+    return files
 
 
 def remove_leftovers(folder: Path, name: str | None = None) -> None:

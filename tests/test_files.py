@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from lightning_ssl.files import (
+    copy_of,
     is_own,
     marked_archive,
     remove_leftovers,
     require_own_folder,
     require_replaceable,
+    write_all,
     write_atomic,
 )
 
@@ -47,6 +49,27 @@ def test_a_failed_write_leaves_the_previous_file(tmp_path, monkeypatch):
         write_atomic(tmp_path / "file", b"new")
     assert (tmp_path / "file").read_bytes() == b"old"
     assert names(tmp_path) == ["file"]
+
+
+def test_a_full_disk_leaves_none_of_several_files_and_no_new_folder(tmp_path):
+    def full_disk(file):
+        file.write(b"half")
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "first").write_bytes(b"old")
+    last = tmp_path / "new" / "below" / "last"
+    with pytest.raises(ValueError, match=r"^cannot write .*last: No space left on device; the previous file is unch"):
+        write_all({tmp_path / "first": b"new", tmp_path / "new" / "second": b"new", last: full_disk})
+    assert (tmp_path / "first").read_bytes() == b"old"
+    assert names(tmp_path) == ["first"]
+
+
+def test_several_files_are_written_together(tmp_path):
+    (tmp_path / "first").write_bytes(b"old")
+    write_all({tmp_path / "first": b"new", tmp_path / "below" / "second": copy_of(tmp_path / "first")})
+    assert (tmp_path / "first").read_bytes() == b"new"
+    assert (tmp_path / "below" / "second").read_bytes() == b"old"
+    assert names(tmp_path) == ["below", "first"]
 
 
 def test_an_error_of_the_writer_is_not_hidden(tmp_path):

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_ssl import labs
 from lightning_ssl.checks import NEGATIVE_NUMBER, require, require_line, require_seed, shown
 from lightning_ssl.files import require_own_folder
+from lightning_ssl.untrusted import one_line
 
 if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
@@ -32,6 +33,13 @@ if TYPE_CHECKING:
     from lightning_ssl.labs.lab import Result
 
 PROG = "lightning-ssl lab"
+COUNTS = ("steps", "epochs", "samples", "batch")  # endings of flags whose value may be MAX_COUNT
+MAX_COUNT = 1_000_000
+MAX_SIZE = 10_000  # of other whole numbers, such as widths; a layer of this size takes 800 MB
+MAX_NUMBER = 1e9
+# Messages of torch's RuntimeError.
+NO_MEMORY = re.compile("allocate memory|size calculation overflowed|multiplication overflow")
+DIVERGED = re.compile("linalg|without overflow|non-finite")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -117,7 +125,14 @@ def run_all(*, quick: bool = False, seeds: int | None = None, progress: bool = T
 def run_timed(run: Callable[..., Result], arguments: dict[str, Any]) -> Result:
     """Run a lab and record its duration."""
     start = time.perf_counter()
-    result = run(**arguments)
+    try:
+        result = run(**arguments)
+    except (MemoryError, ArithmeticError, RuntimeError) as error:
+        if isinstance(error, MemoryError) or NO_MEMORY.search(str(error)):
+            raise ValueError("not enough memory for these settings; use smaller sizes") from error
+        if isinstance(error, ArithmeticError) or DIVERGED.search(str(error)):
+            raise ValueError(f"the numbers diverge with these settings ({one_line(error)})") from error
+        raise
     result.seconds = time.perf_counter() - start
     return result
 
@@ -181,8 +196,13 @@ def parse(parser: ArgumentParser, function: Callable[..., Any], argv: Sequence[s
     for name, value in arguments.items():
         numbers = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, float)]
         require(all(map(math.isfinite, numbers)), name, value, "finite")
-    if arguments.get("first_seed") is not None:
-        require_seed("first_seed", arguments["first_seed"])
+        require(all(abs(each) <= MAX_NUMBER for each in numbers), name, value, f"at most {MAX_NUMBER:g} in size")
+        wholes = [each for each in (value if isinstance(value, list) else [value]) if type(each) is int]
+        largest = MAX_COUNT if name.endswith(COUNTS) else MAX_SIZE
+        if name == "first_seed":
+            require_seed(name, value)
+        else:
+            require(all(abs(each) <= largest for each in wholes), name, value, f"at most {largest:,}")
     return {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
 
 
@@ -223,7 +243,7 @@ def split_items(argv: Sequence[str], hints: dict[str, Any]) -> list[str]:
 def explain(error: argparse.ArgumentError, hints: dict[str, Any]) -> str:
     """Turn an error of the parser into one line."""
     # Imported here, because it imports Lightning, which takes seconds.
-    from lightning_ssl.runs.errors import one_line
+    from lightning_ssl.runs import errors
 
     text = str(error)
     if unknown := re.match(r"unrecognized arguments: (\S+)", text):
@@ -237,4 +257,4 @@ def explain(error: argparse.ArgumentError, hints: dict[str, Any]) -> str:
     if boolean := re.match(r"argument --(\S+)/(\S+): ignored explicit argument '(.*)'", text):
         return f"{boolean[1]}={boolean[3]}: expected --{boolean[1]} or {boolean[2]}, without a value"
     # `argument --lr: expected one argument`
-    return one_line(error).removeprefix("argument ")
+    return errors.one_line(error).removeprefix("argument ")

@@ -14,6 +14,7 @@ from lightning_ssl.commands import packaged
 from lightning_ssl.commands.parser import Parser, whole_number
 from lightning_ssl.files import require_own_set
 from lightning_ssl.machine import available_cores
+from lightning_ssl.untrusted import printable
 
 if TYPE_CHECKING:
     from lightning_ssl.reproduce.planning import Planned
@@ -188,7 +189,7 @@ def print_runs(planned: Sequence[Planned]) -> None:
 
 def compare(reproduction: Reproduction, work: Work, scale: Scale, arguments: argparse.Namespace, command: str) -> None:
     """Evaluate the finished runs, judge the claims, and write the results."""
-    from lightning_ssl.files import write_atomic
+    from lightning_ssl.files import write_all
     from lightning_ssl.report.compose import build
     from lightning_ssl.reproduce import archive, evaluating, figure, writing
     from lightning_ssl.reproduce.results import tabulate
@@ -211,9 +212,9 @@ def compare(reproduction: Reproduction, work: Work, scale: Scale, arguments: arg
     report_command = shlex.join(["lightning-ssl", "report", *map(str, shown)])
     table_md = (report.page.with_suffix("") / "table.md").read_text(encoding="utf-8")
     context = writing.Context(scale, command, report_command, table_md)
-    write_atomic(target.with_suffix(".md"), writing.page(table, context).encode("utf-8", errors="replace"))
-    write_atomic(target.with_suffix(".csv"), writing.runs_csv(table).encode("utf-8", errors="replace"))
-    figure.draw(table, target)
+    texts = {".md": writing.page(table, context), ".csv": writing.runs_csv(table)}
+    files = {target.with_suffix(suffix): text.encode("utf-8", errors="replace") for suffix, text in texts.items()}
+    write_all(files | figure.draw(table, target))
     if arguments.archive:
         print(f"small files of {len(runs)} runs: {archive.archive(runs, Path(arguments.archive))}")
     print("\n".join(writing.summary_lines(table)))
@@ -233,6 +234,6 @@ def reproduce_lab(reproduction: Reproduction, arguments: argparse.Namespace, com
     result = labs.result_of(reproduction, folder, arguments.seeds, train=not arguments.no_train)
     written = labs.write(reproduction, result, folder, out_folder(arguments), command)
     for claim in result["claims"]:
-        print(f"  {labs.verdict_of(claim).ljust(13)}  {claim['name']}")
+        print(f"  {labs.verdict_of(claim).ljust(13)}  {printable(claim['name'])}")
     print(", ".join(map(str, written)))
     return 0

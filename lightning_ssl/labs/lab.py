@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lightning_ssl.files import write_atomic
+from lightning_ssl.files import figure_files, write_all
 from lightning_ssl.palette import BLACK, COLOURS
 
 if TYPE_CHECKING:
@@ -140,7 +140,6 @@ class Result:
         import yaml  # type: ignore[import-untyped]
 
         folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
         content = {
             "generator": "lightning-ssl lab",  # a later lab may replace the files of a folder with this word
             "lab": self.lab,
@@ -151,13 +150,10 @@ class Result:
             "notes": self.notes,
             "arrays": {name: _array_to_json(array) for name, array in self.arrays.items()},
         }
-        write_atomic(folder / "results.json", (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+        results = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
         settings = yaml.safe_dump({"lab": self.lab, **_to_json(self.settings)}, sort_keys=False, allow_unicode=True)
-        write_atomic(folder / "settings.yaml", settings.encode())
-        if self.draw is not None:
-            figure = self.figure()
-            figure.savefig(folder / "figure.png", dpi=150)
-            figure.savefig(folder / "figure.svg", metadata={"Date": None})
+        figures = {} if self.draw is None else figure_files(self.figure(), folder / "figure")
+        write_all({folder / "results.json": results.encode(), folder / "settings.yaml": settings.encode(), **figures})
         return folder
 
 

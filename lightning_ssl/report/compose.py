@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lightning_ssl.checks import require
-from lightning_ssl.files import require_own_folder, require_replaceable, write_atomic
+from lightning_ssl.files import Content, require_own_folder, require_replaceable, write_all
 from lightning_ssl.report import figures as drawing
 from lightning_ssl.report import page, tables
 from lightning_ssl.report.differences import value_list
@@ -85,17 +85,13 @@ def build(
         "table.md": tables.markdown(grouping, table, verdicts, notes),
         "table.tex": tables.latex(grouping, table, verdicts),
     }
-    write_atomic(beside / WITNESS, MARKER + b"\n")
-    files = []
-    for name, text in texts.items():
-        files.append(beside / name)
-        write_atomic(beside / name, encoded(text))
+    files: dict[Path, Content] = {beside / name: encoded(text) for name, text in texts.items()}
     if figures:
-        for stem in drawing.draw(grouping, table, beside):
-            files += [beside / f"{stem}.png", beside / f"{stem}.svg"]
+        files |= drawing.draw(grouping, table, beside)
     downloads = [(file.name, f"{beside.name}/{file.name}") for file in files]
     heading = title or "Comparison of losses on " + (list_names(grouping.data_names) or "nothing readable")
-    write_atomic(target, encoded(page.render(grouping, table, verdicts, runs, notes, heading, downloads, refresh)))
+    html = page.render(grouping, table, verdicts, runs, notes, heading, downloads, refresh)
+    write_all({beside / WITNESS: MARKER + b"\n", **files, target: encoded(html)})
     return Built(target, [target, *files], runs, grouping, table, verdicts)
 
 

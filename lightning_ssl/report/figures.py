@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lightning_ssl.files import figure_files
 from lightning_ssl.palette import GREEN, LINE_STYLES, ORANGE, line_style
 from lightning_ssl.report.curves import PANELS, Panel, band
 from lightning_ssl.report.data_sets import unique
@@ -78,9 +79,9 @@ def group_styles(groups: Sequence[Group]) -> list[tuple[str, str]]:
     return [styles[group.title] for group in groups]
 
 
-def draw(grouping: Grouping, rows: Sequence[Row], folder: Path) -> list[str]:
-    """Write every figure that has data; return the file names without their suffix."""
-    written = []
+def draw(grouping: Grouping, rows: Sequence[Row], folder: Path) -> dict[Path, bytes]:
+    """Every figure that has data, as files of a folder."""
+    written: dict[Path, bytes] = {}
     figures: list[tuple[str, Callable[[str], Figure | None]]] = [
         ("final", lambda data: final_figure(grouping, [row for row in rows if row.group.data == data])),
         *((panel.key, lambda data, panel=panel: curve_figure(grouping, panel, data)) for panel in PANELS),
@@ -97,21 +98,19 @@ def draw(grouping: Grouping, rows: Sequence[Row], folder: Path) -> list[str]:
             if len(grouping.data_sets) > 1:
                 stem = f"{name}-{suffixes[-1]}"
                 figure.suptitle(figure_text(data), fontsize=10)
-            save(figure, folder / stem)
-            written.append(stem)
+            written |= files_of(figure, folder / stem)
     return written
 
 
-def save(figure: Figure, stem: Path) -> None:
-    """Write PNG and SVG. The layout is computed once; text in the SVG stays text."""
+def files_of(figure: Figure, stem: Path) -> dict[Path, bytes]:
+    """A figure as PNG and SVG. The layout is computed once; text in the SVG stays text."""
     from matplotlib import rc_context
 
     with warnings.catch_warnings(), rc_context({"svg.fonttype": "none"}):
         warnings.filterwarnings("ignore", message="Glyph")  # a character that the font lacks is drawn as a box
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
-        figure.savefig(stem.with_name(stem.name + ".png"), dpi=150)
-        figure.savefig(stem.with_name(stem.name + ".svg"), metadata={"Date": None})
+        return figure_files(figure, stem)
 
 
 def final_figure(grouping: Grouping, rows: Sequence[Row]) -> Figure | None:

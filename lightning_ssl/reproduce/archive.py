@@ -8,11 +8,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_ssl.files import write_atomic
+from lightning_ssl.files import copy_of, write_all, write_atomic
 from lightning_ssl.runs.folder import FILES
 from lightning_ssl.runs.record import RunRecord
 
@@ -23,10 +22,9 @@ def archive(runs: Sequence[RunRecord], target: Path) -> Path:
     """Copy the small files of the runs. A run that failed before it wrote a summary gets one with its error."""
     for run in runs:
         folder = target / run.folder.parent.name / run.folder.name
-        folder.mkdir(parents=True, exist_ok=True)
-        for name in KEPT:
-            if (run.folder / name).is_file() and (run.folder / name).resolve() != (folder / name).resolve():
-                shutil.copyfile(run.folder / name, folder / name)
+        kept = [name for name in KEPT if (run.folder / name).is_file()]
+        if run.folder.resolve() != folder.resolve():
+            write_all({folder / name: copy_of(run.folder / name) for name in kept})
         if not (folder / "summary.json").exists() or run.summary.get("status") != run.status:
             status = {**run.summary, "name": run.folder.name, "status": run.status, "error": run.error}
             write_atomic(folder / "summary.json", (json.dumps(status, indent=2, ensure_ascii=False) + "\n").encode())

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lightning_ssl.files import figure_files
 from lightning_ssl.palette import BLACK, BLUE, VERMILION, line_style
 from lightning_ssl.reproduce.results import PROBE, Measured, Table
 from lightning_ssl.reproduce.verdicts import Judgement
@@ -22,8 +23,8 @@ LABEL_WIDTH = 52  # characters of a line of a claim
 LINEAR = 2.0  # differences up to this many points are on a linear scale, larger ones on a logarithmic one
 
 
-def draw(table: Table, target: Path) -> list[Path]:
-    """Write `target` with the suffixes .png and .svg."""
+def draw(table: Table, target: Path) -> dict[Path, bytes]:
+    """The figure as files: `target` with the suffixes .png and .svg."""
     from matplotlib.figure import Figure
 
     height = max(3.6, 0.36 * len(table.judgements) + 1.2)
@@ -35,13 +36,9 @@ def draw(table: Table, target: Path) -> list[Path]:
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(True, color="0.92", linewidth=0.8)
         axes.set_axisbelow(True)
-    written = []
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*Glyph.*missing from.*")
-        for suffix, options in ((".png", {"dpi": 150}), (".svg", {"metadata": {"Date": None}})):
-            written.append(target.with_name(f"{target.name}{suffix}"))
-            figure.savefig(written[-1], **options)
-    return written
+        return figure_files(figure, target)
 
 
 def draw_curves(axes: Axes, table: Table) -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import importlib
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from lightning_ssl import machine
-from lightning_ssl.files import write_atomic
+from lightning_ssl.checks import is_number, require
+from lightning_ssl.files import Content, copy_of, write_all
 from lightning_ssl.report.statistics import t_quantile
 from lightning_ssl.report.tables import Cell, md_cell, to_csv
 from lightning_ssl.reproduce.recipe import Relation, Reproduction
@@ -29,6 +31,27 @@ RULE = (
     "satisfies it, the claim does not hold. Otherwise it is not decided."
 )
 RELATIONS: dict[str, Relation] = {"=": "equal", "≥": "above", "≤": "below"}
+RESULT = {
+    "settings": "a mapping",
+    "claims": "a list",
+    "notes": "a list",
+    "seconds": "a finite number or null",
+    "origin": "a mapping",
+}
+CLAIM = {
+    **dict.fromkeys(("name", "rule", "relation"), "text"),
+    **dict.fromkeys(("ours", "std", "paper", "paper_std", "margin"), "a finite number or null"),
+    "agrees": "true or false",
+    "count": "a whole number of at least 1",
+}
+KINDS: dict[str, Callable[[Any], bool]] = {
+    "a mapping": lambda value: isinstance(value, dict),
+    "a list": lambda value: isinstance(value, list),
+    "text": lambda value: isinstance(value, str),
+    "true or false": lambda value: isinstance(value, bool),
+    "a whole number of at least 1": lambda value: type(value) is int and value >= 1,
+    "a finite number or null": lambda value: value is None or (is_number(value) and math.isfinite(value)),
+}
 
 
 def result_of(reproduction: Reproduction, folder: Path, seeds: int | None, train: bool) -> dict[str, Any]:
@@ -52,29 +75,51 @@ def result_of(reproduction: Reproduction, folder: Path, seeds: int | None, train
 def read(file: Path) -> dict[str, Any]:
     """Read a results.json. Other content is refused with one line."""
     try:
-        found: dict[str, Any] = load_json(read_text(file))
-        if {"settings", "claims", "notes", "seconds"} <= set(found) and isinstance(found["settings"], dict):
-            return found
-    except (ValueError, TypeError):
-        pass
-    raise ValueError(f"{file} is not the result of a laboratory: delete it and run the command again")
+        found = load_json(read_text(file))
+        check(found)
+    except ValueError as error:
+        again = "delete it and run the command again"
+        raise ValueError(f"{file} is not the result of a laboratory: {again} ({error})") from error
+    result: dict[str, Any] = found
+    return result
+
+
+def check(found: Any) -> None:
+    """Refuse a result of another shape than `labs.lab.Result.save` writes, as far as it is used here."""
+    require_shape("", found, RESULT)
+    for number, claim in enumerate(found["claims"]):
+        require_shape(f"claims[{number}].", claim, CLAIM)
+    for number, note in enumerate(found["notes"]):
+        require(isinstance(note, str), f"notes[{number}]", note, "text")
+
+
+def require_shape(above: str, found: Any, shape: dict[str, str]) -> None:
+    """Refuse anything but a mapping with these keys, whose values have these kinds.
+
+    above   the start of a key in an error, such as `claims[0].`
+    """
+    require(isinstance(found, dict), above.removesuffix(".") or "content", found, "a mapping")
+    for key, kind in shape.items():
+        if key not in found:
+            raise ValueError(f"{above}{key}: a required key is missing")
+        require(KINDS[kind](found[key]), f"{above}{key}", found[key], kind)
 
 
 def write(reproduction: Reproduction, result: dict[str, Any], folder: Path, out: Path, command: str) -> list[Path]:
     """Write NAME.md, NAME.csv and the figure."""
     target = out / reproduction.name
-    claims = result["claims"]
-    written = [target.with_suffix(".md"), target.with_suffix(".csv")]
-    write_atomic(written[0], page(reproduction, result, command).encode())
     header = ["claim", "ours", "std", "runs", "relation", "published", "published_std", "margin", "rule", "verdict"]
     keys = ("name", "ours", "std", "count", "relation", "paper", "paper_std", "margin", "rule")
-    lines: list[list[Cell]] = [[*(c[key] for key in keys), verdict_of(c)] for c in claims]
-    write_atomic(written[1], to_csv(header, lines).encode())
+    lines: list[list[Cell]] = [[*(c[key] for key in keys), verdict_of(c)] for c in result["claims"]]
+    texts = {".md": page(reproduction, result, command), ".csv": to_csv(header, lines)}
+    files: dict[Path, Content] = {}
+    for suffix, text in texts.items():
+        files[target.with_suffix(suffix)] = text.encode("utf-8", errors="replace")  # JSON can hold half a character
     for suffix in (".png", ".svg"):
         if (folder / f"figure{suffix}").is_file():
-            written.append(target.with_suffix(suffix))
-            write_atomic(written[-1], (folder / f"figure{suffix}").read_bytes())
-    return written
+            files[target.with_suffix(suffix)] = copy_of(folder / f"figure{suffix}")
+    write_all(files)
+    return list(files)
 
 
 def page(reproduction: Reproduction, result: dict[str, Any], command: str) -> str:
@@ -85,11 +130,12 @@ def page(reproduction: Reproduction, result: dict[str, Any], command: str) -> st
     for c, verdict in zip(claims, verdicts, strict=True):
         relation = "" if c["relation"] == "=" else f"{c['relation']} "
         paper = f"{relation}{number(c['paper'])}" + ("" if c["paper_std"] is None else f" ± {number(c['paper_std'])}")
-        interval = "–" if c["margin"] is None else "[{}, {}]".format(*map(number, interval_of(c)))
+        judged = None not in (c["margin"], c["ours"], c["std"])
+        interval = "[{}, {}]".format(*map(number, interval_of(c))) if judged else "–"
         lines.append([verdict, c["name"], c["rule"], paper, f"{number(c['ours'])} ± {number(c['std'])}", interval])
     name = reproduction.name
     notes = "\n".join(f"- {md_cell(note)}" for note in result["notes"])
-    made = [("command", f"`{command}`"), *((key, md_cell(value)) for key, value in result["origin"].items())]
+    made = [("command", f"`{command}`"), *((md_cell(k), md_cell(str(v))) for k, v in result["origin"].items())]
     settings = ", ".join(f"{key}={value}" for key, value in result["settings"].items())
     made += [("duration", format_duration(result["seconds"])), ("settings", md_cell(settings))]
     parts = [
@@ -105,8 +151,8 @@ def page(reproduction: Reproduction, result: dict[str, Any], command: str) -> st
 
 def verdict_of(claim: dict[str, Any]) -> Verdict:
     """The verdict of a claim, by the interval of its mean if its rule is about the mean of several runs."""
-    relation = RELATIONS.get(claim["relation"])
-    if claim["margin"] is None or relation is None:
+    relation, numbers = RELATIONS.get(claim["relation"]), [claim[key] for key in ("margin", "ours", "std", "paper")]
+    if relation is None or None in numbers:
         return "holds" if claim["agrees"] else "does not hold"
     low, high = interval_of(claim)
     return decide(relation, low - claim["paper"], high - claim["paper"], claim["margin"])

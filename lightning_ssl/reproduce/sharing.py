@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lightning_ssl.files import copy_of, write_all, write_atomic
 from lightning_ssl.reproduce.planning import Cell, Planned
 from lightning_ssl.runs import RunFolder, keys
 from lightning_ssl.runs.folder import FILES, find
@@ -64,17 +64,17 @@ def identity(config: dict[str, Any]) -> str:
 def copy(source: RunFolder, target: RunFolder) -> None:
     """Copy a run. Its checkpoints become hard links where the file system has them.
 
-    summary.json names the run of another sweep as SWEEP/RUN.
+    summary.json names the run of another sweep as SWEEP/RUN. The small files come last: a run whose copy failed on a full
+    disk has no summary, and is copied or trained again.
     """
-    (target.path / "checkpoints").mkdir(parents=True, exist_ok=True)
-    for name in COPIED:
-        if (source.path / name).is_file():
-            shutil.copyfile(source.path / name, target.path / name)
     for file in source.step_checkpoints():
         link = target.path / "checkpoints" / file.name
+        link.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(file, link)
         except OSError:
-            shutil.copyfile(file, link)
+            write_atomic(link, copy_of(file))
+    kept = [name for name in COPIED if (source.path / name).is_file()]
+    write_all({target.path / name: copy_of(source.path / name) for name in kept})
     origin, place = (f"{run.path.parent.name}/{run.path.name}" for run in (source, target))
     target.update_summary(name=target.path.name, **({} if origin == place else {"copied_from": origin}))

@@ -177,12 +177,61 @@ def test_runs_are_trained_by_the_sweep_engine_and_an_interruption_ends_the_comma
     assert started == [("exact-cpu", 6, 3, True)]
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"settings": 1, "claims": [], "notes": [], "seconds": 1}'])
-def test_a_broken_result_of_a_laboratory_is_one_line(tmp_path, capsys, content):
-    (tmp_path / "hltm-cpu").mkdir()
-    (tmp_path / "hltm-cpu" / "results.json").write_text(content)
-    assert cli.main(["reproduce", "hltm", "--runs", str(tmp_path)]) == 2
-    assert "is not the result of a laboratory" in capsys.readouterr().err
+CLAIM = {
+    "name": "a claim",
+    "ours": 0.5,
+    "std": 0.1,
+    "paper": 0.5,
+    "paper_std": None,
+    "rule": "a rule",
+    "agrees": True,
+    "relation": "=",
+}
+RESULT = {"settings": {"seeds": 2}, "claims": [CLAIM], "notes": [], "seconds": 1.0}
+
+
+def write_result(runs, content):
+    (runs / "hltm-cpu").mkdir()
+    text = content if isinstance(content, str) else json.dumps(content)
+    (runs / "hltm-cpu" / "results.json").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("", "Expecting value: line 1 column 1 (char 0)"),
+        ("[]", "content=[]: content must be a mapping"),
+        ("{}", "settings: a required key is missing"),
+        ({**RESULT, "settings": 1}, "settings=1: settings must be a mapping"),
+        ({**RESULT, "claims": {}}, "claims={}: claims must be a list"),
+        ({**RESULT, "claims": "many"}, "claims='many': claims must be a list"),
+        ({**RESULT, "claims": [3]}, "claims[0]=3: claims[0] must be a mapping"),
+        ({**RESULT, "claims": [CLAIM, {}]}, "claims[1].name: a required key is missing"),
+        ({**RESULT, "claims": [{**CLAIM, "ours": "0.5"}]}, "claims[0].ours='0.5': claims[0].ours must be a finite"),
+        ({**RESULT, "claims": [{**CLAIM, "paper": float("nan")}]}, "claims[0].paper=nan: claims[0].paper must be a"),
+        ({**RESULT, "claims": [{**CLAIM, "agrees": "yes"}]}, "claims[0].agrees='yes': claims[0].agrees must be true"),
+        ({**RESULT, "claims": [{**CLAIM, "name": 3}]}, "claims[0].name=3: claims[0].name must be text"),
+        ({**RESULT, "notes": "none"}, "notes='none': notes must be a list"),
+        ({**RESULT, "notes": [1]}, "notes[0]=1: notes[0] must be text"),
+        ({**RESULT, "seconds": "long"}, "seconds='long': seconds must be a finite number or null"),
+        ({**RESULT, "seconds": float("inf")}, "seconds=inf: seconds must be a finite number or null"),
+        ({**RESULT, "seconds": True}, "seconds=True: seconds must be a finite number or null"),
+    ],
+)
+def test_a_result_of_a_laboratory_with_another_shape_is_one_line(tmp_path, monkeypatch, capsys, content, reason):
+    monkeypatch.chdir(tmp_path)
+    write_result(tmp_path, content)
+    assert cli.main(["reproduce", "hltm", "--no-train", "--runs", "."]) == 2
+    expected = "hltm-cpu/results.json is not the result of a laboratory: delete it and run the command again"
+    assert capsys.readouterr().err.startswith(f"lightning-ssl: {expected} ({reason}")
+    assert not (tmp_path / "cpu").exists()
+
+
+def test_the_names_of_claims_are_printed_without_escape_sequences(tmp_path, capsys):
+    write_result(tmp_path, {**RESULT, "claims": [{**CLAIM, "name": "\x1b[31mred\x07 \ud800"}]})
+    assert cli.main(["reproduce", "hltm", "--no-train", "--runs", str(tmp_path)]) == 0
+    assert "  holds          red " in capsys.readouterr().out
+    assert "red" in (tmp_path / "cpu" / "hltm.md").read_text(encoding="utf-8")
 
 
 def test_a_laboratory_is_run_once_and_its_claims_get_verdicts(tmp_path, monkeypatch, capsys):

@@ -128,11 +128,17 @@ def test_run_cap_limits_the_trials(write_sweep):
         ({"name": "a/b"}, "name='a/b': name must be a folder name"),
         ({"parameters": {1: {"values": [1]}}}, "parameters: 1: expected a name of letters, digits, _, . and -"),
         ({"parameters": {"x\n": {"values": [1]}}}, "parameters: 'x\\n': expected a name of letters"),
-        ({"parameters": {"x": {"values": ["x\0y"]}}}, "parameters.x={'values': ['x\\x00y']}: expected text without null"),
+        (
+            {"parameters": {"x": {"values": ["x\0y"]}}},
+            "parameters.x={'values': ['x\\x00y']}: expected text without null",
+        ),
         ({"command": ["a\0b"]}, "command=['a\\x00b']: expected text without null characters"),
         ({"command": [{"a": 1}]}, "command=[{'a': 1}]: expected a list of words"),
         ({"metric": {"name": ""}}, "metric.name='': metric.name must be text"),
-        ({"metric": {"name": "x", "target": float("inf")}}, "metric={'name': 'x', 'target': inf}: expected text, finite"),
+        (
+            {"metric": {"name": "x", "target": float("inf")}},
+            "metric={'name': 'x', 'target': inf}: expected text, finite",
+        ),
         ({"run_cap": 10**25}, "run_cap=10000000000000000000000000: expected a whole number of trials, 1 to 100000"),
         ({"parameters": {"x": {"min": 0, "max": 10**9}}}, "the grid has 1,000,000,001 cells, more than 100,000"),
         (

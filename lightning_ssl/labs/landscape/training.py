@@ -298,6 +298,6 @@ def train_all(jobs: Sequence[dict[str, Any]], workers: int, progress: bool) -> l
         return [train(**job, progress=progress) for job in jobs]
     # Spawned, not forked: the threads of torch do not survive a fork.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, torch.set_num_threads, (1,)) as pool:
+    with ProcessPoolExecutor(min(workers, len(jobs)), context, torch.set_num_threads, (1,)) as pool:
         futures = [pool.submit(train, **job) for job in jobs]
         return [future.result() for future in track(futures, "landscape, model by model", progress)]
