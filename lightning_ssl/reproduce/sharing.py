@@ -64,8 +64,8 @@ def identity(config: dict[str, Any]) -> str:
 def copy(source: RunFolder, target: RunFolder) -> None:
     """Copy a run. Its checkpoints become hard links where the file system has them.
 
-    summary.json names the run of another sweep as SWEEP/RUN. The small files come last: a run whose copy failed on a full
-    disk has no summary, and is copied or trained again.
+    summary.json names the run of another sweep as SWEEP/RUN. The small files come last: a run whose copy failed on a
+    full disk has no summary, and is copied or trained again.
     """
     for file in source.step_checkpoints():
         link = target.path / "checkpoints" / file.name

@@ -186,8 +186,10 @@ CLAIM = {
     "rule": "a rule",
     "agrees": True,
     "relation": "=",
+    "margin": None,
+    "count": 2,
 }
-RESULT = {"settings": {"seeds": 2}, "claims": [CLAIM], "notes": [], "seconds": 1.0}
+RESULT = {"settings": {"seeds": 2}, "claims": [CLAIM], "notes": [], "seconds": 1.0, "origin": {}}
 
 
 def write_result(runs, content):
@@ -211,6 +213,7 @@ def write_result(runs, content):
         ({**RESULT, "claims": [{**CLAIM, "paper": float("nan")}]}, "claims[0].paper=nan: claims[0].paper must be a"),
         ({**RESULT, "claims": [{**CLAIM, "agrees": "yes"}]}, "claims[0].agrees='yes': claims[0].agrees must be true"),
         ({**RESULT, "claims": [{**CLAIM, "name": 3}]}, "claims[0].name=3: claims[0].name must be text"),
+        ({**RESULT, "claims": [{**CLAIM, "count": 0}]}, "claims[0].count=0: claims[0].count must be a whole number"),
         ({**RESULT, "notes": "none"}, "notes='none': notes must be a list"),
         ({**RESULT, "notes": [1]}, "notes[0]=1: notes[0] must be text"),
         ({**RESULT, "seconds": "long"}, "seconds='long': seconds must be a finite number or null"),
@@ -225,6 +228,12 @@ def test_a_result_of_a_laboratory_with_another_shape_is_one_line(tmp_path, monke
     expected = "hltm-cpu/results.json is not the result of a laboratory: delete it and run the command again"
     assert capsys.readouterr().err.startswith(f"lightning-ssl: {expected} ({reason}")
     assert not (tmp_path / "cpu").exists()
+
+
+def test_a_claim_without_a_number_is_judged_by_its_own_rule(tmp_path, capsys):
+    write_result(tmp_path, {**RESULT, "claims": [{**CLAIM, "margin": 0.1, "ours": None}]})
+    assert cli.main(["reproduce", "hltm", "--no-train", "--runs", str(tmp_path)]) == 0
+    assert "  holds          a claim" in capsys.readouterr().out
 
 
 def test_the_names_of_claims_are_printed_without_escape_sequences(tmp_path, capsys):
