@@ -49,7 +49,7 @@ def test_version_and_license_are_the_same_everywhere():
 
 
 def test_the_badges_say_what_the_package_needs():
-    lightning = re.search(r'"pytorch-lightning>=([\d.]+)', text("pyproject.toml"))[1]
+    lightning = re.search(r'"pytorch-lightning>=(\d+\.\d+)', text("pyproject.toml"))[1]
     shown = {"python": of_project("requires-python").replace(">=", "≥ "), "license": of_project("license")}
     for name, value in {**shown, "lightning": lightning}.items():
         assert f">{value}</text>" in text(f"docs/_static/{name}.svg")
