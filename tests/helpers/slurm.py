@@ -97,7 +97,7 @@ class Slurm:
         self.start("slurmctld", "-D")
         self.start("slurmd", "-D", "-N", "n1")
         self.start("slurmd", "-D", "-N", "n2")
-        wait_until(lambda: self.run("sinfo", "-h", "-N", "-o", "%T", check=False).split() == ["idle", "idle"], 300)
+        wait_until(self.is_idle, 300)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -128,18 +128,22 @@ class Slurm:
         """`sbatch`. Returns the id of the job. The output is in slurm-ID.out in the folder."""
         return self.run("sbatch", "--parsable", *words, cwd=cwd, **environment).strip()
 
-    def start_requeued(self, job: str) -> None:
-        """Start a requeued job before SLURM's two minutes are over.
+    def is_idle(self) -> bool:
+        return self.run("sinfo", "-h", "-N", "-o", "%T", check=False).split() == ["idle", "idle"]
 
-        The processes of its first start must have ended: SLURM takes a late report of them for the end of the second.
+    def start_requeued(self, job: str) -> None:
+        """Start a requeued job, the only one of the cluster, before SLURM's two minutes are over.
+
+        A node refuses a start in the second in which it ended the job before ("Job credential revoked"), and the job
+        then ends as failed. An idle node has ended it.
         """
-        title = f"slurmstepd: [{job.partition('_')[0]}."
 
         def is_started() -> bool:
             self.run("scontrol", "update", f"jobid={job}", "starttime=now", check=False)
             return self.states(job) != {"PENDING"}
 
-        wait_until(lambda: not any(name.startswith(title) for name in process_titles()), 900)
+        wait_until(self.is_idle, 900)
+        time.sleep(2)  # the second has passed
         wait_until(is_started, 300)
 
     def states(self, job: str) -> set[str]:
@@ -167,15 +171,6 @@ def wait_until(holds, seconds: float) -> None:
     while not holds():
         assert time.monotonic() < deadline, "the time is over"
         time.sleep(0.2)
-
-
-def process_titles() -> list[str]:
-    """The command lines of all processes."""
-    titles = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        with suppress(OSError):  # it has ended
-            titles.append(file.read_bytes().replace(b"\0", b" ").decode(errors="replace"))
-    return titles
 
 
 def free_ports(count: int) -> list[int]:
