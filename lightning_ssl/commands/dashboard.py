@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_ssl.checks import require
+from lightning_ssl.checks import require, require_line
 from lightning_ssl.commands.parser import Parser
 from lightning_ssl.files import require_replaceable, write_atomic
 from lightning_ssl.tracking.dashboard import PARAMETERS, build, save
@@ -50,6 +50,9 @@ def main(argv: Sequence[str]) -> int:
     for key in ("entity", "project"):
         value = getattr(arguments, key)
         require(re.fullmatch(r"[\w.-]+", value) is not None, key, value, "a name of letters, digits, -, _ and .")
+    for key in ("name", "group", "parameters"):
+        if getattr(arguments, key) is not None:
+            require_line(key, getattr(arguments, key))
     if arguments.dump not in (None, "-"):
         require_replaceable(Path(arguments.dump), MARKER, arguments.force, "dump")
     parameters = [name.strip() for name in arguments.parameters.split(",") if name.strip()]

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
@@ -71,7 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
     source = Path(arguments.checkpoint)
     out = Path(arguments.out or source.with_suffix(".imported.ckpt"))
-    require(out.resolve() != source.resolve(), "out", str(out), "another file than the checkpoint of bolts")
+    is_source = os.path.realpath(out) == os.path.realpath(source)
+    require(not is_source, "out", str(out), "another file than the checkpoint of bolts")
     require_replaceable(out, MARKER, arguments.force)
     imported = convert(read(source), arguments.method, arguments.data, arguments.normalize)
     write(imported.checkpoint, out)

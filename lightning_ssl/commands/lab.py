@@ -13,6 +13,7 @@ import difflib
 import importlib
 import inspect
 import math
+import os
 import re
 import time
 import traceback
@@ -143,8 +144,8 @@ def output_folder(given: str | None, name: str) -> Path:
         return timestamped_folder(Path("runs") / "labs" / name)
     require_line("folder", given)
     folder = Path(given)
-    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    require(above.is_dir(), "folder", given, f"a folder: {above} is a file")
+    above = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
+    require(above.is_dir(), "folder", given, f"a folder: {above} is {'a file' if above.exists() else 'a broken link'}")
     return folder
 
 

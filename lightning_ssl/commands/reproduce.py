@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_ssl.checks import require, require_positive
+from lightning_ssl.checks import require
 from lightning_ssl.commands import packaged
 from lightning_ssl.commands.parser import Parser, whole_number
 from lightning_ssl.files import require_own_set
@@ -82,7 +82,8 @@ def main(argv: Sequence[str], program: Callable[[list[str]], int]) -> int:
         given = getattr(arguments, key)
         require(given is None or not Path(given).is_file(), key, given, "a folder")
     if arguments.images_per_second is not None:
-        require_positive("images-per-second", arguments.images_per_second)
+        speed = arguments.images_per_second
+        require(0.001 <= speed <= 1e9, "images-per-second", speed, "between 0.001 and 1e9")
     # OpenMP reads it when torch is imported, here and in the parent process of the runs.
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // arguments.workers)))
 

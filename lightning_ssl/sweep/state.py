@@ -44,6 +44,8 @@ TYPES = {
     "number": int, "id": str, "status": str, "attempt": int, "pid": int | None, "process_start_time": str | None,
     "exit_code": int | None, "started_at": float | None, "seconds": float, "value": float | None, "error": str | None,
 }  # fmt: skip
+# Lower limits of numbers; the upper one is that of an integer of SQLite, with room to count on.
+LOWEST = {"number": 1, "attempt": 0, "pid": 1, "started_at": 0, "seconds": 0}
 TRIAL_ID = re.compile(r"\w[\w.=+-]*")  # the name of a folder in that of the sweep
 
 
@@ -68,17 +70,59 @@ class Trial:
 
 def check_file(file: Path) -> None:
     """Refuse a file that is not the state of a sweep, before anything is written to it."""
+    if file.exists() and not file.is_file():
+        raise ValueError(f"{file}: not the state of a sweep (not a regular file); choose another --name")
     if not file.exists() or file.stat().st_size == 0 or file.with_name(f"{file.name}-wal").exists():
         return
+    columns = ", ".join(Trial.__dataclass_fields__)
     try:
         # `immutable` reads without a lock and without files beside this one.
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
+            database.row_factory = sqlite3.Row
             tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             version = database.execute("PRAGMA user_version").fetchone()[0]
+            if tables and version != SCHEMA_VERSION:
+                raise ValueError(f"{file}: {OTHER_VERSION}")
+            if tables:
+                for row in database.execute("SELECT key, value FROM metadata"):
+                    as_settings(file, row["key"], row["value"])
+                for row in database.execute(f"SELECT {columns} FROM trials ORDER BY number"):
+                    as_trial(file, row)
     except sqlite3.Error as error:
         raise ValueError(f"{file}: not the state of a sweep ({error}); choose another --name") from error
-    if tables and version != SCHEMA_VERSION:
-        raise ValueError(f"{file}: {OTHER_VERSION}")
+
+
+def as_settings(file: Path, key: str, text: str) -> Any:
+    """A value of the table `metadata`. Text of another shape is refused; `settings` is a mapping with parameters."""
+    try:
+        value = load_json(text)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{file}: {key} of the table `metadata` cannot be read ({error})") from error
+    if key == "settings" and not (isinstance(value, dict) and isinstance(value.get("parameters"), dict)):
+        raise ValueError(f"{file}: the settings of the sweep cannot be read")
+    return value
+
+
+def as_trial(file: Path, row: sqlite3.Row | None) -> Trial:
+    """A row of the table `trials`. A row of another shape is refused."""
+    try:
+        content = dict(row or {})
+        parameters = load_json(content["parameters"])
+        if not isinstance(parameters, dict) or content["status"] not in STATUSES:
+            raise ValueError("parameters or status")
+        if wrong := [name for name, kind in TYPES.items() if not isinstance(content[name], kind)]:
+            raise ValueError(wrong[0])
+        if wrong := [name for name in LOWEST if content[name] is not None and not is_counted(name, content[name])]:
+            raise ValueError(wrong[0])
+        if not TRIAL_ID.fullmatch(content["id"]):
+            raise ValueError("id")
+        return Trial(**{**content, "parameters": parameters, "pruned": bool(content["pruned"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{file}: a row of the table `trials` cannot be read ({error})") from error
+
+
+def is_counted(name: str, value: float) -> bool:
+    return LOWEST[name] <= value < 2**62
 
 
 class State:
@@ -139,35 +183,17 @@ class State:
     def metadata(self, key: str) -> Any:
         """Read a value that belongs to the whole sweep; None if it is not set."""
         row = self.execute("SELECT value FROM metadata WHERE key = ?", (key,)).fetchone()
-        try:
-            return None if row is None else load_json(row[0])
-        except (ValueError, TypeError) as error:
-            raise ValueError(f"{self.file}: {key} of the table `metadata` cannot be read ({error})") from error
+        return None if row is None else as_settings(self.file, key, row[0])
 
     def set_metadata(self, key: str, value: Any) -> None:
         self.execute("INSERT OR REPLACE INTO metadata VALUES (?, ?)", (key, json.dumps(value)))
 
     def trials(self) -> list[Trial]:
         """Read all trials, in the order of their numbers."""
-        return [self.as_trial(row) for row in self.execute("SELECT * FROM trials ORDER BY number")]
+        return [as_trial(self.file, row) for row in self.execute("SELECT * FROM trials ORDER BY number")]
 
     def trial(self, id: str) -> Trial:
-        return self.as_trial(self.execute("SELECT * FROM trials WHERE id = ?", (id,)).fetchone())
-
-    def as_trial(self, row: sqlite3.Row | None) -> Trial:
-        """A row as a trial. A row of another shape is refused."""
-        try:
-            content = dict(row or {})
-            parameters = json.loads(content["parameters"])
-            if not isinstance(parameters, dict) or content["status"] not in STATUSES:
-                raise ValueError("parameters or status")
-            if wrong := [name for name, kind in TYPES.items() if not isinstance(content[name], kind)]:
-                raise ValueError(wrong[0])
-            if not TRIAL_ID.fullmatch(content["id"]):
-                raise ValueError("id")
-            return Trial(**{**content, "parameters": parameters, "pruned": bool(content["pruned"])})
-        except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"{self.file}: a row of the table `trials` cannot be read ({error})") from error
+        return as_trial(self.file, self.execute("SELECT * FROM trials WHERE id = ?", (id,)).fetchone())
 
     def add(self, number: int, id: str, parameters: dict[str, Any]) -> Trial:
         self.execute(

@@ -16,6 +16,7 @@ import yaml
 from lightning_ssl.commands import packaged
 from lightning_ssl.runs.build import build_method
 from lightning_ssl.runs.configuration import Configuration
+from lightning_ssl.sweep.state import SCHEMA
 
 SMALL = ("--config=quickstart", "--model.projector.hidden=8", "--model.projector.out=8", "--trainer.accelerator=cpu")
 GRID = {"method": "grid", "parameters": {"seed_everything": {"values": [0, 1]}}}
@@ -115,6 +116,36 @@ SWEEPS: dict[str, dict[str, Any]] = {
     "wrong_fit_value": {"command": [*FIT, "--trainer.log_every_n_steps=0"]},
     "wrong_fit_config": {"command": ["${env}", "lightning-ssl", "fit", "--config", "nowhere.yaml", "${args}"]},
     "wrong_parameter": {"parameters": {"model.taus": {"values": [0.1, 0.2]}}},
+    "big_range": {"method": "random", "run_cap": 2, "parameters": {"x": {"min": 0, "max": 10**25}}},
+    "infinite_range": {"method": "random", "run_cap": 2, "parameters": {"x": {"min": -1.7e308, "max": 1.7e308}}},
+    "no_spread": {"method": "random", "run_cap": 2, "parameters": {"x": {"distribution": "normal", "sigma": 0}}},
+    "big_grid": {"parameters": {"x": {"min": 0, "max": 10**9}}},
+    "fine_grid": {"parameters": {"x": {"distribution": "q_uniform", "min": 0, "max": 1, "q": 1.0e-12}}},
+    "number_parameter": {"parameters": {1: {"values": [1]}}},
+    "null_parameter": {"parameters": {None: {"values": [1]}}},
+    "zero_parameter": {"parameters": {"x\0y": {"values": [1]}}},
+    "newline_parameter": {"parameters": {"x\n": {"values": [1]}}},
+    "flag_parameter": {"parameters": {"--x": {"values": [1]}}},
+    "zero_values": {"parameters": {"x": {"values": ["x\0y"]}}},
+    "zero_command": {"command": ["a\0b"]},
+    "zero_metric": {"metric": {"name": "a\0b"}},
+    "mapping_command": {"command": [{"a": 1}]},
+    "number_key": {1: 2},
+    "metric_without_name": {"metric": {"goal": "maximize"}},
+    "metric_number": {"metric": {"name": 3}},
+    "metric_target": {"metric": {"name": "x", "target": "high"}},
+    "metric_infinite": {"metric": {"name": "x", "target": float("inf")}},
+    "metric_key": {"metric": {"name": "x", "gaol": "maximize"}},
+    "metric_empty": {"metric": {"name": ""}},
+    "hyperband_type": {"metric": METRIC, "early_terminate": {"type": "median", "min_iter": 1}},
+    "hyperband_zero": {"metric": METRIC, "early_terminate": {"type": "hyperband", "min_iter": 0}},
+    "hyperband_eta": {"metric": METRIC, "early_terminate": {"type": "hyperband", "min_iter": 1, "eta": 1}},
+    "hyperband_s": {"metric": METRIC, "early_terminate": {"type": "hyperband", "max_iter": 9, "s": 10**9}},
+    "hyperband_no_type": {"metric": METRIC, "early_terminate": {"min_iter": 1}},
+    "program_list": {"program": ["a"]},
+    "description_map": {"description": {"a": 1}},
+    "controller": {"controller": {"type": "both"}},
+    "run_cap_huge": {"method": "random", "run_cap": 10**25},
 }  # fmt: skip
 
 # Checkpoints with arguments of the method, with a class, with data and with weights that cannot be used.
@@ -158,6 +189,36 @@ WEIGHTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "meta": lambda x: x.to("meta"),
     "sparse": lambda x: x.to_sparse() if x.dim() else x,
 }
+TRIAL = "INSERT INTO trials (number, id, parameters, status) VALUES "
+SEED = """'{"seed_everything": 0}'"""
+# sweep.db with the tables of a sweep, and one change by a statement.
+STATES = {
+    "list_parameters": f"{TRIAL} (1, '001', '[1]', 'finished')",
+    "cut_parameters": f"{TRIAL} (1, '001', '{{', 'finished')",
+    "deep_parameters": f"{TRIAL} (1, '001', '{'[' * 2000}', 'pending')",
+    "unknown_status": f"{TRIAL} (1, '001', {SEED}, 'done')",
+    "path_as_id": f"{TRIAL} (1, '../../x', {SEED}, 'pending')",
+    "escape_in_id": f"{TRIAL} (1, 'a' || char(27) || '[31m', {SEED}, 'pending')",
+    "bytes_as_id": f"{TRIAL} (1, x'ff', {SEED}, 'pending')",
+    "negative_number": f"{TRIAL} (-5, '001', {SEED}, 'pending')",
+    "endless_seconds": f"INSERT INTO trials (number, id, parameters, seconds) VALUES (1, '001', {SEED}, 9e999)",
+    "last_attempt": f"INSERT INTO trials (number, id, parameters, attempt) VALUES (1, '001', {SEED}, {2**63 - 1})",
+    "group_as_pid": f"INSERT INTO trials (number, id, parameters, pid) VALUES (1, '001', {SEED}, -1)",
+    "no_trials": "DROP TABLE trials",
+    "no_metadata": "DROP TABLE metadata",
+    "no_column": "ALTER TABLE trials DROP COLUMN parameters",
+    "settings_list": "INSERT INTO metadata VALUES ('settings', '[1]')",
+    "settings_text": "INSERT INTO metadata VALUES ('settings', 'x')",
+    "settings_parameters": """INSERT INTO metadata VALUES ('settings', '{"parameters": 3}')""",
+}
+LAB_RESULTS = {
+    "claims_text": '{"settings": {}, "claims": "many", "notes": [], "seconds": 1, "origin": {}}',
+    "claims_numbers": '{"settings": {}, "claims": [1], "notes": [], "seconds": 1, "origin": {}}',
+    "claims_empty": '{"settings": {}, "claims": [{}], "notes": [], "seconds": 1, "origin": {}}',
+    "seconds_infinite": '{"settings": {}, "claims": [], "notes": [], "seconds": Infinity, "origin": {}}',
+    "notes_text": '{"settings": {}, "claims": [], "notes": "none", "seconds": 1, "origin": {}}',
+    "deep": "[" * 5000,
+}
 
 
 def make_workspace(folder: Path) -> None:
@@ -178,6 +239,7 @@ def make_workspace(folder: Path) -> None:
         (folder / f"sweep_{name}.yaml").write_text(text, encoding="utf-8")
     make_runs(folder)
     make_sweep_folders(folder / "sweeps_here")
+    make_lab_results(folder / "labs")
 
 
 def make_runs(folder: Path) -> None:
@@ -228,6 +290,21 @@ def make_sweep_folders(folder: Path) -> None:
         database.execute("CREATE TABLE cats (name TEXT)")
     database.close()
     (folder / "plain_file").write_text("")
+    (folder / "pipe").mkdir()
+    os.mkfifo(folder / "pipe" / "sweep.db")
+    for name, statement in STATES.items():
+        (folder / name).mkdir()
+        with sqlite3.connect(folder / name / "sweep.db") as database:
+            for each in (*SCHEMA, statement):
+                database.execute(each)
+        database.close()
+
+
+def make_lab_results(folder: Path) -> None:
+    """Write results.json of a lab with other shapes, each below a folder for --runs."""
+    for name, content in LAB_RESULTS.items():
+        (folder / name / "hltm-cpu").mkdir(parents=True)
+        (folder / name / "hltm-cpu" / "results.json").write_text(content)
 
 
 def snapshot(folder: Path) -> dict[str, str]:

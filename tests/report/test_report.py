@@ -6,6 +6,7 @@ import hashlib
 import html.parser
 import io
 import json
+import os
 import re
 import shutil
 import signal
@@ -507,3 +508,26 @@ def test_page_of_a_thousand_runs_is_small(tmp_path):
     built = report.build([tmp_path / "runs"], tmp_path / "page.html")
     assert len(built.grouping.groups) == 200
     assert built.page.stat().st_size < 25e6
+
+
+def test_a_full_disk_is_one_line_and_leaves_the_previous_report(tmp_path, monkeypatch, capsys):
+    write_run(tmp_path / "runs" / "a")
+    assert cli.main(["report", str(tmp_path / "runs")]) == 0
+    before = {file: file.read_bytes() for file in (tmp_path / "runs").rglob("*") if file.is_file()}
+    write_run(tmp_path / "more" / "b")
+    fsync, calls = os.fsync, []
+
+    def fails_late(descriptor):
+        calls.append(descriptor)
+        if len(calls) > 5:
+            raise OSError(28, "No space left on device")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fails_late)
+    capsys.readouterr()
+    for folder in ("runs", "more"):
+        calls.clear()
+        assert cli.main(["report", str(tmp_path / folder)]) == 2
+        assert re.fullmatch(r"lightning-ssl: cannot write .*: No space left on device; .*\n", capsys.readouterr().err)
+    assert {file: file.read_bytes() for file in (tmp_path / "runs").rglob("*") if file.is_file()} == before
+    assert not [file for file in (tmp_path / "more").iterdir() if file.name != "b"]
