@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from bars import Bar, conclude
@@ -35,34 +35,63 @@ def count(loss: Loss, samples: int) -> Waits:
     return found
 
 
-FAMILIES = ("InfoNCE", "MINE", "SoftTriplet", "NPlusOneTuplet", "LiftedStructured")
+FAMILIES = (
+    "InfoNCE", "MINE", "SoftTriplet", "NPlusOneTuplet", "LiftedStructured", "Triplet", "ModifiedTriplet", "Quadratic",
+)  # fmt: skip
 
 
-def streaming() -> dict[str, Loss]:
+def closed_form() -> dict[str, Loss]:
     """The losses with α in closed form."""
-    importances: dict[str, library.Importance] = {
+    through_alpha: dict[str, library.Importance] = {
         "Entropy": library.Entropy(),
+        "Direct p=1.5": library.Direct(p=1.5),
         "Direct p=4": library.Direct(),
+        "Direct p=20": library.Direct(p=20.0),
         "Direct, not normalized": library.Direct(normalize=False),
+        "ReleasedInverse": library.ReleasedInverse(),
+    }
+    importances = through_alpha | {
         "Uniform": library.Uniform(),
         "Gaussian": library.Gaussian(),
         "Exact, InfoNCE": library.Exact(),
         "Exact, soft triplet": library.Exact(kind="soft_triplet", r0=0.1),
-        "ReleasedInverse": library.ReleasedInverse(),
+        "ReleasedSquare": library.ReleasedSquare(),
+        "InfoNCE as an importance": library.FromFamily(library.InfoNCE()),
     }
     of_families: dict[str, Loss] = {name: library.FamilyLoss(getattr(library, name)()) for name in FAMILIES}
-    return of_families | {name: library.PairLoss(rule) for name, rule in importances.items()}
+    return of_families | pair_losses(importances) | pair_losses(through_alpha, backprop_alpha=True)
+
+
+def pair_losses(importances: Mapping[str, library.Importance], backprop_alpha: bool = False) -> dict[str, Loss]:
+    """The `PairLoss` of each importance."""
+    note = ", backprop_alpha" if backprop_alpha else ""
+    return {
+        f"{name}{note}": library.PairLoss(rule, backprop_alpha=backprop_alpha) for name, rule in importances.items()
+    }
 
 
 def with_solver() -> dict[str, Loss]:
-    """The losses with a row solver."""
-    importances: dict[str, library.Importance] = {"Square": library.Square(), "Inverse": library.Inverse()}
-    importances |= {f"Tsallis q={q:g}": library.Tsallis(q=q) for q in (-2, -1.5, -1, 0, 0.5, 0.75, 1.25, 1.5, 1.75, 2)}
-    return {name: library.PairLoss(rule) for name, rule in importances.items()}
+    """The losses with a row solver, over the whole range of their parameters."""
+    importances: dict[str, library.Importance] = {"Square": library.Square()}
+    importances |= {f"Inverse γ={gamma:g}": library.Inverse(gamma=gamma) for gamma in (1.5, 2, 4, 6)}
+    importances |= {f"Tsallis q={q:g}": library.Tsallis(q=q) for q in TSALLIS_Q}
+    return pair_losses(importances) | pair_losses(importances, backprop_alpha=True)
 
 
-def measure(losses: dict[str, Loss], bar: int) -> list[Bar]:
-    """A line for each loss, and one for the reads of all."""
+TSALLIS_Q = (-5, -4, -3, -2, -1.5, -1, 0, 0.5, 0.75, 0.99, 1, 1.01, 1.25, 1.5, 1.75, 2, 2.25, 2.5, 3)
+
+
+def own_regularizers() -> dict[str, Loss]:
+    """The losses with a regularizer of the user. Each of the solver's steps calls its functions."""
+    importances: dict[str, library.Importance] = {
+        "Regularized, ½ log α": library.Regularized(lambda a: 0.5 / a, lambda x: 0.5 / x),
+        "Regularized, −α²": library.Regularized(lambda a: -2 * a, lambda x: x / -2),
+    }
+    return pair_losses(importances)
+
+
+def measure(losses: dict[str, Loss], bar: int | None) -> list[Bar]:
+    """A line for each loss, and one for the reads of all. Without a bar the operators are only reported."""
     bars: list[Bar] = []
     reads: list[str] = []
     for name, loss in losses.items():
@@ -73,23 +102,15 @@ def measure(losses: dict[str, Loss], bar: int) -> list[Bar]:
     return [*bars, Bar("synchronisations of all these", len(reads), 0, ", ".join(reads), at_least=False)]
 
 
-def without_bar() -> list[Bar]:
-    """Losses whose solver reads whether its rows are solved, at the limit of its iterations, and lightly's NT-Xent."""
-    losses: dict[str, Loss] = {
-        "Tsallis q=2.5": library.PairLoss(library.Tsallis(q=2.5)),
-        "Regularized, ½ log α": library.PairLoss(library.Regularized(lambda a: 0.5 / a, lambda x: 0.5 / x)),
-    }
+def lightly() -> list[Bar]:
+    """lightly's NT-Xent, to compare with."""
     try:
         from lightly.loss import NTXentLoss
     except ImportError:
         print("lightly is not installed: its NT-Xent is not counted")
-    else:
-        losses["lightly's NT-Xent"] = NTXentLoss(temperature=0.5)
-    found = {name: count(loss, 128) for name, loss in losses.items()}
-    return [
-        Bar(f"{name}: operators at most", x.operators, None, f"{x.count.total()} synchronisations")
-        for name, x in found.items()
-    ]
+        return []
+    found = count(NTXentLoss(temperature=0.5), 128)
+    return [Bar("lightly's NT-Xent: operators", found.operators, None, f"{found.count.total()} synchronisations")]
 
 
 def training_step() -> list[Bar]:
@@ -105,9 +126,10 @@ def training_step() -> list[Bar]:
 
 
 GROUPS: tuple[Callable[[], list[Bar]], ...] = (
-    lambda: measure(streaming(), 100),
+    lambda: measure(closed_form(), 100),
     lambda: measure(with_solver(), 250),
-    without_bar,
+    lambda: measure(own_regularizers(), None),
+    lightly,
     training_step,
 )
 

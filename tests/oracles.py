@@ -2,6 +2,8 @@
 
 Everything is differentiable, so that a gradient can be asked of an oracle as well. Rows are lists of
 (anchor, positive, negatives) index triples into z = [z1; z2].
+
+At the end the same in 60 digits and with exponents of any size, for embeddings and parameters far from 1.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import mpmath as mp
 import torch
 from torch import Tensor
 
@@ -196,3 +199,147 @@ def contrastive_covariance(a1: Tensor, b1: Tensor, alpha: Tensor, a2: Tensor, b2
                 c = c + alpha[i, j] * torch.outer(a1[i] - a1[j], b1[i] - b1[j])
                 c = c - alpha[i, j] * torch.outer(a1[i] - a2[i], b1[i] - b2[i])
     return c
+
+
+# --- any size: numbers of 60 digits, whose exponents do not overflow -------------------------------------------------
+
+mp.mp.dps = 60
+
+
+def any_size(x: Tensor) -> list[list[mp.mpf]]:
+    return [[mp.mpf(value) for value in row] for row in x.tolist()]
+
+
+def softmax_of_any_size(logits: list[mp.mpf]) -> list[mp.mpf]:
+    top = max(logits)
+    weights = [mp.exp(x - top) for x in logits]
+    return [w / sum(weights) for w in weights]
+
+
+def sigmoid_of_any_size(x: mp.mpf) -> mp.mpf:
+    return mp.exp(min(x, 0)) / (1 + mp.exp(-abs(x)))
+
+
+def log_add_exp_of_any_size(x: mp.mpf, y: mp.mpf) -> mp.mpf:
+    return max(x, y) + mp.log1p(mp.exp(-abs(x - y)))
+
+
+def tsallis_of_any_size(c: list[mp.mpf], tau: float, q: float) -> list[mp.mpf]:
+    """α_j = (t^{q−1} + (1−q) c_j/τ)₊^{1/(q−1)}, with c of the nearest pair 0; log t by halving."""
+    if q == 1:
+        return softmax_of_any_size([-x / tau for x in c])
+    nearest = min(c)
+    gaps = [x - nearest for x in c]
+    with mp.workdps(25):  # from here on nothing cancels
+        power = 1 / (mp.mpf(q) - 1)
+        shifts = [-x / (power * tau) for x in gaps]
+
+        def weights(log_t: mp.mpf) -> list[mp.mpf]:
+            y = mp.exp(log_t / power)
+            return [(y + x) ** power if y + x > 0 else mp.mpf(0) for x in shifts]
+
+        low, high = -mp.log(len(c)), mp.mpf(0)
+        for _ in range(60):
+            middle = (low + high) / 2
+            low, high = (low, middle) if sum(weights(middle)) > 1 else (middle, high)
+        found = weights(low)
+        return [w / sum(found) for w in found]
+
+
+IMPORTANCES_OF_ANY_SIZE = {
+    "Entropy": lambda c, tau: tsallis_of_any_size(c, tau, 1),
+    "Inverse": lambda c, tau, gamma: tsallis_of_any_size(c, mp.mpf(gamma) * tau, 1 - mp.mpf(gamma)),
+    "Square": lambda c, tau: tsallis_of_any_size(c, tau, 2),
+    "Tsallis": tsallis_of_any_size,
+    "Direct": lambda c, tau, p, normalize: (softmax_of_any_size if normalize else lambda x: list(map(mp.exp, x)))(
+        [-(mp.sqrt(x) ** p) / tau for x in c]
+    ),
+    "Uniform": lambda c: [mp.mpf(1)] * len(c),
+    "Gaussian": lambda c, tau: [mp.exp(-x / tau) for x in c],
+    "Exact": lambda c, tau, kind, r0: (
+        [sigmoid_of_any_size(-x / tau) / tau for x in c]
+        if kind == "infonce"
+        else [sigmoid_of_any_size((mp.mpf(r0) - x) / tau) for x in c]
+    ),
+    "ReleasedInverse": lambda c, tau, exponent: [(x + tau) ** -mp.mpf(exponent) for x in c],
+    "ReleasedSquare": released_square,
+}
+
+
+def exponential_of_any_size(phi, row_sum, tau: float, margin: float):
+    """φ(ξ) and α of a row, from φ(e^u) and Σ_j α_j = τ⁻¹ ξ φ'(ξ) at ξ = e^u."""
+
+    def row(positive: mp.mpf, negatives: list[mp.mpf]) -> tuple[mp.mpf, list[mp.mpf]]:
+        logits = [(positive - x) / tau + margin for x in negatives]
+        u = max(logits) + mp.log(sum(mp.exp(x - max(logits)) for x in logits))
+        return phi(u), [row_sum(u) * w for w in softmax_of_any_size(logits)]
+
+    return row
+
+
+def elementwise_of_any_size(psi, psi_prime, averages: bool = False):
+    def row(positive: mp.mpf, negatives: list[mp.mpf]) -> tuple[mp.mpf, list[mp.mpf]]:
+        divisor = len(negatives) if averages else 1
+        x = [positive - negative for negative in negatives]
+        return sum(map(psi, x)) / divisor, [psi_prime(each) / divisor for each in x]
+
+    return row
+
+
+def info_nce_of_any_size(tau: float, eps: float):
+    if eps == 0:
+        return exponential_of_any_size(lambda u: tau * u, lambda u: mp.mpf(1), tau, 0)
+    log_eps = mp.log(eps)
+    return exponential_of_any_size(
+        lambda u: tau * log_add_exp_of_any_size(u, log_eps), lambda u: sigmoid_of_any_size(u - log_eps), tau, 0
+    )
+
+
+def soft_triplet_of_any_size(tau: float, margin: float):
+    return exponential_of_any_size(
+        lambda u: tau * log_add_exp_of_any_size(u, mp.mpf(0)), sigmoid_of_any_size, tau, margin
+    )
+
+
+FAMILIES_OF_ANY_SIZE = {
+    "InfoNCE": info_nce_of_any_size,
+    "MINE": lambda: exponential_of_any_size(lambda u: u, lambda u: mp.mpf(1), 1, 0),
+    "SoftTriplet": soft_triplet_of_any_size,
+    "NPlusOneTuplet": lambda: soft_triplet_of_any_size(1, 0),
+    "LiftedStructured": lambda margin: exponential_of_any_size(
+        lambda u: max(u, 0) ** 2, lambda u: 2 * max(u, 0), 1, margin
+    ),
+    "Triplet": lambda margin: elementwise_of_any_size(lambda x: max(x + margin, 0), lambda x: mp.mpf(x + margin > 0)),
+    "ModifiedTriplet": lambda c: elementwise_of_any_size(
+        lambda x: sigmoid_of_any_size(c * x), lambda x: c * sigmoid_of_any_size(c * x) * sigmoid_of_any_size(-c * x)
+    ),
+    "Quadratic": lambda: elementwise_of_any_size(lambda x: x, lambda x: mp.mpf(1), averages=True),
+}
+
+
+def loss_of_any_size(
+    row, z1: Tensor, z2: Tensor, clean: Tensor | None = None
+) -> tuple[mp.mpf, list[mp.mpf], list[mp.mpf], mp.mpf]:
+    """Value and gradients, with α fixed, of a loss with both views as anchors, and the largest α.
+
+    row  (d2_pos, d2_neg) or (d2_pos, d2 of the un-augmented samples) of an anchor → its φ(ξ) or None, and its α
+    """
+    z, n = any_size(torch.cat([z1, z2])), len(z1)
+    weighed = z if clean is None else any_size(torch.cat([clean, clean]))
+    gradient = [[mp.mpf(0)] * len(z[0]) for _ in z]
+    table, value, largest = rows(n, "both"), mp.mpf(0), mp.mpf(0)
+
+    def half_square(points: list[list[mp.mpf]], i: int, j: int) -> mp.mpf:
+        return sum((a - b) ** 2 for a, b in zip(points[i], points[j], strict=True)) / 2
+
+    for i, positive, negatives in table:
+        d2_pos, d2_neg = half_square(z, i, positive), [half_square(z, i, j) for j in negatives]
+        phi, alpha = row(d2_pos, [half_square(weighed, i, j) for j in negatives])
+        value += sum(a * (d2_pos - x) for a, x in zip(alpha, d2_neg, strict=True)) if phi is None else phi
+        largest = max(largest, *alpha)
+        for j, weight in [(positive, sum(alpha)), *((j, -a) for j, a in zip(negatives, alpha, strict=True))]:
+            for k in range(len(z[0])):
+                step = weight * (z[i][k] - z[j][k]) / len(table)
+                gradient[i][k] += step
+                gradient[j][k] -= step
+    return value / len(table), sum(gradient[:n], []), sum(gradient[n:], []), largest

@@ -15,9 +15,17 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from lightning_ssl.checks import require, require_finite, require_positive
+from lightning_ssl.checks import is_number, require, require_finite
+
+
+def require_scale(argument: str, value: float) -> None:
+    """Refuse a temperature or slope whose product with a distance can lose all digits in float32."""
+    allowed = is_number(value) and MIN_SCALE <= value <= MAX_SCALE
+    require(allowed, argument, value, f"a number from {MIN_SCALE:g} to {MAX_SCALE:g}")
+
+
+MIN_SCALE, MAX_SCALE = 1e-30, 1e30
 
 
 class Family(ABC):
@@ -111,6 +119,11 @@ class ExponentialFamily(Family):
         return self.phi_of_log(self.log_xi(logits.logsumexp(1), d2_pos))
 
 
+def softplus(u: Tensor) -> Tensor:
+    """log(1 + e^u). That of torch leaves out the 1 if u > 20, which float64 sees."""
+    return torch.logaddexp(u, u.new_zeros(()))
+
+
 @dataclass(frozen=True)
 class InfoNCE(ExponentialFamily):
     """InfoNCE: φ(x) = τ log(ε + x), ψ(x) = e^{x/τ}.
@@ -129,12 +142,8 @@ class InfoNCE(ExponentialFamily):
     margin = 0.0
 
     def __post_init__(self) -> None:
-        require_positive("tau", self.tau)
+        require_scale("tau", self.tau)
         require(0 <= self.eps < math.inf, "eps", self.eps, "a finite number, 0 or more")
-
-    @property
-    def _log_eps(self) -> float:
-        return math.log(self.eps) if self.eps > 0 else -math.inf
 
     def phi(self, x: Tensor) -> Tensor:
         return self.tau * torch.log(self.eps + x)
@@ -143,10 +152,10 @@ class InfoNCE(ExponentialFamily):
         return self.tau / (self.eps + x)
 
     def phi_of_log(self, u: Tensor) -> Tensor:
-        return self.tau * torch.logaddexp(u, u.new_full((), self._log_eps))
+        return self.tau * (torch.logaddexp(u, u.new_full((), math.log(self.eps))) if self.eps else u)
 
     def row_sum(self, u: Tensor) -> Tensor:
-        return torch.sigmoid(u - self._log_eps)
+        return torch.sigmoid(u - math.log(self.eps)) if self.eps else torch.ones_like(u)
 
 
 @dataclass(frozen=True)
@@ -192,7 +201,7 @@ class SoftTriplet(ExponentialFamily):
     margin: float = 0.0
 
     def __post_init__(self) -> None:
-        require_positive("tau", self.tau)
+        require_scale("tau", self.tau)
         require_finite("margin", self.margin)
 
     def phi(self, x: Tensor) -> Tensor:
@@ -202,7 +211,7 @@ class SoftTriplet(ExponentialFamily):
         return self.tau / (1 + x)
 
     def phi_of_log(self, u: Tensor) -> Tensor:
-        return self.tau * F.softplus(u)
+        return self.tau * softplus(u)
 
     def row_sum(self, u: Tensor) -> Tensor:
         return torch.sigmoid(u)
@@ -228,7 +237,7 @@ class NPlusOneTuplet(ExponentialFamily):
         return 1 / (1 + x)
 
     def phi_of_log(self, u: Tensor) -> Tensor:
-        return F.softplus(u)
+        return softplus(u)
 
     def row_sum(self, u: Tensor) -> Tensor:
         return torch.sigmoid(u)
@@ -310,7 +319,7 @@ class ModifiedTriplet(Family):
     c: float = 1.0
 
     def __post_init__(self) -> None:
-        require_positive("c", self.c)
+        require_scale("c", self.c)
 
     def phi(self, x: Tensor) -> Tensor:
         return x
@@ -322,8 +331,7 @@ class ModifiedTriplet(Family):
         return torch.ones_like(x)
 
     def psi_prime(self, x: Tensor) -> Tensor:
-        s = torch.sigmoid(self.c * x)
-        return self.c * s * (1 - s)
+        return self.c * torch.sigmoid(self.c * x) * torch.sigmoid(-self.c * x)  # 1 − sigmoid would round to 0
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.checks import require, require_finite, require_positive
-from lightning_ssl.losses.families import ExponentialFamily, Family
+from lightning_ssl.checks import is_number, require, require_finite
+from lightning_ssl.losses.families import ExponentialFamily, Family, require_scale
 from lightning_ssl.losses.interface import ImportanceType
 
 
@@ -56,6 +56,14 @@ class Negatives:
         if self.valid is None:
             return x.new_full((len(x), 1), max(x.shape[1], 1))
         return self.valid.sum(1, keepdim=True).clamp(min=1).to(x.dtype)
+
+
+def relative_to_nearest(d2_neg: Tensor, negatives: Negatives) -> tuple[Tensor, Tensor]:
+    """d2_neg minus the smallest of its row, in place, ∞ at pairs that are not negatives: (M, K); and this smallest."""
+    c = negatives.exclude_(d2_neg, torch.inf)
+    with torch.no_grad():  # a common shift changes no weight
+        nearest = c.amin(1, keepdim=True)  # (M, 1)
+    return c.sub_(nearest), nearest
 
 
 class Importance(metaclass=ImportanceType):
@@ -142,15 +150,22 @@ class Streaming(Importance):
         return None
 
     def rows(self, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
-        limits = torch.finfo(d2_neg.dtype)
-        # If every logit of a row overflows, its pairs get equal weights.
-        logits = negatives.exclude_(self.log_kernel(d2_neg).clamp(min=limits.min), -torch.inf)  # (M, K)
-        top = logits.amax(1, keepdim=True).clamp(min=limits.min)  # a row without negatives has −∞
-        k = (logits - top).exp()
-        total = k.sum(1, keepdim=True).clamp(min=limits.tiny)
-        log_sum = (top + total.log()).squeeze(1)
+        alpha, row_sum, value = self.rows_of_logits(d2_pos, negatives.exclude_(self.log_kernel(d2_neg), -torch.inf))
+        # If every logit of a row overflows, its α is NaN and not a wrong number, unless its sum is 0 too.
+        return Rows(alpha.masked_fill_(row_sum[:, None] == 0, 0.0), row_sum, value)
+
+    def rows_of_logits(self, d2_pos: Tensor, logits: Tensor) -> Rows:
+        """Whole rows of α from ℓ(d2_neg), −∞ at pairs that are not negatives. It overwrites the logits."""
+        with torch.no_grad():
+            top = logits.amax(1, keepdim=True).clamp_(min=torch.finfo(logits.dtype).min)  # (M, 1)
+        return self.rows_of_kernel(d2_pos, logits.sub_(top).exp_(), top.squeeze(1))
+
+    def rows_of_kernel(self, d2_pos: Tensor, k: Tensor, top: Tensor | None = None) -> Rows:
+        """Whole rows of α from k = exp(ℓ(d2_neg) − top), 0 at pairs that are not negatives: (M, K), (M,)."""
+        total = k.sum(1)
+        log_sum = total.log() if top is None else total.log() + top
         row_sum = self.row_sum(log_sum, d2_pos)
-        return Rows(k * (row_sum[:, None] / total), row_sum, self.value(log_sum, d2_pos))
+        return Rows(k * (row_sum / total)[:, None], row_sum, self.value(log_sum, d2_pos))
 
 
 @dataclass(frozen=True)
@@ -168,10 +183,14 @@ class Entropy(Streaming):
     tau: float = 0.5
 
     def __post_init__(self) -> None:
-        require_positive("tau", self.tau)
+        require_scale("tau", self.tau)
 
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
         return d2_neg.mul_(-1 / self.tau)
+
+    def rows(self, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
+        c, _ = relative_to_nearest(d2_neg, negatives)  # the same softmax, without overflow
+        return self.rows_of_kernel(d2_pos, self.log_kernel(c).exp_())
 
     def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
         centre = (alpha * cotangent).sum(1, keepdim=True)
@@ -183,7 +202,7 @@ class Direct(Streaming):
     """α_ij ∝ exp(−d_ij^p/τ) with d = √d2 (α-CL-direct, Eqn. 12).
 
     tau        temperature τ
-    p          exponent, above 1; p = 2 is `Entropy`
+    p          exponent, above 1 and up to 1000; p = 2 is `Entropy`
     normalize  rows sum to 1; False: α_ij = exp(−d_ij^p/τ) (Eqn. 44)
 
     >>> Direct(tau=0.5, p=4.0)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
@@ -195,11 +214,25 @@ class Direct(Streaming):
     normalize: bool = True
 
     def __post_init__(self) -> None:
-        require_positive("tau", self.tau)
-        require(1 < self.p < math.inf, "p", self.p, "a finite number above 1")
+        require_scale("tau", self.tau)
+        allowed = is_number(self.p) and 1 < self.p <= MAX_P
+        require(allowed, "p", self.p, f"a number above 1 and up to {MAX_P}")
 
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
         return d2_neg.pow_(self.p / 2).mul_(-1 / self.tau)
+
+    def rows(self, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
+        if not self.normalize:
+            return super().rows(d2_pos, d2_neg, negatives)
+        # If d^p/τ of the nearest pair of a row is this large, rounding of d decides that it has the whole weight. Smaller
+        # distances of the same ratios have the same weights, and their powers do not overflow.
+        c = negatives.exclude_(d2_neg, torch.inf)
+        before = self.tau if self.p >= 2 else 1.0  # the factor of τ by which d^p is divided before the power is taken
+        after = self.tau / before
+        with torch.no_grad():
+            largest = (LARGEST_LOGIT * after) ** (2 / self.p)
+            factor = (largest / c.amin(1, keepdim=True)).clamp_(max=before ** (-2 / self.p))  # (M, 1)
+        return self.rows_of_logits(d2_pos, c.mul_(factor).pow_(self.p / 2).mul_(-1 / after))
 
     def row_sum(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
         return super().row_sum(log_sum, d2_pos) if self.normalize else log_sum.exp()
@@ -207,10 +240,19 @@ class Direct(Streaming):
     def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
         # If p < 2, ℓ' is unbounded as d2 → 0. The gradient of such a pair vanishes as a difference of large terms.
         # Below the rounding error of d2 these terms have no correct digits, so d2 is clamped.
-        slope = d2_neg.clamp(min=torch.finfo(d2_neg.dtype).eps).pow(self.p / 2 - 1) * (-self.p / (2 * self.tau))  # ℓ'
+        if self.p < 2:
+            limits = torch.finfo(d2_neg.dtype)
+            d2_neg = torch.maximum(d2_neg, d2_neg.amax(1, keepdim=True).mul_(limits.eps).clamp_(min=limits.tiny))
+        slope = d2_neg.pow(self.p / 2 - 1).mul_(-self.p / (2 * self.tau))  # ℓ'
         if self.normalize:
             cotangent = cotangent - (alpha * cotangent).sum(1, keepdim=True)
-        return slope * alpha * cotangent
+        change = alpha * cotangent
+        found = slope.mul_(change)
+        return found if self.p < 2 else found.masked_fill_(change == 0, 0.0)  # there the slope can be infinite
+
+
+MAX_P = 1000
+LARGEST_LOGIT = 1e30  # times eps of float64 is still far above the largest exponent
 
 
 @dataclass(frozen=True)
@@ -245,7 +287,7 @@ class Gaussian(Streaming):
     tau: float = 0.5
 
     def __post_init__(self) -> None:
-        require_positive("tau", self.tau)
+        require_scale("tau", self.tau)
 
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
         return d2_neg.mul_(-1 / self.tau)
@@ -275,7 +317,7 @@ class Exact(Streaming):
     r0: float = 0.0
 
     def __post_init__(self) -> None:
-        require_positive("tau", self.tau)
+        require_scale("tau", self.tau)
         require(self.kind in ("infonce", "soft_triplet"), "kind", self.kind, "'infonce' or 'soft_triplet'")
         require_finite("r0", self.r0)
         require(self.r0 == 0 or self.kind == "soft_triplet", "r0", self.r0, "0 unless kind='soft_triplet'")
@@ -329,7 +371,9 @@ class FromFamily(Streaming):
 
     def rows(self, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
         if self.streams:
-            return super().rows(d2_pos, d2_neg, negatives)
+            # The differences d2_pos − d2_neg stay the same, and the sum of the exponentials neither over- nor underflows.
+            c, nearest = relative_to_nearest(d2_neg, negatives)
+            return self.rows_of_kernel(d2_pos - nearest.squeeze(1), self.log_kernel(c).exp_())
         valid = negatives.mask()
         xi = self.family.xi(d2_pos, d2_neg, valid)
         phi_prime = self.family.phi_prime(xi)

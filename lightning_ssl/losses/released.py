@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require_positive
-from lightning_ssl.losses.importance import Importance, Negatives, Rows, Streaming
+from lightning_ssl.losses.families import require_scale
+from lightning_ssl.losses.importance import Importance, Negatives, Rows, Streaming, relative_to_nearest
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,8 @@ class ReleasedInverse(Streaming):
     exponent: float = 0.5
 
     def __post_init__(self) -> None:
-        require_positive("tau", self.tau)
-        require_positive("exponent", self.exponent)
+        require_scale("tau", self.tau)
+        require_scale("exponent", self.exponent)
 
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
         return d2_neg.add_(self.tau).log_().mul_(-self.exponent)
@@ -65,15 +65,16 @@ class ReleasedSquare(Importance):
     tau: float = 5.0
 
     def __post_init__(self) -> None:
-        require_positive("tau", self.tau)
+        require_scale("tau", self.tau)
 
     def rows(self, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
         count = d2_neg.shape[1]
         ranks = torch.arange(1, count + 1, device=d2_neg.device, dtype=d2_neg.dtype)
         present = ranks <= negatives.count(d2_neg)  # (M, K)
-        ordered = negatives.exclude_(d2_neg, torch.inf).sort(1).values
+        c, _ = relative_to_nearest(d2_neg, negatives)  # a shift does not change α; beside large distances τ is rounded
+        ordered = c.sort(1).values
         means = (ordered.masked_fill(~present, 0.0).cumsum(1) + self.tau) / ranks
         support = (present & (ordered < means)).sum(1, keepdim=True)  # (M, 1)
         mu = means.gather(1, torch.where(support < present.sum(1, keepdim=True), support, 0))  # (M, 1)
-        alpha = (mu - d2_neg).clamp(min=0) / self.tau  # 0 at the excluded pairs, whose distance is ∞ here
+        alpha = (mu - c).clamp(min=0) / self.tau  # 0 at the excluded pairs, whose c is ∞
         return Rows(alpha, alpha.sum(1))

@@ -17,9 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import is_number, require, require_positive
+from lightning_ssl.checks import is_number, require
 from lightning_ssl.losses.device import is_accelerator
-from lightning_ssl.losses.importance import Importance, Negatives, Rows, refuse_second_derivative
+from lightning_ssl.losses.families import require_scale
+from lightning_ssl.losses.importance import (
+    Importance,
+    Negatives,
+    Rows,
+    refuse_second_derivative,
+    relative_to_nearest,
+)
 
 
 class ImplicitRows(torch.autograd.Function):
@@ -66,9 +73,8 @@ class Solved(Importance):
     def rows(self, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
         count = negatives.count(d2_neg)
         mean = negatives.exclude_(d2_neg, 0.0).sum(1, keepdim=True).div_(count)
-        c = negatives.exclude_(d2_neg, torch.inf)
-        nearest = c.amin(1, keepdim=True)
-        alpha = self.solve(c.sub_(nearest), mean.sub_(nearest), count)
+        c, nearest = relative_to_nearest(d2_neg, negatives)
+        alpha = self.solve(c, mean.sub_(nearest), count)
         # The division makes the rows sum to 1, although the root is only accurate to rounding.
         return Rows(alpha.div_(alpha.sum(1, keepdim=True)), torch.ones_like(d2_pos))
 
@@ -89,7 +95,8 @@ class Tsallis(Solved):
         F(y) = (Σ_j (y + κ c_ij)₊^{−1/(1−q)})^{q−1} = 1,   κ = (1−q)/τ
 
     F increases. It is concave if q < 1 and convex if 1 < q ≤ 2, so the iterates approach the root from one side and
-    need no bracket. At q = 2 this is the algorithm of Michelot 1986 for the projection onto the simplex.
+    need no bracket. At q = 2 this is the algorithm of Michelot 1986 for the projection onto the simplex. If q > 2, F is
+    neither: a CPU brackets the root (`solve_top_weight`), an accelerator divides the bracket (`divide_bracket`).
 
     >>> Tsallis(tau=0.5, q=1.5)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
     tensor([[0.6963, 0.2856, 0.0181]])
@@ -99,13 +106,15 @@ class Tsallis(Solved):
     q: float = 1.0
 
     def __post_init__(self) -> None:
-        require_positive("tau", self.tau)
+        require_scale("tau", self.tau)
         require(is_number(self.q) and MIN_Q <= self.q <= MAX_Q, "q", self.q, f"a number from {MIN_Q:g} to {MAX_Q:g}")
 
     def solve(self, c: Tensor, mean: Tensor, count: Tensor) -> Tensor:
         if self.q == 1:
             return c.mul_(-1 / self.tau).exp_()
-        return self._bracketed(c, count) if self.q > 2 else self._monotone(c, mean, count)
+        if self.q <= 2:
+            return self._monotone(c, mean, count)
+        return self._divided(c, count) if is_accelerator(c) else self._bracketed(c, count)
 
     def _monotone(self, c: Tensor, mean: Tensor, count: Tensor) -> Tensor:
         d, kappa, eps = 1 - self.q, (1 - self.q) / self.tau, torch.finfo(c.dtype).eps
@@ -113,6 +122,10 @@ class Tsallis(Solved):
         # A concave F is at most y and at most K^{q−1} times the mean of y + κc; a convex F is at least these. So this
         # y is on the side of the root from which the iterates approach it.
         y = torch.sub(count.pow(d), mean, alpha=kappa)
+        if (
+            d > LARGEST_EXACT_D
+        ):  # a row becomes NaN if κc of one of its pairs can overflow: it would still have a weight
+            y.add_(mean * (kappa * c.shape[1]), alpha=0)
         y = y.clamp_(min=1) if d > 0 else y.clamp_(max=1)
         strict, loose = 4 * eps * (1 + abs(d)), 0.1 * min(1, abs(d)) + 64 * eps
         for _ in range(newton_steps(d)):
@@ -124,7 +137,7 @@ class Tsallis(Solved):
             previous, y = y, torch.lerp(y, target, gain)
         # A row that is not solved by now becomes NaN and not a wrong number.
         y.masked_fill_((target - previous).abs_() > loose * previous, torch.nan)
-        return self._powers(x / y)[0]
+        return self._weights(x / y)
 
     def _bracketed(self, c: Tensor, count: Tensor) -> Tensor:
         d = 1 - self.q
@@ -137,7 +150,21 @@ class Tsallis(Solved):
             return f, log_t - step.log1p() / d
 
         log_t, _ = solve_top_weight(newton, count.log(), start_high=True)
-        return self._powers(x * (d * log_t).exp_())[0]
+        return self._weights(x * (d * log_t).exp_())
+
+    def _divided(self, c: Tensor, count: Tensor) -> Tensor:
+        s = 1 / (self.q - 1)  # α_ij = (y − b_ij)₊^s
+        b = c.mul_((self.q - 1) / self.tau).unsqueeze(1)  # (M, 1, K)
+
+        def totals(y: Tensor) -> Tensor:
+            return (y - b).clamp_(min=0).pow_(s).sum(2, keepdim=True)  # (M, 3, 1)
+
+        y = divide_bracket(totals, count, self.q - 1)
+        return torch.sub(y, b.squeeze(1)).clamp_(min=0).pow_(s)
+
+    def _weights(self, x: Tensor) -> Tensor:
+        """(1 + x)₊ to the power −1/(1−q). Overwrites x."""
+        return power_of_one_plus(x if self.q < 1 else x.clamp_(min=-1), -1 / (1 - self.q))[1]
 
     def _powers(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """With base = (1 + x)₊ and p = −1/(1−q): base^p, (M, K), its sum, and the sum of base^{p−1}. Overwrites x."""
@@ -154,10 +181,14 @@ class Tsallis(Solved):
 
     def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
         # r''(α_j) dα_j = dc_j − dμ and Σ_j dα_j = 0, with −1/r'' = α^{2−q}/τ on the support.
-        return implicit_vjp(torch.where(alpha > 0, alpha.pow(2 - self.q) / self.tau, 0.0), cotangent)
+        sensitivity = alpha.pow(2 - self.q).div_(self.tau)
+        if self.q >= 2:
+            sensitivity.masked_fill_(alpha == 0, 0.0)
+        return implicit_vjp(sensitivity, cotangent)
 
 
 MIN_Q, MAX_Q = -5, 3  # below, K^{1−q} overflows float32
+LARGEST_EXACT_D = 3  # up to this 1−q, a weight whose κc overflows float32 is below its eps, also times many pairs
 
 
 def newton_steps(d: float) -> int:
@@ -169,7 +200,7 @@ def power_of_one_plus(x: Tensor, power: float) -> tuple[Tensor, Tensor]:
     """Return 1 + x, in place of x, and its power, which is accurate also if x is tiny and the power large; 0⁰ = 0."""
     if power == 0:
         return x.add_(1), x.sign()
-    if power in FAST_POWERS:
+    if power in FAST_POWERS or (abs(power) <= 1 and is_accelerator(x)):  # one launch and not three
         return x.add_(1), x.pow(power)
     result = x.log1p().mul_(power * math.log2(math.e)).exp2_()  # on a CPU, exp of −∞ takes ten times longer than exp2
     return x.add_(1), result
@@ -219,7 +250,7 @@ class Inverse(SolvedByTsallis):
     gamma: float = 2.0
 
     def __post_init__(self) -> None:
-        require_positive("tau", self.tau)
+        require_scale("tau", self.tau)
         allowed = is_number(self.gamma) and 1 < self.gamma <= 1 - MIN_Q
         require(allowed, "gamma", self.gamma, f"a number above 1 and up to {1 - MIN_Q:g}")
 
@@ -243,7 +274,7 @@ class Square(SolvedByTsallis):
     tau: float = 5.0
 
     def __post_init__(self) -> None:
-        require_positive("tau", self.tau)
+        require_scale("tau", self.tau)
 
     @property
     def tsallis(self) -> Tsallis:
@@ -284,6 +315,24 @@ class Regularized(Solved):
         require(torch.allclose(back, at, rtol=1e-4), "r_prime_inverse", back.tolist(), f"{at.tolist()} at r' of these")
 
     def solve(self, c: Tensor, mean: Tensor, count: Tensor) -> Tensor:
+        if is_accelerator(c):
+            t = self._divide(c, count)
+        else:
+            t = self._bracket(c, count)
+        return self._invert(c + self.r_prime(t))
+
+    def _divide(self, c: Tensor, count: Tensor) -> Tensor:
+        """The largest weight of each row, (M, 1), in a fixed number of steps."""
+        largest = min(self._at_zero, torch.finfo(c.dtype).max)
+
+        def totals(t: Tensor) -> Tensor:
+            x = c.unsqueeze(1) + self.r_prime(t)  # (M, 3, K)
+            return self.r_prime_inverse(x.clamp_(max=largest)).sum(2, keepdim=True)
+
+        return divide_bracket(totals, count, 1.0)
+
+    def _bracket(self, c: Tensor, count: Tensor) -> Tensor:
+        """The largest weight of each row, (M, 1), in as few steps as the rows need."""
         log_count = count.log()
 
         def newton(log_t: Tensor) -> tuple[Tensor, Tensor]:
@@ -296,13 +345,12 @@ class Regularized(Solved):
             step = nu - (at_mean - self.r_prime(1 / count)) / slope_of_mean
             return total.log(), self._invert(step).log()
 
-        log_t, _ = solve_top_weight(newton, log_count, start_high=self._drops_pairs)
-        return self._invert(c + self.r_prime(log_t.exp()))
+        return solve_top_weight(newton, log_count, start_high=math.isfinite(self._at_zero))[0].exp()
 
     @functools.cached_property
-    def _drops_pairs(self) -> bool:
-        """Whether r'(0) is finite."""
-        return bool(torch.isfinite(self.r_prime(torch.zeros(1, dtype=torch.float64))).all())
+    def _at_zero(self) -> float:
+        """r'(0)."""
+        return self.r_prime(torch.zeros(1, dtype=torch.float64)).item()
 
     def _invert(self, x: Tensor) -> Tensor:
         """r'⁻¹(x), and 0 if x ≥ r'(0)."""
@@ -342,21 +390,20 @@ def solve_top_weight(
     start_high  start at t = 1 and not at t = 1/K
 
     Bisection replaces a step that leaves the bracket. After a third of the iterations it also replaces a step after
-    which |f| was not halved. On an accelerator only every 8th iteration reads whether all rows are solved.
+    which |f| was not halved. This solver reads whether all rows are solved, so it is for a CPU.
     """
     eps = torch.finfo(log_count.dtype).eps
     log_t = torch.zeros_like(log_count) if start_high else -log_count
     margin = 8 * eps * (1 + log_count)  # rows of equal distances have their solution at the edge
     low, high = -log_count - margin, margin
     previous = torch.full_like(log_t, torch.inf)
-    every = 8 if is_accelerator(log_count) else 1
     iteration = 0
     for iteration in range(1, MAX_ITERATIONS + 1):
         f, step = newton(log_t)
         low, high = torch.where(f <= 0, log_t, low), torch.where(f >= 0, log_t, high)
         size = f.abs()
         done = (size <= 16 * eps) | (high - low <= 2 * eps * (1 + log_count))
-        if iteration % every == 0 and bool(done.all()):
+        if bool(done.all()):
             break
         trusted = (step > low) & (step < high)
         if iteration > MAX_ITERATIONS // 3:
@@ -367,3 +414,26 @@ def solve_top_weight(
 
 
 MAX_ITERATIONS = 60
+
+
+def divide_bracket(totals: Callable[[Tensor], Tensor], count: Tensor, power: float) -> Tensor:
+    """Solve totals(x) = 1 for every row, in a fixed number of steps without a read: (M, 1). For an accelerator.
+
+    totals  increases in x: (M, 3, 1) → (M, 3, 1)
+    count   K_i, (M, 1)
+    power   the root is between K_i^{−power} and 1
+
+    Each step tries three points that divide the bracket into four parts of the same ratio, and keeps one part. After
+    the last step the ends of the bracket differ by the rounding of x, whatever the rows are.
+    """
+    ratio = torch.arange(1, 4, device=count.device, dtype=count.dtype)[:, None] * (power * count.log())[:, None]
+    x = count.pow(-power)[:, None]  # (M, 1, 1), the lower end
+    for _ in range(division_steps(count.dtype)):
+        tried = ratio.mul_(0.25).exp().mul_(x)  # (M, 3, 1)
+        x = torch.where(totals(tried) < 1, tried, x).amax(1, keepdim=True)
+    return x.squeeze(1)
+
+
+def division_steps(dtype: torch.dtype) -> int:
+    """The number n of steps such that a bracket with ends of the ratio e^28 has ends of the ratio 1 + eps after it."""
+    return math.ceil(math.log(28 / torch.finfo(dtype).eps, 4))

@@ -11,6 +11,7 @@ from helpers.losses import FAMILIES, IMPORTANCES, close_each, label, make_views,
 
 from lightning_ssl.losses.energy import FamilyLoss, PairLoss
 from lightning_ssl.losses.families import Family, LiftedStructured
+from lightning_ssl.losses.released import ReleasedSquare
 
 ROWS, COUNT = 6, 10  # anchors and candidates of make_distances
 
@@ -162,7 +163,8 @@ def test_identical_embeddings_give_a_finite_loss_and_no_gradient(kind, what, anc
 @pytest.mark.parametrize("tile", [None, 4])
 def test_huge_and_far_embeddings_give_a_finite_loss(kind, what, tile):
     views = [(z.detach() * 1e10).requires_grad_(i < 2) for i, z in enumerate(make_views(dtype=torch.float32))]
-    if isinstance(getattr(what, "family", what), LiftedStructured):  # its loss is a square of distances, 1e40 here
+    # The loss of these is a square of distances, 1e40 here.
+    if isinstance(getattr(what, "family", what), (LiftedStructured, ReleasedSquare)):
         views = [(z.detach() * 1e-4).requires_grad_(i < 2) for i, z in enumerate(views)]
     for x in gradients(kind(what, tile=tile), views):
         assert torch.isfinite(x).all()

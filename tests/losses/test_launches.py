@@ -15,15 +15,25 @@ import launches
 from lightning_ssl.losses import device
 from lightning_ssl.losses.energy import FamilyLoss, PairLoss
 from lightning_ssl.losses.importance import Entropy
-from lightning_ssl.losses.solved import Inverse
+from lightning_ssl.losses.solved import Inverse, division_steps
 
 LOSSES = [PairLoss(rule) for rule in IMPORTANCES] + [FamilyLoss(family) for family in FAMILIES]
 
 
-@pytest.mark.parametrize("group", [launches.streaming, launches.with_solver])
+BARS = {launches.closed_form: 100, launches.with_solver: 250, launches.own_regularizers: None}
+
+
+@pytest.mark.parametrize("group", BARS)
 def test_every_bar_of_the_benchmark_is_reached(group):
-    bars = launches.measure(group(), bar=100 if group is launches.streaming else 250)
+    bars = launches.measure(group(), bar=BARS[group])
     assert [str(bar) for bar in bars if not bar.reached] == []
+
+
+def test_the_operators_of_a_regularizer_of_the_user_are_stated():
+    """Each of the 14 steps of float32 takes 9 operators and those of r' and its inverse, 2 each here."""
+    loss = launches.own_regularizers()["Regularized, ½ log α"]
+    assert division_steps(torch.float32) == 14
+    assert launches.count(loss, 128).operators <= 14 * (9 + 2 + 2) + 120
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=label)

@@ -200,6 +200,55 @@ def test_a_search_finds_no_rows_that_need_more_steps(seed, monkeypatch):
             check_fixed_steps(rule, d2.to(dtype), monkeypatch)
 
 
+@pytest.mark.parametrize("kind", MORE_KINDS)
+@pytest.mark.parametrize("q", [2.001, 2.5, 3.0])
+def test_a_divided_bracket_gives_the_rows_of_the_bracketed_solver(q, kind):
+    """Compared as α^{q−1}, which is linear in the distances: a weight at the edge of the support moves without bound."""
+    for count, spread, tau in [
+        (1, 2, 0.5),
+        (2, 1e6, 1),
+        (3, 2, 1e-3),
+        (100, 2, 1e-6),
+        (1000, 2, 0.5),
+        (10_000, 2, 1e3),
+    ]:
+        rule = Tsallis(tau=tau, q=q)
+        for dtype in (torch.float32, torch.float64):
+            d2 = make_rows(kind, count, spread, 0, dtype)
+            expected = rule(torch.zeros(3, dtype=torch.float64), d2.double())
+            with acting_as_accelerator():
+                alpha = rule(torch.zeros(3, dtype=dtype), d2)
+            assert (alpha >= 0).all()
+            levels = math.ceil(math.log2(count)) + 1
+            close(alpha.sum(1), torch.ones(3), terms=levels)
+            # Rounding of t moves Σα, by which rows are divided, by the steepness; rounding of Σα moves t by its inverse.
+            # The solver of a CPU stops when log t is exact to 2 eps (1 + log K).
+            top = expected.amax(1, keepdim=True) ** (q - 1)
+            slope = steepness(expected, q)
+            gain = (q - 1) * (2 * (1 + math.log(count)) * slope + SOLVER_STOP / slope).max().item()
+            found = (alpha.double() ** (q - 1) / top).to(dtype)
+            close(found, expected ** (q - 1) / top, terms=levels, scale=1.0, gain=gain)
+
+
+@pytest.mark.parametrize("kind", MORE_KINDS)
+def test_a_divided_bracket_solves_a_custom_regularizer(kind):
+    """r' = 1/√α, 1/α⁴ and −√α, on an accelerator, against `Tsallis` with the same r' on a CPU."""
+    rules = [
+        (Regularized(lambda a: a.rsqrt(), lambda x: x**-2), Tsallis(tau=0.5, q=0.5)),
+        (Regularized(lambda a: a**-4, lambda x: x**-0.25), Tsallis(tau=4.0, q=-3.0)),
+        (Regularized(lambda a: -a.sqrt(), lambda x: x.square()), Tsallis(tau=0.5, q=1.5)),
+    ]
+    for rule, same in rules:
+        for count in (1, 2, 100, 3000):
+            d2 = make_rows(kind, count, 2.0, 0, torch.float64)
+            expected = same(torch.zeros(3, dtype=torch.float64), d2)
+            with acting_as_accelerator():
+                alpha = rule(torch.zeros(3, dtype=torch.float64), d2)
+            top = expected.amax(1, keepdim=True)
+            gain = SOLVER_STOP * max(1.0, steepness(expected, same.q).reciprocal().max().item())
+            close(alpha / top, expected / top, terms=count, scale=1.0, gain=gain)
+
+
 @pytest.mark.parametrize(("q", "tau"), [(-1.0, 1e-6), (0.5, 1e-2), (1.5, 1e-2), (2.0, 1e-2)])
 def test_a_row_that_is_not_solved_is_nan(q, tau, monkeypatch):
     monkeypatch.setattr(solved, "newton_steps", lambda d: 1)

@@ -1,0 +1,168 @@
+"""Embeddings and parameters far from 1: every finite loss has the value and the gradient of the equations.
+
+A loss whose exact value or gradient does not fit into the dtype is NaN or infinite, and training stops. It is never a
+finite number with a wrong gradient.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import math
+
+import oracles
+import pytest
+import torch
+from helpers.closeness import bound
+from helpers.losses import label, scales
+
+from lightning_ssl import losses
+from lightning_ssl.losses import FamilyLoss, FromFamily, PairLoss, Regularized, device
+from lightning_ssl.losses.families import Family
+
+N, D = 3, 3
+NORMS = (1e-8, 1.0, 1e2, 1e4, 1e9, 1e14)
+TAUS = (1e-20, 0.5, 1e20)
+
+IMPORTANCES = [
+    losses.Uniform(),
+    *(
+        rule
+        for tau in TAUS
+        for rule in (
+            losses.Entropy(tau),
+            losses.Inverse(tau),
+            losses.Square(tau),
+            losses.Gaussian(tau),
+            losses.Exact(tau),
+            losses.Exact(tau, kind="soft_triplet", r0=0.4),
+            losses.ReleasedInverse(tau),
+            losses.ReleasedSquare(tau),
+            losses.Direct(tau, p=1.01),
+            losses.Direct(tau),
+            losses.Direct(tau, p=20.0),
+            losses.Direct(tau, p=1000.0),
+            losses.Direct(tau, normalize=False),
+            losses.Direct(tau, p=20.0, normalize=False),
+            losses.Tsallis(tau, q=-5.0),
+            losses.Tsallis(tau, q=0.5),
+            losses.Tsallis(tau, q=1.5),
+            losses.Tsallis(tau, q=3.0),
+        )
+    ),
+    losses.Inverse(0.5, gamma=6.0),
+    losses.ReleasedInverse(0.5, exponent=30.0),
+]
+FAMILIES = [
+    losses.MINE(),
+    losses.NPlusOneTuplet(),
+    losses.Quadratic(),
+    *(family for margin in (-1e6, 0.0, 1e6) for family in (losses.Triplet(margin), losses.LiftedStructured(margin))),
+    *(losses.InfoNCE(tau, eps) for tau in TAUS for eps in (0.0, 1e-10, 1.0)),
+    *(losses.SoftTriplet(tau, margin) for tau in TAUS for margin in (0.0, 1e6)),
+    *(losses.ModifiedTriplet(c) for c in TAUS),
+]
+BURG = Regularized(lambda a: 0.5 / a, lambda x: 0.5 / x, "½ log α")
+SQUARE = Regularized(lambda a: -5 * a, lambda x: -x / 5, "square")
+CUBE = Regularized(lambda a: -a.square(), lambda x: (-x).sqrt(), "cube")
+OF_REGULARIZED = {
+    BURG.name: losses.Tsallis(0.5, q=0.0),
+    SQUARE.name: losses.Square(5.0),
+    CUBE.name: losses.Tsallis(2.0, q=3.0),
+}
+LOSSES = [
+    *(PairLoss(rule, check_finite=False) for rule in [*IMPORTANCES, BURG, SQUARE, CUBE]),
+    *(PairLoss(FromFamily(family), check_finite=False) for family in FAMILIES),
+    *(FamilyLoss(family, check_finite=False) for family in FAMILIES),
+]
+
+
+def row_of(loss):
+    """The oracle of a row."""
+    rule = loss.importance
+    if isinstance(rule, FromFamily):
+        of_family = oracles.FAMILIES_OF_ANY_SIZE[type(rule.family).__name__](**parameters(rule.family))
+        return of_family if isinstance(loss, FamilyLoss) else lambda d2_pos, c: (None, of_family(d2_pos, c)[1])
+    if isinstance(rule, Regularized):
+        rule = OF_REGULARIZED[rule.name]
+    oracle = functools.partial(oracles.IMPORTANCES_OF_ANY_SIZE[type(rule).__name__], **parameters(rule))
+    return lambda d2_pos, c: (None, oracle(c))
+
+
+def parameters(rule):
+    return {field.name: getattr(rule, field.name) for field in dataclasses.fields(rule)}
+
+
+def test_every_rule_has_a_case():
+    assert {type(rule).__name__ for rule in IMPORTANCES} == set(oracles.IMPORTANCES_OF_ANY_SIZE)
+    assert {type(family).__name__ for family in FAMILIES} == set(oracles.FAMILIES_OF_ANY_SIZE)
+    public = {name for name in losses.__all__ if isinstance(getattr(losses, name), type)}
+    rules = {name for name in public if issubclass(getattr(losses, name), (losses.Importance, Family))}
+    abstract = {"Family", "ExponentialFamily", "Importance", "Streaming", "Solved", "FromFamily", "Regularized"}
+    assert rules - abstract == set(oracles.IMPORTANCES_OF_ANY_SIZE) | set(oracles.FAMILIES_OF_ANY_SIZE)
+
+
+def make_views(norm):
+    """Numbers of float32, so that float32 and float64 have the same exact result."""
+    generator = torch.Generator().manual_seed(1)
+    views = [torch.randn(N, D, generator=generator) for _ in range(3)]
+    return [(torch.nn.functional.normalize(z, dim=1) * norm).float() for z in views]
+
+
+def value_and_gradients(loss, *views):
+    views = [z.detach().requires_grad_(i < 2) for i, z in enumerate(views)]
+    value = loss(*views)
+    return value.detach(), *torch.autograd.grad(value, views[:2])
+
+
+def sizes(expected):
+    return expected if isinstance(expected, list) else [expected]
+
+
+def is_close(found, exact, dtype, norm, scale):
+    """Whether value and gradients are those of the oracle, up to rounding. A weight below the dtype's range may be 0."""
+    tiny = 2 * N * torch.finfo(dtype).tiny
+    return all(
+        max(abs(a - e) for a, e in zip(result.flatten().tolist(), sizes(expected), strict=True))
+        <= bound(dtype, each, 2 * N * (D + 2)) + tiny * max(1.0, norm**2)
+        for result, expected, each in zip(found, exact, scale, strict=True)
+    )
+
+
+def too_large(loss, norm, dtype, exact, alpha):
+    """Whether a quantity that the loss has to compute does not fit into the dtype."""
+    rule = getattr(loss.importance, "family", loss.importance)
+    of_sums = max(abs(exact[0]), alpha * max(norm, norm**2))
+    of_logit = norm**2 / getattr(rule, "tau", 1.0)
+    steep = getattr(getattr(rule, "tsallis", rule), "q", 1.0) < -2  # here a pair whose distance overflows has a weight
+    of_range = of_logit if isinstance(loss, FamilyLoss) or steep else 0.0
+    return 16 * N * max(of_sums, of_range) >= torch.finfo(dtype).max
+
+
+PLACES = [("cpu", torch.float32), ("cpu", torch.float64), ("accelerator", torch.float32)]
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: f"{type(loss).__name__}-{label(loss.importance)}")
+def test_a_finite_loss_is_right_at_every_norm(loss):
+    for norm in NORMS:
+        views = make_views(norm)[: 3 if loss.importance.uses_clean_view else 2]
+        *exact, alpha = oracles.loss_of_any_size(row_of(loss), *views)
+        for place, dtype in PLACES:
+            with device.acting_as_accelerator() if place == "accelerator" else contextlib.nullcontext():
+                found = value_and_gradients(loss, *(z.to(dtype) for z in views))
+            where = f"norm {norm}, {dtype}, {place}"
+            if not found[0].isfinite():
+                assert too_large(loss, norm, dtype, exact, alpha), where
+                continue
+            if is_close(found, exact, dtype, norm, [float(max(map(abs, sizes(x)))) for x in exact]):
+                continue
+            response = scales(functools.partial(value_and_gradients, loss), *(z.double() for z in views))
+            assert is_close(found, exact, dtype, norm, response), f"{where}: {found[0]} and not {float(exact[0])}"
+
+
+@pytest.mark.parametrize("tau", [1e-40, 1e40, 0.0, math.nan, math.inf])
+@pytest.mark.parametrize(
+    "rule", list({type(x): x for x in [*IMPORTANCES, *FAMILIES] if "tau" in parameters(x)}.values()), ids=label
+)
+def test_a_temperature_beyond_the_range_is_refused(rule, tau):
+    with pytest.raises(ValueError, match="tau must be a number from 1e-30 to 1e\\+30"):
+        dataclasses.replace(rule, tau=tau)
