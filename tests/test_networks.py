@@ -147,7 +147,7 @@ def test_a_copy_and_reloaded_weights_give_the_same_features():
     [
         (("resnet19", 32), r"^backbone='resnet19': backbone must be one of resnet18, resnet34, resnet50, resnet_tiny"),
         (("", 32), r"^backbone='': backbone must be one of resnet18"),
-        (("resnet18", 0), r"^image_size=0: image_size must be at least 1"),
+        (("resnet18", 0), r"^image_size=0: image_size must be between 1 and 4096"),
         (("resnet18", 32, "imagenet"), r"^stem='imagenet': stem must be None or one of cifar, standard"),
         (("timm:resnet10t", 32, "cifar"), r"^stem='cifar': stem must be None for timm:resnet10t"),
     ],
@@ -261,7 +261,7 @@ def test_the_last_norm_centres_the_embeddings():
         ({"in_features": 0}, "^in_features=0: in_features must be at least 1"),
         ({"hidden": 0}, "^hidden=0: hidden must be at least 1"),
         ({"out": -1}, "^out=-1: out must be at least 1"),
-        ({"layers": 0}, "^layers=0: layers must be at least 1"),
+        ({"layers": 0}, "^layers=0: layers must be between 1 and 100"),
         ({"norm": "ln"}, "^norm='ln': norm must be None, bn or bn_noaffine"),
         ({"last_norm": "batch"}, "^last_norm='batch': last_norm must be None, bn or bn_noaffine"),
     ],

@@ -22,7 +22,10 @@ STEP = BATCH | {
     "SLURM_STEP_ID": "3", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NODELIST": "n1",
     "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_NODEID": "0",
 }  # fmt: skip
-TWO_NODES = STEP | {"SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NODELIST": "gpu-[03-04,09],login"}
+TWO_NODES = STEP | {
+    "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NODELIST": "gpu-[03-04,09],login",
+    "SLURM_LOCALID": "0", "SLURM_NODEID": "1",
+}  # fmt: skip
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}
 FLAGS = ["--model=SimCLR", "--model.backbone=resnet_tiny", "--trainer.accelerator=cpu"]
 
@@ -108,7 +111,7 @@ def test_devices_auto_are_the_ranks_that_were_started_on_a_node(started):
 def test_ranks_meet_at_the_first_node_and_steps_of_one_job_at_different_ports(started):
     started(TWO_NODES)
     here = SrunEnvironment()
-    assert (here.main_address, here.world_size(), here.global_rank(), here.local_rank()) == ("gpu-03", 2, 1, 1)
+    assert (here.main_address, here.world_size(), here.global_rank(), here.local_rank()) == ("gpu-03", 2, 1, 0)
     ports = set()
     for step in range(5):
         started(STEP | {"SLURM_STEP_ID": str(step)})
