@@ -342,4 +342,5 @@ def loss_of_any_size(
                 step = weight * (z[i][k] - z[j][k]) / len(table)
                 gradient[i][k] += step
                 gradient[j][k] -= step
-    return value / len(table), sum(gradient[:n], []), sum(gradient[n:], []), largest
+    flat = [entry for point in gradient for entry in point]
+    return value / len(table), flat[: len(flat) // 2], flat[len(flat) // 2 :], largest

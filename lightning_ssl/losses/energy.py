@@ -231,7 +231,9 @@ def row_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums:
     sums = torch.zeros_like(right)  # W (z, 1, ½‖z‖²)
     row_sum = torch.zeros_like(pairs.d2_pos)
     value = row_sum.new_zeros(())
-    for rows in pairs.strips(loss.tile or block_rows(pairs.points, len(pairs))):
+    streams = has_rows(loss.importance) and loss.importance.streams  # type: ignore[union-attr]
+    height = max(block_rows(pairs.points, len(pairs)), STREAMING_ROWS if streams else 1)
+    for rows in pairs.strips(loss.tile or height):
         negatives = StripNegatives(pairs, rows)
         d2 = pairs.weight_distances.tile(rows, slice(0, len(pairs))).clamp_(min=0)  # (m, M)
         found = compute_rows(loss, pairs.d2_pos[rows], d2.clone() if loss.backprop_alpha else d2, negatives)
@@ -347,6 +349,7 @@ class Workspace(threading.local):
         return Workspace, ()
 
 
+STREAMING_ROWS = 256  # fewer rows make products slow; a solver, which reads its block many times, takes fewer
 TILE_SIDE = 512  # a float32 tile fits in the second-level cache of a core
 MAX_KEPT_BYTES = 2**28  # if they fit, the tiles of the first pass are kept for the second; they do at N = 4096
 SMALLEST_SUM = 1e-26  # float32 still holds weights e^{−27} times smaller

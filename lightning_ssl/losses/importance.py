@@ -224,8 +224,8 @@ class Direct(Streaming):
     def rows(self, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
         if not self.normalize:
             return super().rows(d2_pos, d2_neg, negatives)
-        # If d^p/τ of the nearest pair of a row is this large, rounding of d decides that it has the whole weight. Smaller
-        # distances of the same ratios have the same weights, and their powers do not overflow.
+        # If d^p/τ of the nearest pair of a row is this large, rounding of d decides that it has the whole weight.
+        # Smaller distances of the same ratios have the same weights, and their powers do not overflow.
         c = negatives.exclude_(d2_neg, torch.inf)
         before = self.tau if self.p >= 2 else 1.0  # the factor of τ by which d^p is divided before the power is taken
         after = self.tau / before
@@ -371,7 +371,7 @@ class FromFamily(Streaming):
 
     def rows(self, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
         if self.streams:
-            # The differences d2_pos − d2_neg stay the same, and the sum of the exponentials neither over- nor underflows.
+            # d2_pos − d2_neg stays the same, and the sum of the exponentials neither overflows nor underflows.
             c, nearest = relative_to_nearest(d2_neg, negatives)
             return self.rows_of_kernel(d2_pos - nearest.squeeze(1), self.log_kernel(c).exp_())
         valid = negatives.mask()

@@ -122,9 +122,7 @@ class Tsallis(Solved):
         # A concave F is at most y and at most K^{q−1} times the mean of y + κc; a convex F is at least these. So this
         # y is on the side of the root from which the iterates approach it.
         y = torch.sub(count.pow(d), mean, alpha=kappa)
-        if (
-            d > LARGEST_EXACT_D
-        ):  # a row becomes NaN if κc of one of its pairs can overflow: it would still have a weight
+        if d > LARGEST_EXACT_D:  # a pair whose κc overflows would still have a weight: such a row becomes NaN
             y.add_(mean * (kappa * c.shape[1]), alpha=0)
         y = y.clamp_(min=1) if d > 0 else y.clamp_(max=1)
         strict, loose = 4 * eps * (1 + abs(d)), 0.1 * min(1, abs(d)) + 64 * eps
@@ -315,10 +313,7 @@ class Regularized(Solved):
         require(torch.allclose(back, at, rtol=1e-4), "r_prime_inverse", back.tolist(), f"{at.tolist()} at r' of these")
 
     def solve(self, c: Tensor, mean: Tensor, count: Tensor) -> Tensor:
-        if is_accelerator(c):
-            t = self._divide(c, count)
-        else:
-            t = self._bracket(c, count)
+        t = self._divide(c, count) if is_accelerator(c) else self._bracket(c, count)
         return self._invert(c + self.r_prime(t))
 
     def _divide(self, c: Tensor, count: Tensor) -> Tensor:

@@ -119,7 +119,7 @@ def sizes(expected):
 
 
 def is_close(found, exact, dtype, norm, scale):
-    """Whether value and gradients are those of the oracle, up to rounding. A weight below the dtype's range may be 0."""
+    """Whether value and gradients are those of the oracle, up to rounding. Weights below the dtype's range may be 0."""
     tiny = 2 * N * torch.finfo(dtype).tiny
     return all(
         max(abs(a - e) for a, e in zip(result.flatten().tolist(), sizes(expected), strict=True))
@@ -159,10 +159,11 @@ def test_a_finite_loss_is_right_at_every_norm(loss):
             assert is_close(found, exact, dtype, norm, response), f"{where}: {found[0]} and not {float(exact[0])}"
 
 
+WITH_TAU = {type(rule): rule for rule in [*IMPORTANCES, *FAMILIES] if "tau" in parameters(rule)}
+
+
 @pytest.mark.parametrize("tau", [1e-40, 1e40, 0.0, math.nan, math.inf])
-@pytest.mark.parametrize(
-    "rule", list({type(x): x for x in [*IMPORTANCES, *FAMILIES] if "tau" in parameters(x)}.values()), ids=label
-)
+@pytest.mark.parametrize("rule", WITH_TAU.values(), ids=label)
 def test_a_temperature_beyond_the_range_is_refused(rule, tau):
     with pytest.raises(ValueError, match="tau must be a number from 1e-30 to 1e\\+30"):
         dataclasses.replace(rule, tau=tau)

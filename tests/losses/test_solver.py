@@ -203,7 +203,7 @@ def test_a_search_finds_no_rows_that_need_more_steps(seed, monkeypatch):
 @pytest.mark.parametrize("kind", MORE_KINDS)
 @pytest.mark.parametrize("q", [2.001, 2.5, 3.0])
 def test_a_divided_bracket_gives_the_rows_of_the_bracketed_solver(q, kind):
-    """Compared as α^{q−1}, which is linear in the distances: a weight at the edge of the support moves without bound."""
+    """Compared as α^{q−1}, which is linear in the distances: rounding moves a weight at the edge without bound."""
     for count, spread, tau in [
         (1, 2, 0.5),
         (2, 1e6, 1),
@@ -221,8 +221,8 @@ def test_a_divided_bracket_gives_the_rows_of_the_bracketed_solver(q, kind):
             assert (alpha >= 0).all()
             levels = math.ceil(math.log2(count)) + 1
             close(alpha.sum(1), torch.ones(3), terms=levels)
-            # Rounding of t moves Σα, by which rows are divided, by the steepness; rounding of Σα moves t by its inverse.
-            # The solver of a CPU stops when log t is exact to 2 eps (1 + log K).
+            # Rounding of t moves Σα, which divides the row, by the steepness; rounding of Σα moves t by its inverse. A
+            # CPU stops when log t is exact to 2 eps (1 + log K).
             top = expected.amax(1, keepdim=True) ** (q - 1)
             slope = steepness(expected, q)
             gain = (q - 1) * (2 * (1 + math.log(count)) * slope + SOLVER_STOP / slope).max().item()
