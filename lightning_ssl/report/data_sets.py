@@ -31,7 +31,7 @@ def data_sets(runs: Sequence[RunRecord]) -> dict[Path, str]:
     names: dict[Path, str] = {}
     for base, members in sorted(by_base.items()):
         keys = distinguishing([settings for _, settings in members])
-        members.sort(key=lambda member: [natural(member[1].get(key)) for key in keys])  # noqa: B023: used at once
+        members.sort(key=lambda member: [natural(member[1].get(key)) for key in keys])
         known: dict[str, str] = {}  # the settings → the name
         for folder, settings in members:
             identity = repr(sorted(settings.items(), key=repr))
