@@ -16,13 +16,13 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import is_number, require, require_finite
+from lightning_ssl.checks import require, require_finite, require_positive
 
 
 def require_scale(argument: str, value: float) -> None:
     """Refuse a temperature or slope whose product with a distance can lose all digits in float32."""
-    allowed = is_number(value) and MIN_SCALE <= value <= MAX_SCALE
-    require(allowed, argument, value, f"a number from {MIN_SCALE:g} to {MAX_SCALE:g}")
+    require_positive(argument, value)
+    require(MIN_SCALE <= value <= MAX_SCALE, argument, value, f"a number from {MIN_SCALE:g} to {MAX_SCALE:g}")
 
 
 MIN_SCALE, MAX_SCALE = 1e-30, 1e30

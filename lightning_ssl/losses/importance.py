@@ -215,8 +215,8 @@ class Direct(Streaming):
 
     def __post_init__(self) -> None:
         require_scale("tau", self.tau)
-        allowed = is_number(self.p) and 1 < self.p <= MAX_P
-        require(allowed, "p", self.p, f"a number above 1 and up to {MAX_P}")
+        require(is_number(self.p) and 1 < self.p < math.inf, "p", self.p, "a finite number above 1")
+        require(self.p <= MAX_P, "p", self.p, f"at most {MAX_P}")
 
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
         return d2_neg.pow_(self.p / 2).mul_(-1 / self.tau)
