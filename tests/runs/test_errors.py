@@ -93,7 +93,7 @@ def refused(build, config):
 @pytest.mark.parametrize(
     ("build", "message"),
     [
-        (lambda: Direct(tau=-1.0), "model.importance.tau=-1.0: tau must be a number from 1e-30 to 1e+30"),
+        (lambda: Direct(tau=-1.0), "model.importance.tau=-1.0: tau must be a finite number above 0"),
         (lambda: Direct(p=0.5), "model.importance.p=0.5: p must be"),
         (lambda: AlphaCL(Direct(), augment="paper", **TINY), "model.augment='paper': augment must be one of"),
         (lambda: AlphaCL(Direct(), backbone="resnet19"), "model.backbone='resnet19': backbone must be one of"),
