@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lightning_ssl import cli
 from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.folder import RunFolder
-from lightning_ssl.runs.resumable import require_resumable
+from lightning_ssl.runs.resumable import loop_counters, require_resumable
 
 FLAGS = [
     "--model=SimCLR", "--model.backbone=resnet_tiny", "--model.projector.hidden=8", "--model.projector.out=8",
@@ -170,6 +170,14 @@ def test_a_refused_checkpoint_leaves_the_folder_as_it_is(stopped, change, by_pat
     assert resume(stopped, *(["--resume", str(stopped.path)] if by_path else [])) == 2
     assert capsys.readouterr().err.startswith("lightning-ssl: checkpoint='")
     assert content_of(stopped.path) == before
+
+
+def test_the_examples_of_the_loops_do_not_ask_for_the_ranks_of_a_job(monkeypatch):
+    """Lightning refuses `--ntasks` of SLURM where a Trainer is made that could be a rank of the job."""
+    variables = {"NTASKS": "2", "JOB_ID": "10", "JOB_NAME": "train", "PROCID": "0", "LOCALID": "0", "NNODES": "1"}
+    for name, value in variables.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    assert "epoch_progress" in loop_counters.__wrapped__()
 
 
 def test_the_checkpoint_of_a_run_is_resumed(stopped, parts):
