@@ -144,7 +144,7 @@ def wrong_optimizer(optimizer: Optimizer, state: dict[str, Any], owner: str = "m
         return f"its optimizer has {found}, that of {owner} has {expected}"
     assert isinstance(groups, list)
     for number, (mine, group) in enumerate(zip(optimizer.state_dict()["param_groups"], groups, strict=True)):
-        if group["params"] != mine["params"]:
+        if not all(map(is_whole, group["params"])) or group["params"] != mine["params"]:  # a tensor has no truth value
             return wrong_value(f"param_groups[{number}].params", group["params"], "the numbers of its parameters")
         for key in mine.keys() & group.keys() - {"params"}:
             if wrong := unlike(mine[key], group[key], f"param_groups[{number}].{key}"):
@@ -210,10 +210,10 @@ def wrong_callbacks(parts: Parts, states: dict[Any, Any]) -> str | None:
     callbacks: Sequence[pl.Callback] = [recorder, timer, *parts.measuring, *as_list(parts.trainer["callbacks"])]
     for callback in callbacks:
         state, key = states.get(callback.state_key), f"callbacks.{callback.state_key}"
-        if not state and state != 0:  # Lightning does not load it
-            continue
-        if not isinstance(state, dict):
+        if state is not None and not isinstance(state, dict):
             return wrong_value(key, state, "a mapping")
+        if not state:  # Lightning does not load it
+            continue
         if callback is recorder:
             wrong = unlike(recorder.state_dict(), state, key)
         elif callback is timer:
