@@ -66,8 +66,6 @@ def plan_sweeps(
     for name in work.sweeps:
         file = find_sweep(name)
         plan = sweep_plan.read(file, f"{name}-{scale.name}", extra_flags=scale.flags, seeds=seeds)
-        cells = [cell for cell in plan.cells if all(cell.get(key) == value for key, value in work.only.items())]
-        plan = replace(plan, cells=cells, limit=len(cells))
         found.append(Planned(plan, runs / plan.name, complete_settings(plan, expand)))
     return found
 

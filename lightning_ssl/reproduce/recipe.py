@@ -43,7 +43,6 @@ class Work:
 
     sweeps: tuple[str, ...]
     data: tuple[str, ...]
-    only: dict[str, Any] = field(default_factory=dict)  # parameters of the cells that are run; empty means all cells
     published_on: str | None = None  # the data set of the published figures, if it is another one
 
 
