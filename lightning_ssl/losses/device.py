@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-CPU_BLOCK_BYTES = 2**20  # half of the second-level cache; glibc gives larger blocks back to the system after each use
+CPU_BLOCK_BYTES = 2**21  # near the cache of a core; smaller blocks make products slow, larger ones the solvers
+MAX_KEPT_BLOCK = 2**25  # bytes; larger blocks are those of a user's `tile`
 MEMORY_SHARE = 1 / 8  # of an accelerator's memory, for the blocks of the loss
 LIVE_BLOCKS = 8  # tensors of the size of a block that exist at the same time
 LARGE_CARD = 80 * 2**30  # 16,384 anchors are one block on such a card
@@ -58,6 +60,36 @@ def memory_of(device: torch.device) -> int:
         recommended: int = module.recommended_max_memory()
         return recommended
     return UNKNOWN_CARD
+
+
+class Workspace(threading.local):
+    """Memory that a loss or a solver reuses at every step. On a CPU, new memory pages cost more than exponentials.
+
+    Each thread has its own. It is not saved or copied with the loss.
+    """
+
+    def __init__(self) -> None:
+        self.flat: dict[str, Tensor] = {}
+
+    def take(self, name: str, like: Tensor, numel: int) -> Tensor:
+        """Return a flat tensor of `numel` elements on the CPU, with the dtype of `like`."""
+        flat = self.flat.get(name)
+        if flat is None or flat.dtype != like.dtype or flat.numel() < numel:
+            with torch.inference_mode(False):  # a later step outside of inference mode uses it too
+                flat = self.flat[name] = torch.empty(numel, dtype=like.dtype)
+        return flat[:numel]
+
+    def block(self, name: str, like: Tensor, rows: int, columns: int) -> Tensor | None:
+        """Return a block for `out=…`, with the dtype of `like`; None lets torch allocate.
+
+        The allocators of accelerators reuse freed memory, and a large block is not kept.
+        """
+        if is_accelerator(like) or rows * columns * like.element_size() > MAX_KEPT_BLOCK:
+            return None
+        return self.take(name, like, rows * columns).view(rows, columns)
+
+    def __reduce__(self) -> tuple[type[Workspace], tuple[()]]:
+        return Workspace, ()
 
 
 @contextlib.contextmanager

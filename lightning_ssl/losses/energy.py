@@ -15,7 +15,6 @@ so the forward pass computes it too, from blocks of α, without an autograd grap
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_ssl.checks import require, require_finite
-from lightning_ssl.losses.device import block_rows, exact_products, is_accelerator
+from lightning_ssl.losses.device import Workspace, block_rows, exact_products, is_accelerator
 from lightning_ssl.losses.families import Family
 from lightning_ssl.losses.importance import (
     FromFamily,
@@ -231,11 +230,13 @@ def row_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums:
     sums = torch.zeros_like(right)  # W (z, 1, ½‖z‖²)
     row_sum = torch.zeros_like(pairs.d2_pos)
     value = row_sum.new_zeros(())
-    streams = has_rows(loss.importance) and loss.importance.streams  # type: ignore[union-attr]
+    reuses = has_rows(loss.importance)  # a function of the user's may keep its argument
+    streams = reuses and loss.importance.streams  # type: ignore[union-attr]
     height = max(block_rows(pairs.points, len(pairs)), STREAMING_ROWS if streams else 1)
     for rows in pairs.strips(loss.tile or height):
         negatives = StripNegatives(pairs, rows)
-        d2 = pairs.weight_distances.tile(rows, slice(0, len(pairs))).clamp_(min=0)  # (m, M)
+        out = loss.workspace.block("rows", pairs.points, rows.stop - rows.start, len(pairs)) if reuses else None
+        d2 = pairs.weight_distances.tile(rows, slice(0, len(pairs)), out=out).clamp_(min=0)  # (m, M)
         found = compute_rows(loss, pairs.d2_pos[rows], d2.clone() if loss.backprop_alpha else d2, negatives)
         alpha, row_sum[rows] = found.alpha, found.row_sum
         if loss.backprop_alpha:
@@ -324,29 +325,6 @@ def vjp_of(importance: PairWeights) -> Callable[[Tensor, Tensor, Tensor], Tensor
     vjp = getattr(importance, "vjp", None)
     require(vjp is not None, "backprop_alpha", True, f"False: {importance!r} has no `vjp`")
     return vjp  # type: ignore[return-value]
-
-
-class Workspace(threading.local):
-    """Memory that a loss reuses at every step. On a CPU, new memory pages cost more time than the exponentials.
-
-    A workspace belongs to one loss on one thread. It is not saved or copied with the loss.
-    """
-
-    def __init__(self) -> None:
-        self.flat: dict[str, Tensor] = {}
-
-    def take(self, name: str, like: Tensor, numel: int) -> Tensor:
-        """Return a flat tensor of `numel` elements with the dtype and device of `like`."""
-        if like.device.type != "cpu":  # torch's allocators for accelerators reuse freed memory
-            return like.new_empty(numel)
-        flat = self.flat.get(name)
-        if flat is None or flat.dtype != like.dtype or flat.numel() < numel:
-            with torch.inference_mode(False):  # a later step outside of inference mode uses it too
-                flat = self.flat[name] = torch.empty(numel, dtype=like.dtype)
-        return flat[:numel]
-
-    def __reduce__(self) -> tuple[type[Workspace], tuple[()]]:
-        return Workspace, ()
 
 
 STREAMING_ROWS = 256  # fewer rows make products slow; a solver, which reads its block many times, takes fewer

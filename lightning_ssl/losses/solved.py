@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl.checks import is_number, require
-from lightning_ssl.losses.device import is_accelerator
+from lightning_ssl.losses.device import Workspace, is_accelerator
 from lightning_ssl.losses.families import require_scale
 from lightning_ssl.losses.importance import (
     Importance,
@@ -126,12 +126,13 @@ class Tsallis(Solved):
             y.add_(mean * (kappa * c.shape[1]), alpha=0)
         y = y.clamp_(min=1) if d > 0 else y.clamp_(max=1)
         strict, loose = 4 * eps * (1 + abs(d)), 0.1 * min(1, abs(d)) + 64 * eps
+        ratio, power = iteration_memory(x)
         for _ in range(newton_steps(d)):
-            weights, total, slope = self._powers(x / y)
+            weights, total, slope = self._powers(torch.div(x, y, out=ratio), power)
             target, gain = total.pow(d), total / slope
             # Solved: the step or the residual is as small as rounding.
             if not is_accelerator(c) and bool(((target - y).abs_() * gain.clamp(max=1) <= strict * y).all()):
-                return weights
+                return x.copy_(weights)
             previous, y = y, torch.lerp(y, target, gain)
         # A row that is not solved by now becomes NaN and not a wrong number.
         y.masked_fill_((target - previous).abs_() > loose * previous, torch.nan)
@@ -140,9 +141,10 @@ class Tsallis(Solved):
     def _bracketed(self, c: Tensor, count: Tensor) -> Tensor:
         d = 1 - self.q
         x = c.mul_(d / self.tau)  # (M, K)
+        ratio, power = iteration_memory(x)
 
         def newton(log_t: Tensor) -> tuple[Tensor, Tensor]:
-            _, total, slope = self._powers(x * (d * log_t).exp_())
+            _, total, slope = self._powers(torch.mul(x, (d * log_t).exp_(), out=ratio), power)
             f = total.log() + log_t
             step = torch.expm1(d * f) * total / slope
             return f, log_t - step.log1p() / d
@@ -164,14 +166,14 @@ class Tsallis(Solved):
         """(1 + x)₊ to the power −1/(1−q). Overwrites x."""
         return power_of_one_plus(x if self.q < 1 else x.clamp_(min=-1), -1 / (1 - self.q))[1]
 
-    def _powers(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _powers(self, x: Tensor, out: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """With base = (1 + x)₊ and p = −1/(1−q): base^p, (M, K), its sum, and the sum of base^{p−1}. Overwrites x."""
         p = -1 / (1 - self.q)
         if self.q < 1:  # base can be ∞
-            base, weights = power_of_one_plus(x, p)
+            base, weights = power_of_one_plus(x, p, out)
             slope = torch.div(weights, base, out=base)
         else:  # base can be 0
-            base, slope = power_of_one_plus(x.clamp_(min=-1), p - 1)
+            base, slope = power_of_one_plus(x.clamp_(min=-1), p - 1, out)
             if self.q > 2:
                 slope.masked_fill_(base == 0, 0.0)
             weights = base if self.q == 2 else base.mul_(slope)
@@ -194,13 +196,25 @@ def newton_steps(d: float) -> int:
     return 4 + math.ceil(8 * min(1, abs(d))) + max(0, math.ceil(d) - 2)
 
 
-def power_of_one_plus(x: Tensor, power: float) -> tuple[Tensor, Tensor]:
-    """Return 1 + x, in place of x, and its power, which is accurate also if x is tiny and the power large; 0⁰ = 0."""
+MEMORY = Workspace()
+
+
+def iteration_memory(x: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Two blocks of the shape of x that every iteration of a solver overwrites; None lets torch allocate them."""
+    return MEMORY.block("ratio", x, *x.shape), MEMORY.block("power", x, *x.shape)
+
+
+def power_of_one_plus(x: Tensor, power: float, out: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return 1 + x, in place of x, and its power, in `out` if given.
+
+    The power is accurate also if x is tiny and the power large; 0⁰ = 0.
+    """
     if power == 0:
-        return x.add_(1), x.sign()
+        return x.add_(1), torch.sign(x, out=out)
     if power in FAST_POWERS or (abs(power) <= 1 and is_accelerator(x)):  # one launch and not three
-        return x.add_(1), x.pow(power)
-    result = x.log1p().mul_(power * math.log2(math.e)).exp2_()  # on a CPU, exp of −∞ takes ten times longer than exp2
+        return x.add_(1), torch.pow(x, power, out=out)
+    # On a CPU, exp of −∞ takes ten times longer than exp2.
+    result = torch.log1p(x, out=out).mul_(power * math.log2(math.e)).exp2_()
     return x.add_(1), result
 
 

@@ -98,6 +98,15 @@ def test_an_importance_does_not_change_its_arguments(rule):
     assert torch.equal(d2_neg, before[1])
 
 
+@every_importance
+def test_a_later_call_does_not_change_a_result(rule):
+    d2_pos, d2_neg = make_distances()
+    alpha = rule(d2_pos, d2_neg)
+    before = alpha.clone()
+    rule(d2_pos, 2 * d2_neg)
+    assert torch.equal(alpha, before)
+
+
 LOSSES = [(PairLoss, rule) for rule in IMPORTANCES] + [(FamilyLoss, family) for family in FAMILIES]
 every_loss = pytest.mark.parametrize(("kind", "what"), LOSSES, ids=label)
 both_anchors = pytest.mark.parametrize("anchors", ["both", "one"])

@@ -210,13 +210,26 @@ def test_a_loss_is_copied_and_saved_without_its_workspace(tmp_path):
         assert torch.equal(other(z1, z2), value)
 
 
-def test_a_smaller_batch_after_a_larger_one_gives_the_same_result():
-    loss = PairLoss(Direct())
-    loss(*make_views(n=30)[:2])
+@pytest.mark.parametrize("rule", [Direct(), Square(), Tsallis(q=2.5)], ids=label)
+def test_a_smaller_batch_after_a_larger_one_gives_the_same_result(rule):
     z1, z2, _ = make_views(n=5)
-    fresh = value_and_gradients(PairLoss(Direct()), z1, z2)
+    fresh = value_and_gradients(PairLoss(rule), z1, z2)
+    loss = PairLoss(rule)
+    loss(*make_views(n=30)[:2])
     for a, b in zip(value_and_gradients(loss, z1, z2), fresh, strict=True):
         assert torch.equal(a, b)
+
+
+def test_an_own_importance_may_keep_its_argument():
+    kept = []
+
+    def rule(d2_pos, d2_neg, valid):
+        kept.append((d2_neg, d2_neg.clone()))
+        return torch.exp(-d2_neg)
+
+    PairLoss(rule, tile=4)(*make_views(n=6)[:2])
+    assert len(kept) == 3
+    assert all(torch.equal(after, before) for after, before in kept)
 
 
 @pytest.mark.parametrize("rule", [Entropy(tau=2e-3), Direct(tau=1e-3), FromFamily(InfoNCE(tau=2e-3))], ids=label)
