@@ -7,7 +7,7 @@ from pathlib import Path
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
 
-from generators import api, write_all  # noqa: E402
+from generators import api, formulas, outputs, write_all  # noqa: E402
 
 import lightning_ssl  # noqa: E402
 
@@ -32,6 +32,7 @@ nb_merge_streams = True
 logging.getLogger("traitlets").setLevel(logging.WARNING)  # it reports every execution
 
 toc_object_entries = False  # every public name is a heading already
+smartquotes = False  # it would replace the primes of r' and the quotes of code in tables
 autodoc_preserve_defaults = True
 autodoc_inherit_docstrings = False
 autodoc_member_order = "bysource"
@@ -39,6 +40,7 @@ autodoc_member_order = "bysource"
 html_theme = "furo"
 html_title = f"lightning_ssl {version}"
 html_show_sphinx = False
+html_domain_indices = False  # a list of modules: the API pages are by public name
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {"navigation_with_keys": True}
@@ -47,3 +49,5 @@ html_theme_options = {"navigation_with_keys": True}
 def setup(app):
     write_all(DOCS)
     app.connect("autodoc-process-docstring", api.process_docstring)
+    app.add_post_transform(formulas.Scripts)
+    app.connect("doctree-resolved", outputs.warn_of_hidden_figures)

@@ -4,7 +4,9 @@ api.py            docs/api/: a page per package, from the docstrings of its publ
 losses.py         docs/_generated/losses.md: a section per importance and per (φ, ψ) loss, with a figure of its weights
 configuration.py  docs/_generated/configuration.md: every flag of `lightning-ssl fit`
 figures.py        docs/_generated/*.svg: the figures of concepts.md
-results.py        docs/_generated/results.md: every claim of docs/results with its verdict
+results.py        docs/_generated/results.md: every claim of docs/results with its verdict; lab_*.md: those of one lab
+formulas.py       sets α_ij and K^{q−1} of the pages as subscripts and superscripts
+outputs.py        warns of a notebook that prints the name of a figure
 (here)            docs/notebooks/: a copy of notebooks/, because Sphinx reads only what is below docs/
 """
 
@@ -27,6 +29,8 @@ def write_all(docs: Path) -> None:
     write(docs / "_generated" / "losses.md", losses.page())
     write(docs / "_generated" / "configuration.md", configuration.page())
     write(docs / "_generated" / "results.md", results.page(docs / "results"))
+    for name, text in results.of_labs(docs / "results").items():
+        write(docs / "_generated" / f"lab_{name}.md", text)
     for name, draw in {**figures.FIGURES, **losses.all_figures(), "inverse_row": results.inverse}.items():
         figures.save(draw, docs / "_generated" / f"{name}.svg")
 

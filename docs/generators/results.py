@@ -1,6 +1,6 @@
 """docs/_generated/results.md: every claim with its verdict, from the archived runs and from the results of the labs.
 
-The figure of results/inverse.md is here too.
+The figure of results/inverse.md and the results in the pages of the labs are here too.
 """
 
 from __future__ import annotations
@@ -38,13 +38,35 @@ def page(results: Path) -> str:
     rows = [f"| laboratory | claims | {' | '.join(VERDICTS)} |", "|---|" + "---:|" * (1 + len(VERDICTS))]
     for reproduction in found:
         if reproduction.lab is not None:
-            with (results / f"{reproduction.name}.csv").open(encoding="utf-8", newline="") as file:
-                verdicts = [line["verdict"] for line in csv.DictReader(file)]
-            counts = " | ".join(str(verdicts.count(verdict)) for verdict in VERDICTS)
-            rows.append(f"| [{reproduction.title}]({reproduction.name}.md) | {len(verdicts)} | {counts} |")
+            counts = count_verdicts(results / f"{reproduction.name}.csv")
+            cells = " | ".join(map(str, counts.values()))
+            rows.append(f"| [{reproduction.title}]({reproduction.name}.md) | {sum(counts.values())} | {cells} |")
     if len(rows) > 2:
         parts += ["### Laboratories", "\n".join(rows)]
     return "\n\n".join(parts) + "\n"
+
+
+def count_verdicts(table: Path) -> dict[str, int]:
+    """How many claims of a laboratory have each verdict, from the CSV of its result."""
+    with table.open(encoding="utf-8", newline="") as file:
+        verdicts = [line["verdict"] for line in csv.DictReader(file)]
+    return {verdict: verdicts.count(verdict) for verdict in VERDICTS}
+
+
+def of_labs(results: Path) -> dict[str, str]:
+    """The figure and the verdicts of the full run of each laboratory, for its page in docs/labs."""
+    found = {}
+    for reproduction in map(recipe.load, recipe.names()):
+        if reproduction.lab is None:
+            continue
+        name, text = reproduction.name, "The full run has no page yet."
+        if (results / f"{name}.md").is_file():
+            counts = count_verdicts(results / f"{name}.csv")
+            verdicts = ", ".join(f"{verdict}: {count}" for verdict, count in counts.items())
+            text = f"![{reproduction.title}](../results/{name}.png)\n\n"
+            text += f"[The full run](../results/{name}.md) has {sum(counts.values())} claims; {verdicts}."
+        found[reproduction.lab] = text + "\n"
+    return found
 
 
 def inverse() -> Figure:
