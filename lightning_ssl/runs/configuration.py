@@ -48,6 +48,7 @@ from lightning_ssl.networks import stem_for
 from lightning_ssl.runs import keys
 from lightning_ssl.runs.arguments import check_arguments
 from lightning_ssl.runs.checkpointing import Checkpoints
+from lightning_ssl.runs.class_defaults import flags_of_defaults
 from lightning_ssl.runs.errors import one_line, refusal
 from lightning_ssl.runs.imports import explain, failure
 from lightning_ssl.trust import texts_in
@@ -89,7 +90,7 @@ class Configuration:
         for key, value in flag_values(argv):
             check_config(value) if key == "config" else check_files(key, value)
         try:
-            values = parser.parse_args(argv)
+            values = parser.parse_args([*argv, *flags_of_defaults(argv)])
         except argparse.ArgumentError as error:
             raise ValueError(explain(argv) or one_line(error)) from error
         except SystemExit as stop:  # --help was printed, or a module of the user's own exits
