@@ -141,10 +141,10 @@ def result_line(plan: Plan, row: Trial) -> str:
 
 def new_table(plan: Plan) -> Table:
     table = Table(box=None, pad_edge=False)
-    for title in ("trial", "status"):
-        table.add_column(title, no_wrap=True)
+    table.add_column("trial", overflow="fold")  # the names are long: on a narrow terminal they take a second line
+    table.add_column("status", no_wrap=True)
     for title in (plan.metric or "", "time", "epoch", "left"):
-        table.add_column(plain(title), justify="right")
+        table.add_column(plain(title), justify="right", no_wrap=True)
     return table
 
 
