@@ -159,10 +159,11 @@ def train(
     copied = [] if arguments.dry_run else sharing.share(planned, sources(arguments, scale))
     if copied:
         print(f"{len(copied)} runs are finished in another sweep or in the archive, and are copied")
+    if arguments.dry_run:  # before the estimate, which then stays visible: there can be hundreds of runs
+        print_runs(planned)
     estimate = planning.estimate(planned, scale, arguments.images_per_second, copied)
     print(estimate.line(arguments.workers, "GPU" if scale.name == "paper" else "core"), flush=True)
     if arguments.dry_run:
-        print_runs(planned)
         return None
     code = 0
     for each in planned:
