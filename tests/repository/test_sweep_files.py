@@ -13,6 +13,7 @@ from helpers import ROOT
 
 from lightning_ssl import cli
 from lightning_ssl.commands import fit
+from lightning_ssl.reproduce import recipe
 from lightning_ssl.sweep import plan, wandb_sweeps
 
 FILES = sorted((ROOT / "sweeps").glob("*.yaml"))
@@ -48,6 +49,19 @@ def test_the_header_has_both_commands_and_the_name_is_that_of_the_file(file):
     assert any(f"wandb sweep sweeps/{file.name}" in line for line in head)
     assert read(file).name == file.stem
     assert max(map(len, file.read_text().splitlines())) <= 120
+
+
+@every_file
+def test_a_choice_of_parameters_is_made_on_held_out_images(file):
+    """The tables of the papers keep the test images, as published: they compare and choose nothing."""
+    published = {
+        name for each in map(recipe.load, recipe.names()) for work in each.works.values() for name in work.sweeps
+    }
+    parameters = yaml.safe_load(file.read_text())["parameters"]
+    searched = [
+        key for key, value in parameters.items() if key.startswith("model.importance.") and "value" not in value
+    ]
+    assert file.stem in published or not searched or "data.holdout" in parameters
 
 
 @every_file
