@@ -29,6 +29,7 @@ nb_execution_timeout = 300  # seconds per cell, on a busy machine; a notebook ta
 nb_execution_in_temp = True  # an empty folder for each notebook
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+nb_render_markdown_format = "myst"  # an output can have a table
 logging.getLogger("traitlets").setLevel(logging.WARNING)  # it reports every execution
 
 toc_object_entries = False  # every public name is a heading already
