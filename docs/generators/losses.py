@@ -23,8 +23,8 @@ TABLE_OF_LOSSES = f"{ALPHA}, Figure 1"
 # Where each class comes from. A class without an entry is an error of the build.
 SOURCES = {
     "Entropy": REGULARIZER,
-    "Inverse": f"{REGULARIZER}; solved for μ, which the released code does not do. With the γ and τ of the paper the rows "
-    "are uniform: [the row Inverse](results/inverse.md)",
+    "Inverse": f"{REGULARIZER}; solved for μ, which the released code does not do. With the γ and τ of the paper "
+    "the rows are uniform: [the row Inverse](results/inverse.md)",
     "Square": f"{REGULARIZER}; with rows that sum to 1, which the released code does not have",
     "Tsallis": "ours: one family with Entropy, Inverse and Square as members",
     "Direct": f"{ALPHA}, Eqns. 12 and 44",
