@@ -180,7 +180,7 @@ def origin(table: Table, context: Context) -> str:
         ("setting of the runs", md_cell(setting_text(runs))),
         ("version of the runs", md_cell(versions)),
         ("first run started", md_cell(started[0]) if started else "–"),
-        ("duration of all runs", format_duration(sum(seconds))),
+        ("sum of the times of all runs", format_duration(sum(seconds))),
         ("machine", md_cell(machines(runs))),
     ]
     return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in lines)])
