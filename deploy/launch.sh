@@ -4,9 +4,10 @@
 #   deploy/launch.sh srun --ntasks-per-node=2 lightning-ssl fit …
 #   deploy/launch.sh torchrun --standalone --nproc-per-node=4 --no-python lightning-ssl fit …
 #
-# A W&B agent stops a trial with SIGTERM. At SIGTERM srun kills its tasks at once, so they get SIGUSR1, which it
-# forwards: they write a checkpoint and mark the run as preempted. torchrun forwards SIGTERM, but ends with code 1, which
-# the agent counts as a failure of the trial. Here the script ends by the signal once the ranks have ended.
+# A W&B agent stops a trial with SIGTERM, and `wandb agent --forward-signals` passes on SIGUSR1, SIGHUP and Ctrl-C too. At
+# SIGTERM srun kills its tasks at once, so they get SIGUSR1, which it forwards: they write a checkpoint and mark the run
+# as preempted. torchrun forwards SIGTERM, but ends with code 1, which the agent counts as a failure of the trial. Here
+# the script ends by its signal once the ranks have ended.
 set -u
 export SLURM_KILL_BAD_EXIT=1  # srun: a rank that fails ends the others, which would wait for it
 # torchrun: seconds for the checkpoint, after which it kills the ranks (its own default is 30)
@@ -17,7 +18,15 @@ signal=TERM
 stopped=
 launcher=
 # The first stop only: SLURM sends SIGTERM to this script and to the agent, and torchrun waits for no rank at the third.
-trap '[ -n "$stopped" ] || [ -z "$launcher" ] || kill -s "$signal" "$launcher"; stopped=1' TERM
+# shellcheck disable=SC2329  # the traps call it
+stop() {
+    [ -n "$stopped" ] || [ -z "$launcher" ] || kill -s "$signal" "$launcher"
+    stopped="${stopped:-$1}"
+}
+trap 'stop TERM' TERM
+trap 'stop USR1' USR1
+trap 'stop INT' INT
+trap 'stop HUP' HUP
 "$@" &
 launcher=$!
 [ -z "$stopped" ] || kill -s "$signal" "$launcher" # a stop from before the launcher had a number
@@ -28,7 +37,7 @@ while kill -0 "$launcher" 2>/dev/null; do # a signal ends `wait` before the laun
     code=$?
 done
 if [ -n "$stopped" ]; then
-    trap - TERM
-    kill -TERM $$
+    trap - "$stopped"
+    kill -s "$stopped" $$
 fi
 exit "$code"

@@ -8,22 +8,23 @@ import pytest
 from helpers import ROOT
 
 LAUNCHER = """#!/bin/bash
-trap 'echo TERM >> got; sleep 0.3; echo saved >> got; exit 1' TERM
-trap 'echo USR1 >> got; sleep 0.3; echo saved >> got; exit 138' USR1
+for name in TERM USR1 HUP; do trap "echo $name >> got; sleep 0.3; echo saved >> got; exit 1" $name; done
 touch started
 while true; do sleep 0.05; done
 """
 
 
+# `wandb agent --forward-signals` passes on every signal that it gets: Ctrl-C, the end of a terminal, SLURM's SIGUSR1.
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize(("name", "forwarded"), [("srun", "USR1"), ("torchrun", "TERM")])
-def test_a_stop_reaches_the_ranks_and_the_script_waits_and_ends_by_the_signal(name, forwarded, tmp_path):
+def test_a_stop_reaches_the_ranks_and_the_script_waits_and_ends_by_the_signal(name, forwarded, number, tmp_path):
     (tmp_path / name).write_text(LAUNCHER)
     (tmp_path / name).chmod(0o755)
     script = subprocess.Popen([ROOT / "deploy" / "launch.sh", tmp_path / name, "fit"], cwd=tmp_path)
     while not (tmp_path / "started").exists():
         time.sleep(0.01)
-    script.terminate()
-    assert script.wait(timeout=60) == -signal.SIGTERM
+    script.send_signal(number)
+    assert script.wait(timeout=60) == -number
     assert (tmp_path / "got").read_text().split() == [forwarded, "saved"]
 
 
