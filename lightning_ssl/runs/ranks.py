@@ -5,6 +5,7 @@
 | `lightning-ssl fit`            | Lightning                |                                                          |
 | `torchrun … lightning-ssl fit` | torchrun                 | TORCHELASTIC_RUN_ID                                      |
 | `srun … lightning-ssl fit`     | srun                     | SLURM_STEP_ID, which a batch script does not have        |
+| the same, with one task        | Lightning                | SLURM_STEP_NUM_TASKS; the task can be a shell: `--pty`   |
 | `srun … wandb agent …`         | Lightning                | the task of srun has no WANDB_RUN_ID: its agent made one |
 """
 
@@ -70,12 +71,8 @@ def require_variables(launcher: str, **limits: int | None) -> None:
 
 
 def is_srun_task() -> bool:
-    """Whether `srun` started this process as a rank of its run."""
-    step, job = os.environ.get("SLURM_STEP_ID"), os.environ.get("SLURM_JOB_NAME")
-    is_shell = (
-        job in ("bash", "interactive") and os.environ.get("SLURM_STEP_NUM_TASKS", "1") == "1"
-    )  # `srun --pty bash`
-    if step in (None, SALLOC_STEP) or is_shell or "SLURM_STEP_NUM_TASKS" not in os.environ:
+    """Whether `srun` started this process as one of the ranks of its run."""
+    if os.environ.get("SLURM_STEP_ID") in (None, SALLOC_STEP) or os.environ.get("SLURM_STEP_NUM_TASKS", "1") == "1":
         return False
     return "WANDB_RUN_ID" not in os.environ or "WANDB_RUN_ID" in task_environment()
 

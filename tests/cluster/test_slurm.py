@@ -59,6 +59,22 @@ def test_ranks_that_the_trainer_does_not_expect_are_refused(cluster, tmp_path):
     assert not (tmp_path / "refused").exists()
 
 
+@pytest.mark.slow
+def test_a_step_of_one_task_can_start_several_ranks(cluster, tmp_path):
+    """Its processes stop together too: SLURM sends a signal to all of them."""
+    flags = ["--trainer.devices=2", "--trainer.strategy=ddp", f"--trainer.max_epochs={EPOCHS}"]
+    command = f"--wrap=srun {quoted('lightning-ssl', 'fit', *WORDS, *flags)}"
+    job = cluster.submit("--ntasks=1", command, cwd=tmp_path, HOLD=str(tmp_path / "held"))
+    wait_for_held(tmp_path)
+    cluster.run("scancel", "--signal=TERM", job)
+    assert cluster.state_of(job, "COMPLETED", "FAILED") == "FAILED"
+    run = assert_stopped_by_a_signal(tmp_path / "runs")
+    job = cluster.submit("--ntasks=1", command, cwd=tmp_path)
+    assert cluster.state_of(job, "COMPLETED", "FAILED") == "COMPLETED"
+    assert (run.summary()["status"], run.summary()["step"]) == ("finished", 2 * EPOCHS)
+    assert len(runs.find(tmp_path / "runs")) == 1
+
+
 # -- deploy/slurm/ddp.sbatch -------------------------------------------------------------------------------------------
 
 TWO_NODES = ["--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=1", "--cpus-per-task=1", str(SLURM / "ddp.sbatch")]
@@ -233,9 +249,10 @@ def test_the_trials_of_an_agent_can_be_steps_of_its_job(cluster, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_sweep_without_a_server_has_a_worker_for_each_gpu(cluster, tmp_path):
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_a_sweep_without_a_server_has_a_worker_for_each_gpu(gpus, cluster, tmp_path):
     sweep_file(tmp_path, ["${env}", "lightning-ssl", "fit", *WORDS, "${args}"], CELLS)
-    flags = ["--gpus=2", "--cpus-per-task=2", str(SLURM / "sweep_local.sbatch"), "sweep.yaml"]
+    flags = [f"--gpus={gpus}", "--cpus-per-task=2", str(SLURM / "sweep_local.sbatch"), "sweep.yaml"]
     job = cluster.submit(*flags, cwd=tmp_path)
     assert cluster.state_of(job, "COMPLETED", "FAILED") == "COMPLETED"
     assert finished_seeds(tmp_path / "runs") == ALL_FINISHED

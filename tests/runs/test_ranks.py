@@ -22,6 +22,7 @@ STEP = BATCH | {
     "SLURM_STEP_ID": "3", "SLURM_STEP_NUM_TASKS": "2", "SLURM_STEP_NUM_NODES": "1", "SLURM_STEP_NODELIST": "n1",
     "SLURM_PROCID": "1", "SLURM_LOCALID": "1", "SLURM_NODEID": "0",
 }  # fmt: skip
+ONE_TASK = STEP | {"SLURM_NTASKS": "1", "SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
 TWO_NODES = STEP | {
     "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_NODELIST": "gpu-[03-04,09],login",
     "SLURM_LOCALID": "0", "SLURM_NODEID": "1",
@@ -57,7 +58,7 @@ def trainer(*flags):
         (BATCH, ranks.Launch()),
         (STEP, ranks.Launch("srun", 2, 1)),
         (TWO_NODES, ranks.Launch("srun", 2, 2)),
-        (STEP | {"SLURM_JOB_NAME": "bash", "SLURM_STEP_NUM_TASKS": "1"}, ranks.Launch()),  # `srun --pty bash`
+        (ONE_TASK, ranks.Launch()),  # `srun --gpus=4 lightning-ssl fit`, `srun --pty zsh`
         (STEP | {"SLURM_JOB_NAME": "interactive"}, ranks.Launch("srun", 2, 1)),  # `srun -n2` inside `salloc`
         (BATCH | {"SLURM_STEP_ID": ranks.SALLOC_STEP}, ranks.Launch()),
         (STEP | {"WANDB_RUN_ID": "a1"}, ranks.Launch("srun", 2, 1)),  # `srun lightning-ssl fit` below an agent
@@ -106,6 +107,14 @@ def test_devices_auto_are_the_ranks_that_were_started_on_a_node(started):
     arguments, ranks = for_launched_ranks(trainer())
     assert (arguments["devices"], ranks) == (2, 2)
     assert isinstance(arguments["plugins"][-1], SrunEnvironment)
+
+
+def test_lightning_starts_the_ranks_of_a_step_of_one_task(started):
+    """A task that has several GPUs uses all of them, as without srun."""
+    started(ONE_TASK)
+    ranks.forget_unused_tasks()
+    arguments, number = for_launched_ranks(trainer("--trainer.devices=2", "--trainer.strategy=ddp"))
+    assert (arguments["devices"], arguments["plugins"], number) == ("2", None, 2)
 
 
 def test_ranks_meet_at_the_first_node_and_steps_of_one_job_at_different_ports(started):
