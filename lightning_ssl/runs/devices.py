@@ -6,10 +6,11 @@ import os
 import re
 from typing import Any
 
+import torch
 from pytorch_lightning.plugins.environments import ClusterEnvironment, LightningEnvironment
 from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
 
-from lightning_ssl.runs.ranks import launch
+from lightning_ssl.runs.ranks import Launch, launch
 from lightning_ssl.runs.trainer_arguments import checked_trainer
 
 
@@ -20,6 +21,8 @@ def for_launched_ranks(trainer: dict[str, Any]) -> tuple[dict[str, Any], int]:
     """
     started = launch()
     if started.launcher and trainer["devices"] == "auto":
+        if trainer["accelerator"] in ("auto", "gpu", "cuda"):
+            require_visible_gpus(started)
         trainer = trainer | {"devices": started.ranks_per_node}
     if started.launcher == "srun":
         trainer = trainer | {"plugins": [*as_list(trainer["plugins"]), SrunEnvironment()]}
@@ -43,6 +46,17 @@ def for_launched_ranks(trainer: dict[str, Any]) -> tuple[dict[str, Any], int]:
                 f" {started.ranks} ranks on {started.nodes} {'node' if started.nodes == 1 else 'nodes'}"
             )
     return trainer, probe.world_size
+
+
+def require_visible_gpus(started: Launch) -> None:
+    """Refuse ranks that do not see a GPU for each rank of their node. Without GPUs they train on the CPU."""
+    ranks, gpus = started.ranks_per_node, torch.cuda.device_count()
+    if 0 < gpus < ranks:
+        raise ValueError(
+            f"trainer.devices=auto: {started.launcher} started {ranks} ranks on a node, which see {gpus}"
+            f" {'GPU' if gpus == 1 else 'GPUs'}: every rank must see all GPUs of its node (in SLURM, --gpus-per-node"
+            " instead of --gpus-per-task or --gpu-bind)"
+        )
 
 
 class SrunEnvironment(ClusterEnvironment):

@@ -28,6 +28,7 @@ TWO_NODES = STEP | {
     "SLURM_LOCALID": "0", "SLURM_NODEID": "1",
 }  # fmt: skip
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "none", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "RANK": "0", "LOCAL_RANK": "0"}
+ONE_NODE = TORCHRUN | {"WORLD_SIZE": "2"}
 FLAGS = ["--model=SimCLR", "--model.backbone=resnet_tiny", "--trainer.accelerator=cpu"]
 
 
@@ -107,6 +108,21 @@ def test_devices_auto_are_the_ranks_that_were_started_on_a_node(started):
     arguments, ranks = for_launched_ranks(trainer())
     assert (arguments["devices"], ranks) == (2, 2)
     assert isinstance(arguments["plugins"][-1], SrunEnvironment)
+
+
+@pytest.mark.parametrize(("variables", "launcher"), [(STEP, "srun"), (ONE_NODE, "torchrun")])
+@pytest.mark.parametrize("accelerator", ["auto", "gpu", "cuda"])
+def test_ranks_that_do_not_see_the_gpus_of_their_node_are_refused(
+    accelerator, variables, launcher, started, monkeypatch
+):
+    """With `--gpus-per-task` SLURM shows one GPU to each rank; Lightning says only "your machine only has: [0]"."""
+    started(variables)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    with pytest.raises(
+        ValueError, match=f"^trainer.devices=auto: {launcher} started 2 ranks on a node, which see 1 GPU"
+    ):
+        for_launched_ranks(trainer(f"--trainer.accelerator={accelerator}"))
+    assert for_launched_ranks(trainer())[1] == 2  # on the CPU
 
 
 def test_lightning_starts_the_ranks_of_a_step_of_one_task(started):
