@@ -79,7 +79,8 @@ def main(argv: list[str]) -> int:
             if is_first_process():
                 batches = check_training(parts, number_of_ranks)
                 if choice.checkpoint is not None:
-                    require_resumable(choice.checkpoint, parts, batches)
+                    with quiet():
+                        require_resumable(choice.checkpoint, parts, batches)
     except ValueError as error:
         raise with_full_key(error, config.stored()) from error
     choice = choice.created()
@@ -120,7 +121,8 @@ def train(config: Configuration, parts: Parts, choice: resume.Choice, argv: list
         line = record_failure(run, error)
         if isinstance(error, (ValueError, OSError)):
             raise error
-        raise ValueError(f"{type(error).__name__}: {line}; {run.path / 'error.txt'} has the traceback") from error
+        written = f"; {run.path / 'error.txt'} has the traceback" if is_first_process() else ""
+        raise ValueError(f"{type(error).__name__}: {line}{written}") from error
     if trainer.is_global_zero:
         print_result(run)
     return 0

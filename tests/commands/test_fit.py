@@ -1,6 +1,7 @@
 """`lightning-ssl fit`: a complete run folder, killed runs that resume bit for bit, errors in one line."""
 
 import errno
+import logging
 import os
 import signal
 import warnings
@@ -14,7 +15,7 @@ from helpers.outcome import assert_same, outcome
 from lightning_ssl import cli, methods, runs
 from lightning_ssl.commands import fit, result
 from lightning_ssl.commands.progress import TrainingBar
-from lightning_ssl.runs import RunFolder
+from lightning_ssl.runs import RunFolder, resumable
 from lightning_ssl.runs.build import build_data, build_method
 from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.metrics import TIMING_METRICS
@@ -249,6 +250,31 @@ def test_without_a_name_the_same_command_resumes_its_killed_run(tmp_path):
     assert in_a_fork(fit_until_killed, argv, 7) == -signal.SIGKILL
     assert fit.main(argv) == 0
     assert [run.summary()["status"] for run in runs.find(tmp_path)] == ["finished"]
+
+
+def lost(*_):
+    raise RuntimeError("connection closed")
+
+
+@pytest.mark.parametrize(("is_first", "end"), [(True, "; .*error.txt has the traceback"), (False, "")])
+def test_the_error_of_a_rank_names_error_txt_only_if_the_rank_wrote_it(is_first, end, tmp_path, monkeypatch):
+    monkeypatch.setattr(fit, "is_first_process", lambda: is_first)
+    monkeypatch.setattr(fit, "make_trainer", lost)
+    with pytest.raises(ValueError, match=f"^RuntimeError: connection closed{end}$"):
+        fit.main(words(tmp_path))
+    assert (tmp_path / "run" / "error.txt").exists() == is_first
+
+
+def test_lightning_prints_nothing_when_a_run_is_resumed(tmp_path, monkeypatch):
+    assert fit.main(words(tmp_path, "--trainer.max_epochs=1")) == 0
+    resumable.loop_counters.cache_clear()  # a new process has none
+    printed = []
+    for logger in map(logging.getLogger, ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")):
+        monkeypatch.setattr(logger, "handlers", [keeper := logging.Handler()])
+        monkeypatch.setattr(keeper, "emit", lambda record: printed.append(record.getMessage()))
+        monkeypatch.setattr(logger, "level", logging.INFO)
+    assert fit.main(words(tmp_path, "--trainer.max_epochs=2")) == 0
+    assert printed == []
 
 
 def test_a_finished_run_is_not_run_again(tmp_path, capsys):
