@@ -9,7 +9,8 @@
 
 A sweep is the folder RUNS/NAME. It holds `sweep.db` and one run folder per trial, with the trial's `log.txt`.
 
-A command other than `lightning-ssl fit` reads its run folder from the environment variable LIGHTNING_SSL_TRIAL, and the
-name of the sweep from LIGHTNING_SSL_SWEEP. The sweep reads that folder's `summary.json` ({"last": {metric: value}}) and
-`metrics.csv` (columns epoch, step and the metric) as it reads those of `fit`.
+`lightning-ssl fit` gets its run folder as flags, also where a launcher such as torchrun starts it. Another command
+reads its run folder from the environment variable LIGHTNING_SSL_TRIAL, and the name of the sweep from
+LIGHTNING_SSL_SWEEP. The sweep reads that folder's `summary.json` ({"last": {metric: value}}) and `metrics.csv` (columns
+epoch, step and the metric) as it reads those of `fit`.
 """

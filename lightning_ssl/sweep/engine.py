@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.sweep import trial
-from lightning_ssl.sweep.plan import Plan, fit_flags
+from lightning_ssl.sweep.plan import Plan, any_fit_flags, fit_flags
 from lightning_ssl.sweep.screen import Screen
 from lightning_ssl.sweep.state import UNFINISHED, State, Trial, check_file
 from lightning_ssl.sweep.wandb_sweeps import Parameters
@@ -365,12 +365,13 @@ def trial_command(plan: Plan, folder: Path, row: Trial) -> tuple[list[str], list
     """Build a trial's command, and its flags if it is `lightning-ssl fit`, with those of its run folder added."""
     command = plan.command_for(row.parameters, folder / row.id / "parameters.json")
     flags = fit_flags(command)
-    if flags is None:
+    given = any_fit_flags(command)
+    if given is None:
         return command, None
     run_flags = ["--runs", str(folder), "--name", row.id, "--resume", "auto"]
-    if not any(word.partition("=")[0] == "--group" for word in flags):
+    if not any(word.partition("=")[0] == "--group" for word in given):
         run_flags += ["--group", plan.name]
-    return [*command, *run_flags], [*flags, *run_flags]
+    return [*command, *run_flags], None if flags is None else [*flags, *run_flags]
 
 
 def check_settings(state: State, plan: Plan, folder: Path) -> None:

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -334,8 +335,8 @@ def check_command(file: Path, command: Any, program: str, parameters: dict[str, 
         macro = re.fullmatch(r"\$\{(.*)\}", word)
         if macro and macro[1] not in wandb_sweeps.MACROS and not macro[1].startswith("envvar:"):
             print(f"{file}: command: {word} is not a macro; it expands to nothing, as in W&B", file=sys.stderr)
-    if fit_flags(words):
-        given = [word.partition("=")[0].removeprefix("--") for word in words if word.startswith("--")]
+    if flags := any_fit_flags(words):
+        given = [word.partition("=")[0].removeprefix("--") for word in flags if word.startswith("--")]
         for flag in RESERVED_FLAGS:
             if flag in parameters or flag in given:
                 raise ValueError(f"{file}: {flag}: the sweep sets --{flag} for each trial; remove it")
@@ -358,6 +359,15 @@ def fit_flags(command: Sequence[str]) -> list[str] | None:
     if words[:3] in (["python", "-m", "lightning_ssl.cli"], ["${interpreter}", "-m", "lightning_ssl.cli"]):
         words = ["lightning-ssl", *words[3:]]
     return words[2:] if words[:1] and Path(words[0]).name == "lightning-ssl" and words[1:2] == ["fit"] else None
+
+
+def any_fit_flags(command: Sequence[str]) -> list[str] | None:
+    """Return the flags of `lightning-ssl fit`, also where another program such as torchrun starts it, and else None."""
+    words = list(command)
+    for place, (program, verb) in enumerate(pairwise(words)):
+        if verb == "fit" and (program == "lightning_ssl.cli" or Path(program).name == "lightning-ssl"):
+            return words[place + 2 :]
+    return None
 
 
 def check_name(name: str) -> str:

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.record import BROKEN, read_record
-from lightning_ssl.sweep.plan import Plan, fit_flags
+from lightning_ssl.sweep.plan import Plan, any_fit_flags
 from lightning_ssl.sweep.state import UNFINISHED, State, Trial
 from lightning_ssl.untrusted import printable
 
@@ -214,10 +214,8 @@ def checked(plan: Plan, folder: Path, row: Trial) -> Trial:
     Failed is a trial that ended with an error, and this status remains. A command other than `lightning-ssl fit` does
     not have to write a run folder.
     """
-    if (
-        row.status != "finished"
-        or fit_flags(plan.command_for(row.parameters, folder / row.id / "parameters.json")) is None
-    ):
+    command = plan.command_for(row.parameters, folder / row.id / "parameters.json")
+    if row.status != "finished" or any_fit_flags(command) is None:
         return row
     record = read_record(folder / row.id)
     if record.status != BROKEN:

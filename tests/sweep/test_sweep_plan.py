@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers.sweeps import FAKE_COMMAND
+from helpers.trials import page_command
 
 from lightning_ssl.sweep import plan
 from lightning_ssl.sweep.engine import preview, trial_command, trial_id
@@ -213,6 +214,24 @@ def test_fit_is_recognized_and_gets_its_folder_as_flags(write_sweep, start):
     _, flags = trial_command(sweep, Path("runs/one"), Trial(1, "001", {"a": 1}))
     run_flags = ["--runs", "runs/one", "--name", "001", "--resume", "auto", "--group", "one"]
     assert flags == ["--config=x.yaml", "--a=1", "--trainer.max_epochs=1", *run_flags]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        page_command("torchrun")[:-1],
+        page_command("srun")[:-2],
+        ["torchrun", "--nproc-per-node=2", "-m", "lightning_ssl.cli"],
+    ],
+)
+def test_fit_after_a_launcher_gets_its_folder_as_flags(write_sweep, start):
+    """It runs as a separate program, because the launcher starts it."""
+    file = write_sweep(parameters={"a": {"values": [1]}}, command=[*start, "fit", "${args}"])
+    command, flags = trial_command(plan.read(file), Path("runs/one"), Trial(1, "001", {"a": 1}))
+    assert flags is None
+    assert command[-9:] == ["--a=1", "--runs", "runs/one", "--name", "001", "--resume", "auto", "--group", "one"]
+    with pytest.raises(ValueError, match="name: the sweep sets --name for each trial"):
+        plan.read(write_sweep(parameters={"a": {"values": [1]}}, command=[*start, "fit", "--name=x", "${args}"]))
 
 
 @pytest.mark.parametrize(
