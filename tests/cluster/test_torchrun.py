@@ -40,8 +40,12 @@ def environment(**more):
     return known | {"PATH": path, "PYTHONPATH": python, "OMP_NUM_THREADS": "1"} | more
 
 
-@pytest.mark.parametrize("to", ["the agent", "all processes"])  # SLURM sends a signal to all processes of a job
-def test_a_trial_of_the_pages_torchrun_command_is_stopped_with_a_checkpoint_and_continued(to, tmp_path):
+# SLURM sends SIGTERM to all processes of a job. Ctrl-C reaches the agent alone: its trial is in another process group.
+@pytest.mark.parametrize(
+    ("to", "number"),
+    [("the agent", signal.SIGTERM), ("all processes", signal.SIGTERM), ("the agent", signal.SIGINT)],
+)
+def test_a_trial_of_the_pages_torchrun_command_is_stopped_with_a_checkpoint_and_continued(to, number, tmp_path):
     command = [word.replace("--nproc-per-node=4", "--nproc-per-node=2") for word in page_command("torchrun")]
     sweep_file(tmp_path, [*command, *WORDS, "${args}"], {"trainer.max_epochs": [EPOCHS]})
     with Server(lambda text: [{"trainer.max_epochs": EPOCHS}]) as server:
@@ -50,7 +54,7 @@ def test_a_trial_of_the_pages_torchrun_command_is_stopped_with_a_checkpoint_and_
         words = ["wandb", "agent", "--forward-signals", f"{ENTITY}/p/sweep0"]
         agent = subprocess.Popen(words, cwd=tmp_path, env=known)
         wait_for_held(tmp_path)
-        send_to_all([agent.pid, *(descendants(agent.pid) if to == "all processes" else [])], signal.SIGTERM)
+        send_to_all([agent.pid, *(descendants(agent.pid) if to == "all processes" else [])], number)
         agent.wait(timeout=LIMIT)
         (sent,) = server.runs.values()
         assert (sent.preempting, sent.exit_code) == (True, 143)
