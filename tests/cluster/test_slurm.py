@@ -130,6 +130,18 @@ def test_a_stopped_job_leaves_a_checkpoint_and_continues_bit_for_bit(stop, state
 
 
 @pytest.mark.slow
+def test_before_the_time_limit_a_run_has_longer_than_kill_wait_for_its_checkpoint(tmp_path):
+    """KillWait is 30 seconds by default, and a validation can take longer. The script is told a minute before."""
+    with Slurm(kill_wait=2) as cluster:
+        words = [*TWO_NODES, *WORDS, f"--trainer.max_epochs={EPOCHS}"]
+        job = cluster.submit(*words, cwd=tmp_path, HOLD=str(tmp_path / "held"), HOLD_SECONDS="10")
+        wait_for_held(tmp_path)
+        cluster.run("scancel", "--batch", "--signal=USR1", job)
+        assert cluster.state_of(job, "PENDING", "COMPLETED", "FAILED") == "PENDING"
+        assert_stopped_by_a_signal(tmp_path / "runs")
+
+
+@pytest.mark.slow
 def test_a_second_job_in_the_same_folder_is_refused_and_does_not_hang(cluster, tmp_path):
     """Its rank 0 is refused. Its rank 1 waits for it, and SLURM ends it after KillWait."""
     words = [*TWO_NODES, *WORDS, f"--trainer.max_epochs={EPOCHS}", "--name=one"]

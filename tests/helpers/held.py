@@ -1,7 +1,7 @@
 """SmoothSimCLR that waits for the signal that stops it: the test needs no race against the training.
 
-HOLD is a file. Every rank writes it in the sixth step, and then waits until it has noted a signal. A run that is
-resumed after that step does not wait. Ranks meet after every step.
+HOLD is a file. Every rank writes it in the sixth step, and then waits until it has noted a signal, and HOLD_SECONDS
+longer. A run that is resumed after that step does not wait. Ranks meet after every step.
 """
 
 import os
@@ -28,4 +28,5 @@ class HeldSimCLR(SmoothSimCLR):
             noted = signal.getsignal(signal.SIGTERM).__self__  # the StopSignals of the run
             while not noted.number:
                 time.sleep(0.02)
+            time.sleep(float(os.environ.get("HOLD_SECONDS", 0)))
         return super().training_step(batch, batch_idx)

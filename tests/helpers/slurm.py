@@ -43,7 +43,7 @@ SelectTypeParameters=CR_Core
 SchedulerParameters=sched_interval=1,sched_min_interval=0
 MpiDefault=none
 ReturnToService=2
-KillWait=120
+KillWait={kill_wait}
 SlurmdParameters=config_overrides
 GresTypes=gpu
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={first} CPUs=8 Gres=gpu:2
@@ -62,9 +62,13 @@ def missing() -> str:
 
 
 class Slurm:
-    """Its daemons run until the block ends."""
+    """Its daemons run until the block ends.
 
-    def __init__(self) -> None:
+    kill_wait   seconds between the SIGTERM with which SLURM ends a job and SIGKILL
+    """
+
+    def __init__(self, kill_wait: int = 120) -> None:
+        self.kill_wait = kill_wait
         self.folder = Path(tempfile.mkdtemp(prefix="slurm-"))  # munged runs as another user: not below a private folder
         self.daemons: list[subprocess.Popen[bytes]] = []
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -88,7 +92,8 @@ class Slurm:
             shutil.chown(path, "munge")
         controller, first, second = free_ports(3)
         host = socket.gethostname().partition(".")[0]
-        text = SETTINGS.format(folder=self.folder, host=host, controller=controller, first=first, second=second)
+        ports = {"controller": controller, "first": first, "second": second}
+        text = SETTINGS.format(folder=self.folder, host=host, kill_wait=self.kill_wait, **ports)
         (self.folder / "slurm.conf").write_text(text)
         (self.folder / "gres.conf").write_text(FAKE_GPUS)
         files = {"key-file": "key", "socket": "socket", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
