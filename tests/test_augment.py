@@ -406,6 +406,22 @@ def test_a_move_to_another_device_keeps_the_parameters() -> None:
         assert torch.equal(old, new)
 
 
+def test_parameters_go_to_a_gpu_in_one_pinned_copy_for_which_the_host_does_not_wait(monkeypatch) -> None:
+    calls: list[object] = []
+    to = Tensor.to
+
+    def moved(tensor: Tensor, target: object, **options: bool) -> Tensor:
+        if isinstance(target, torch.dtype):
+            return to(tensor, target)
+        calls.append((str(target), options))
+        return tensor
+
+    monkeypatch.setattr(Tensor, "pin_memory", lambda tensor: calls.append("pinned") or tensor)
+    monkeypatch.setattr(Tensor, "to", moved)
+    draw(View(), make_images(8, 32, 32)).to(torch.device("cuda"))
+    assert calls == ["pinned", ("cuda", {"non_blocking": True})]
+
+
 def test_augmentation_has_no_state() -> None:
     assert not TwoViews().state_dict()
 

@@ -305,6 +305,17 @@ def test_a_small_split_is_kept_on_an_accelerator(on_device, kind, limit, place, 
     assert [len(images) for images, _, _ in batches] == [12] * 4
 
 
+@pytest.mark.parametrize(("on_device", "pinned"), [(False, 3), (True, 0)])
+def test_batches_for_a_gpu_are_in_pinned_memory_unless_they_are_on_the_device(on_device, pinned, monkeypatch):
+    module = on("meta", small(on_device=on_device))
+    module.setup("fit")
+    loader, calls = module.train_dataloader(), []
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: calls.append(tensor) or tensor)
+    assert len(next(iter(loader))) == 3
+    assert len(calls) == pinned  # images, labels and ids
+
+
 def test_splits_in_memory_start_no_workers():
     split = data.load("shapes", split="train", **SMALL)
     assert Loader(split, SequentialSampler(50, 12), workers=4).workers == 0
