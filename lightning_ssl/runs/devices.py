@@ -10,7 +10,7 @@ import torch
 from pytorch_lightning.plugins.environments import ClusterEnvironment, LightningEnvironment
 from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
 
-from lightning_ssl.runs.ranks import Launch, launch
+from lightning_ssl.runs.ranks import Launch, launch, print_once
 from lightning_ssl.runs.trainer_arguments import checked_trainer
 
 
@@ -22,7 +22,7 @@ def for_launched_ranks(trainer: dict[str, Any]) -> tuple[dict[str, Any], int]:
     started = launch()
     if started.launcher and trainer["devices"] == "auto":
         if trainer["accelerator"] in ("auto", "gpu", "cuda"):
-            require_visible_gpus(started)
+            check_visible_gpus(started)
         trainer = trainer | {"devices": started.ranks_per_node}
     if started.launcher == "srun":
         trainer = trainer | {"plugins": [*as_list(trainer["plugins"]), SrunEnvironment()]}
@@ -48,8 +48,11 @@ def for_launched_ranks(trainer: dict[str, Any]) -> tuple[dict[str, Any], int]:
     return trainer, probe.world_size
 
 
-def require_visible_gpus(started: Launch) -> None:
-    """Refuse ranks that do not see a GPU for each rank of their node. Without GPUs they train on the CPU."""
+def check_visible_gpus(started: Launch) -> None:
+    """Refuse ranks that do not see a GPU for each rank of their node, and report GPUs that no rank uses.
+
+    Without GPUs the ranks train on the CPU.
+    """
     ranks, gpus = started.ranks_per_node, torch.cuda.device_count()
     if 0 < gpus < ranks:
         raise ValueError(
@@ -57,6 +60,9 @@ def require_visible_gpus(started: Launch) -> None:
             f" {'GPU' if gpus == 1 else 'GPUs'}: every rank must see all GPUs of its node (in SLURM, --gpus-per-node"
             " instead of --gpus-per-task or --gpu-bind)"
         )
+    if gpus > ranks:
+        words = f"{ranks} {'rank' if ranks == 1 else 'ranks'} on a node with {gpus} GPUs"
+        print_once(f"{started.launcher} started {words}: {gpus - ranks} are not used")
 
 
 class SrunEnvironment(ClusterEnvironment):

@@ -125,6 +125,16 @@ def test_ranks_that_do_not_see_the_gpus_of_their_node_are_refused(
     assert for_launched_ranks(trainer())[1] == 2  # on the CPU
 
 
+@pytest.mark.parametrize(
+    ("gpus", "line"), [(4, "srun started 2 ranks on a node with 4 GPUs: 2 are not used\n"), (2, "")]
+)
+def test_gpus_without_a_rank_are_reported(gpus, line, started, monkeypatch, capsys):
+    started(STEP)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    for_launched_ranks(trainer("--trainer.accelerator=auto", "--trainer.strategy=ddp"))
+    assert capsys.readouterr().out == line
+
+
 def test_lightning_starts_the_ranks_of_a_step_of_one_task(started):
     """A task that has several GPUs uses all of them, as without srun."""
     started(ONE_TASK)
