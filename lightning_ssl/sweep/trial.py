@@ -30,7 +30,7 @@ FIT_MODULE = "lightning_ssl.commands.fit"  # and torch with it
 
 ATTEMPT_REVOKED = 3  # exit code of a process whose attempt another engine has revoked
 PARENT_LOST = 255  # exit code that multiprocessing reports when the forkserver has ended
-GRACE_PERIOD = 30.0  # seconds between SIGTERM and SIGKILL, in which a trial saves its state
+GRACE_PERIOD = 50.0  # seconds between SIGTERM and SIGKILL, in which a trial saves its state; a batch script has 60
 
 
 @dataclass(frozen=True)
