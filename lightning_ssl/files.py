@@ -5,8 +5,8 @@
     write_all({page: html, table: csv})                           all of them, or none if the disk is full
 
 A command marks its output: the page of the report has a generator tag, an archive has a comment (`marked_archive`). A
-file with the marker is replaced; any other file only with --force. A device, a pipe, a socket or a folder is never
-replaced.
+file with the marker is replaced; any other file only with --force. A file that only mentions the command has no marker.
+A device, a pipe, a socket or a folder is never replaced.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from typing import Any, BinaryIO
 
 Content = bytes | memoryview | Callable[[BinaryIO], object]
 END = 65_536  # bytes at the start and at the end of a file in which its marker is looked for
+# What stands before the marker in the files of the commands: JSON and safetensors, HTML, and a table of Markdown.
+BEFORE_MARKER = rb'(?:"generator": ?"|<meta name="generator" content="|\| command \| `)'
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)")
 KINDS = {
     stat.S_IFDIR: "a folder",
@@ -50,6 +52,7 @@ def write_all(contents: Mapping[Path, Content]) -> None:
 
     A full disk therefore leaves the previous files, and no folder that was created for the new ones.
     """
+    contents = {without_dots(path): content for path, content in contents.items()}
     temporaries = {path: path.with_name(f".{path.name}.{os.getpid()}") for path in contents}
     created: list[Path] = []
     path = Path()
@@ -134,7 +137,7 @@ def require_replaceable(path: Path, marker: bytes, force: bool = False, key: str
 
     marker      what the command writes into its files, such as b"lightning-ssl export"
     """
-    shown = f"{key}={str(path)!r}"
+    shown, path = f"{key}={str(path)!r}", without_dots(path)
     if kind := special_kind(path):
         raise ValueError(f"{shown}: it is {kind}; {key} must be a new file, or a regular one")
     parent = next(folder for folder in (path.absolute().parents) if os.path.lexists(folder))
@@ -151,7 +154,7 @@ def require_own_folder(folder: Path, witness: str, marker: bytes, force: bool = 
 
     witness     the name of the file in the folder that has the marker
     """
-    shown = f"{key}={str(folder)!r}"
+    shown, folder = f"{key}={str(folder)!r}", without_dots(folder)
     if os.path.lexists(folder) and not folder.is_dir():
         raise ValueError(f"{shown}: {folder} exists and is not a folder")
     if not force and folder.is_dir() and any(folder.iterdir()) and not is_own(folder / witness, marker):
@@ -170,13 +173,30 @@ def require_own_set(witness: Path, others: Sequence[Path], marker: bytes, force:
 
 
 def is_own(path: Path, marker: bytes) -> bool:
-    """Whether a regular file is empty, or has the marker near its start or its end."""
+    """Whether a regular file is empty, or has the marker of a command near its start or its end.
+
+    The marker has the form in which commands write it. A script or a page that mentions the command is not own.
+    """
     if path.is_symlink() or not path.is_file():
         return False
     with path.open("rb") as file:
         start = file.read(END)
         file.seek(max(0, file.seek(0, os.SEEK_END) - END))
-        return not start or marker in start or marker in file.read()
+        end = file.read()
+    if not start or start.strip() == marker or (start.startswith(b"PK") and end.endswith(marker)):
+        return True
+    written = re.compile(BEFORE_MARKER + re.escape(marker) + rb'[" ]')
+    return bool(written.search(start) or written.search(end))
+
+
+def without_dots(path: Path) -> Path:
+    """The path without `..`. A write creates missing folders, so `missing/../file` is `file` after it."""
+    try:
+        if path.name == "..":
+            return path.resolve()
+        return path.parent.resolve() / path.name if ".." in path.parts else path
+    except (OSError, ValueError):  # the write refuses it
+        return path
 
 
 def special_kind(path: Path) -> str | None:

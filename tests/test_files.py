@@ -148,7 +148,47 @@ def test_a_file_of_other_origin_is_replaced_only_by_force(tmp_path):
         require_replaceable(tmp_path / "link", MARKER)
 
 
-@pytest.mark.parametrize("content", [b"", MARKER, b"x" * 10**6 + MARKER, MARKER + b"x" * 10**6])
+OWN = {
+    "empty": b"",
+    "witness": MARKER + b"\n",
+    "page": b'<html><meta name="generator" content="lightning-ssl test">' + b"x" * 10**6,
+    "json": b'{\n "generator": "lightning-ssl test",' + b"x" * 10**6,
+    "safetensors": b'\x00{"__metadata__":{"generator":"lightning-ssl test"}}' + b"x" * 10**6,
+    "archive": b"PK\x03\x04" + b"x" * 10**6 + MARKER,
+    "markdown": b"# Table\n" + b"x" * 10**6 + b"\n| command | `lightning-ssl test table1` |\n",
+}
+OTHER = {
+    "script": b"#!/bin/sh\nlightning-ssl test runs/a --out x\n",
+    "last line": b"first\nlightning-ssl test",
+    "prose": b"The option `lightning-ssl test` writes a page; its generator is lightning-ssl test.\n",
+    "other command": b'{"generator": "lightning-ssl tests"}',
+}
+
+
+@pytest.mark.parametrize("content", OTHER.values(), ids=OTHER)
+def test_a_file_that_only_mentions_the_command_is_not_replaced(tmp_path, content):
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(ValueError, match="a file that `lightning-ssl test` did not write"):
+        require_replaceable(tmp_path / "file", MARKER)
+
+
+def test_a_path_through_a_missing_folder_names_the_file_behind_it(tmp_path):
+    (tmp_path / "file").write_bytes(b"mine")
+    path = tmp_path / "missing" / ".." / "file"
+    with pytest.raises(ValueError, match="a file that `lightning-ssl test` did not write"):
+        require_replaceable(path, MARKER)
+    with pytest.raises(ValueError, match="it is a folder"):
+        require_replaceable(tmp_path / "missing" / "..", MARKER)
+    (tmp_path / "page").mkdir()
+    (tmp_path / "page" / "runs.csv").write_bytes(b"mine")
+    with pytest.raises(ValueError, match="has files that `lightning-ssl test` did not write"):
+        require_own_folder(tmp_path / "missing" / ".." / "page", "witness", MARKER)
+    write_atomic(path, b"new")
+    assert (tmp_path / "file").read_bytes() == b"new"
+    assert names(tmp_path) == ["file", "page"]
+
+
+@pytest.mark.parametrize("content", OWN.values(), ids=OWN)
 def test_an_own_file_an_empty_one_and_a_new_one_are_replaceable(tmp_path, content):
     (tmp_path / "file").write_bytes(content)
     require_replaceable(tmp_path / "file", MARKER)

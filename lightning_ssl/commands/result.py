@@ -54,7 +54,7 @@ def next_steps(run: RunFolder) -> str:
     commands = {
         f"lightning-ssl evaluate {folder}{trust}": "linear classifiers on the frozen features",
         f"lightning-ssl report {parent} --open": "compare it with the other runs",
-        f"lightning-ssl export {folder}{trust}": "save the backbone for other code",
+        f"lightning-ssl export {folder} --format safetensors{trust}": "save the backbone for other code",
     }
     width = max(map(len, commands))
     return "\n".join(["next:", *(f"  {command.ljust(width)}   {text}" for command, text in commands.items())])

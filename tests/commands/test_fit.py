@@ -101,6 +101,7 @@ def test_the_result_comes_first_and_the_next_commands_last(whole, capsys):
         ["lightning-ssl", "report", str(whole.path.parent)],
         ["lightning-ssl", "export", str(whole.path)],
     ]
+    assert after[2].split()[3:5] == ["--format", "safetensors"]  # a required flag
 
 
 @pytest.mark.parametrize(
