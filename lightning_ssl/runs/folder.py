@@ -163,12 +163,15 @@ class RunFolder:
         return sorted(self.checkpoints.glob("step-*.ckpt"), reverse=True)
 
     def newest_checkpoint(self) -> Path | None:
-        """The newest undamaged checkpoint. A damaged one is skipped with a warning."""
+        """The newest undamaged checkpoint. A warning names the damaged ones that are newer than it."""
+        damaged = []
         for path in self.step_checkpoints():
             if reason := damage(path):
-                warnings.warn(f"{path} is damaged ({reason}); the checkpoint before it is used", stacklevel=2)
-            else:
-                return path
+                damaged.append(f"{path} is damaged ({reason}); the checkpoint before it is used")
+                continue
+            for warning in damaged:
+                warnings.warn(warning, stacklevel=2)
+            return path
         return None
 
     def abandon_newer(self, checkpoint: Path) -> None:

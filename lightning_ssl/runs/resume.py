@@ -16,6 +16,7 @@ import math
 import os
 import re
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_ssl.runs import keys
+from lightning_ssl.runs.checkpoints import damage
 from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.labels import short_label
@@ -83,9 +85,11 @@ def choose_folder(config: Configuration) -> Choice:
 def choose_path(path: Path) -> Choice:
     """`--resume FOLDER` or `--resume CHECKPOINT`."""
     run = RunFolder(path if path.is_dir() else path.parent.parent)
-    checkpoint = run.newest_checkpoint() if path.is_dir() else path
-    if checkpoint is None or not (run.path / "config.yaml").exists():
+    if not (run.path / "config.yaml").exists():
         raise ValueError(f"resume={str(path)!r}: expected auto, never, a run folder or a checkpoint of one")
+    checkpoint = run.newest_checkpoint() if path.is_dir() else path
+    if checkpoint is None:
+        raise ValueError(f"resume={str(path)!r}: {run.checkpoints} holds no undamaged checkpoint")
     return Choice(run, checkpoint)
 
 
@@ -106,11 +110,19 @@ def choose_named(config: Configuration, folder: Path, name: str, resume: str) ->
             raise ValueError(f"name={name!r}: {run.path} exists; choose another --name, or --resume auto")
         return Choice(run)
     if run.has_files() and (change := first_change(config, run)):
-        raise ValueError(f"{change}, in {run.path}; choose another --name, or --resume {run.path} to resume it anyway")
+        anyway = f", or --resume {run.path} to resume it anyway" if can_resume(run) else ""
+        raise ValueError(f"{change}, in {run.path}; choose another --name{anyway}")
     checkpoint = run.newest_checkpoint()
+    if checkpoint is None and run.step_checkpoints() and not run.is_finished():
+        warnings.warn(f"{run.checkpoints} holds no undamaged checkpoint; training starts again", stacklevel=2)
     if checkpoint is None and run.is_finished() and extends(config, run):
         raise ValueError(f"name={name!r}: {run.path} is finished and has no whole checkpoint; choose another --name")
     return Choice(run, checkpoint)
+
+
+def can_resume(run: RunFolder) -> bool:
+    """Whether `--resume FOLDER` finds a configuration and a checkpoint."""
+    return (run.path / "config.yaml").exists() and not all(damage(path) for path in run.step_checkpoints())
 
 
 def generated_name(config: Configuration) -> str:

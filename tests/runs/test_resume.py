@@ -139,7 +139,6 @@ def content_of(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.filterwarnings("ignore:.*is damaged")
 @pytest.mark.parametrize("harm", [None, gone, damaged])
 @pytest.mark.parametrize("summary", [None, "{", "null"])
 def test_a_run_is_never_taken_over_by_another_configuration(finished, harm, summary):
@@ -149,8 +148,14 @@ def test_a_run_is_never_taken_over_by_another_configuration(finished, harm, summ
     if summary is not None:
         (run.path / "summary.json").write_text(summary)
     before = content_of(run.path)
-    with pytest.raises(ValueError, match=r"^model.tau=0.1: it was 0.5 before, in .*run; choose another --name"):
+    anyway = "" if harm else r", or --resume .*run to resume it anyway"
+    with pytest.raises(
+        ValueError, match=rf"^model.tau=0.1: it was 0.5 before, in .*run; choose another --name{anyway}$"
+    ):
         choose(command(run.path, "--model.tau=0.1"))
+    if harm:
+        with pytest.raises(ValueError, match=r"^resume='.*run': .*run/checkpoints holds no undamaged checkpoint$"):
+            choose(command(run.path, resume=str(run.path)))
     with pytest.raises(ValueError, match=r"^name='run': .* exists"):
         choose(command(run.path, resume="never"))
     (run.path / "config.yaml").unlink()
@@ -160,7 +165,6 @@ def test_a_run_is_never_taken_over_by_another_configuration(finished, harm, summ
     assert content_of(run.path) == {path: text for path, text in before.items() if path.name != "config.yaml"}
 
 
-@pytest.mark.filterwarnings("ignore:.*is damaged")
 @pytest.mark.parametrize("harm", [gone, damaged])
 def test_a_finished_run_without_checkpoints_stays(finished, harm, capsys):
     run = finished
@@ -178,6 +182,14 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(finished
     gone(run)
     run.update_summary(status="running")
     assert choose(command(run.path)).checkpoint is None
+
+
+def test_a_stopped_run_whose_checkpoints_are_damaged_begins_again_with_a_warning(finished):
+    run = finished
+    damaged(run)
+    run.update_summary(status="interrupted")
+    with pytest.warns(UserWarning, match=r"run/checkpoints holds no undamaged checkpoint; training starts again$"):
+        assert choose(command(run.path)).checkpoint is None
 
 
 def test_error_txt_and_temporary_files_go_when_a_run_goes_on(finished):
