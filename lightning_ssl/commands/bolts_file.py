@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lightning_ssl.checks import is_number, require
-from lightning_ssl.runs.checkpoints import damage, is_whole, is_whole_tensor
+from lightning_ssl.runs.checkpoints import damage, is_whole, is_whole_tensor, unreadable
 from lightning_ssl.untrusted import check_nested
 
 if TYPE_CHECKING:
@@ -45,7 +44,8 @@ def read(path: Path) -> Bolts:
         found = torch.load(path, map_location="cpu", weights_only=True)
         check_nested(found)
     except Exception as error:  # an unpickler can raise any type
-        raise ValueError(f"checkpoint={str(path)!r}: {reason(error)}") from error
+        advice = "; save it again with only its state_dict and plain hyper_parameters" if "GLOBAL" in str(error) else ""
+        raise ValueError(f"checkpoint={str(path)!r}: {unreadable(error)}{advice}") from error
     valid = isinstance(found, dict) and isinstance(found.get("state_dict"), dict)
     require(valid, "checkpoint", str(path), "a checkpoint of Lightning, with a state_dict")
     for name, value in found["state_dict"].items():
@@ -69,11 +69,3 @@ def is_weight(name: str, value: Any) -> bool:
 
 def is_finite(value: Any) -> bool:
     return is_number(value) and math.isfinite(value)
-
-
-def reason(error: Exception) -> str:
-    """Why a file cannot be read: the class that is not allowed in it, or the first line of the error."""
-    if foreign := re.search(r"GLOBAL (\S+)", str(error)):
-        advice = "save it again with only its state_dict and plain hyper_parameters"
-        return f"it has a {foreign[1]}, and only tensors and plain values are read; {advice}"
-    return f"not a readable checkpoint ({str(error).strip().partition(chr(10))[0] or type(error).__name__})"

@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
     signals = StopSignals()
     try:
         # A trial of W&B that is preempted during a download still starts, so that it can be marked as preempted.
-        with signals if config.values.logger == "wandb" else nullcontext():
+        with quiet(), signals if config.values.logger == "wandb" else nullcontext():
             if is_first_process():
                 batches = check_training(parts, number_of_ranks)
                 if choice.checkpoint is not None:

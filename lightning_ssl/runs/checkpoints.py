@@ -11,6 +11,7 @@ The classes that it names are checked where they are built (`trust.py`).
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -62,8 +63,14 @@ def load_archive(file: Path) -> Any:
         check_nested(content)
         return content
     except Exception as error:  # an unpickler can raise anything
-        reason = printable(error).partition("\n")[0][:200] or type(error).__name__
-        raise ValueError(f"checkpoint={str(file)!r}: not a readable checkpoint ({reason})") from error
+        raise ValueError(f"checkpoint={str(file)!r}: {unreadable(error)}") from error
+
+
+def unreadable(error: Exception) -> str:
+    """Why `torch.load(weights_only=True)` failed: the code that a file names, or the first line of the error."""
+    if foreign := re.search(r"GLOBAL (\S+)", str(error)):
+        return f"it has a {foreign[1]}, and only tensors and plain values are read"
+    return f"not a readable checkpoint ({printable(error).strip().partition(chr(10))[0] or type(error).__name__})"
 
 
 # ---------------------------------------------------------------------------------------------------------------------

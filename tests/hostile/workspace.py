@@ -269,6 +269,7 @@ def make_runs(folder: Path) -> None:
         config = {**stored, "model": {**stored["model"], **model}}
         torch.save({**content, "lightning_ssl": {"config": config}}, folder / f"{name}.ckpt")
     torch.save([1, 2], folder / "list.ckpt")
+    torch.save({"state_dict": {}, "own": os.getcwd}, folder / "function.ckpt")
     whole = (run / "checkpoints" / "step-00000004.ckpt").read_bytes()
     (folder / "cut.ckpt").write_bytes(whole[: len(whole) // 2])
     (folder / "runs_empty").mkdir()

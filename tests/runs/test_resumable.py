@@ -1,6 +1,7 @@
 """A checkpoint from which Lightning cannot resume is refused in one line, and its run folder stays as it is."""
 
 import copy
+import logging
 import os
 import shutil
 
@@ -180,6 +181,16 @@ def test_the_examples_of_the_loops_do_not_ask_for_the_ranks_of_a_job(monkeypatch
     for name, value in variables.items():
         monkeypatch.setenv(f"SLURM_{name}", value)
     assert "epoch_progress" in loop_counters.__wrapped__()
+
+
+def test_the_check_of_a_checkpoint_prints_no_message_of_lightning(stopped, caplog, monkeypatch):
+    """A Trainer logs the accelerators that it found, and tips."""
+    caplog.set_level(logging.INFO, logger="pytorch_lightning")
+    monkeypatch.setattr(logging.getLogger("pytorch_lightning"), "handlers", [caplog.handler])
+    loop_counters.cache_clear()
+    edit(stopped, lambda c: fit_loop(c).clear())
+    assert resume(stopped) == 2
+    assert caplog.messages == []
 
 
 def test_the_checkpoint_of_a_run_is_resumed(stopped, parts):
