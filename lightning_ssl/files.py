@@ -138,6 +138,10 @@ def require_replaceable(path: Path, marker: bytes, force: bool = False, key: str
     marker      what the command writes into its files, such as b"lightning-ssl export"
     """
     shown, path = f"{key}={str(path)!r}", without_dots(path)
+    if not str(path).isprintable():
+        raise ValueError(f"{shown}: {key} must be text without control characters")
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        path.lstat()  # a name that is too long raises OSError
     if kind := special_kind(path):
         raise ValueError(f"{shown}: it is {kind}; {key} must be a new file, or a regular one")
     parent = next(folder for folder in (path.absolute().parents) if os.path.lexists(folder))

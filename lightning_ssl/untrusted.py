@@ -67,11 +67,19 @@ def load_yaml(text: str) -> Any:
 
 
 def load_json(text: str) -> Any:
-    """The plain values of a JSON document."""
+    """The plain values of a JSON document. A key that is given twice is refused; JSON would keep the last."""
     try:
-        return json.loads(text, parse_int=whole_number)
+        return json.loads(text, parse_int=whole_number, object_pairs_hook=without_duplicates)
     except (ValueError, RecursionError) as error:
         raise ValueError(one_line(error)) from error
+
+
+def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"duplicate key {next(name for name in names if names.count(name) > 1)!r}")
+    return found
 
 
 def check_nested(tree: Any) -> None:

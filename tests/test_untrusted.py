@@ -46,7 +46,7 @@ def test_plain_yaml_and_repeated_aliases_are_read():
     assert load_yaml("") is None
 
 
-@pytest.mark.parametrize("text", ['{"a": ' + "9" * 400 + "}", "[" * 100_000, "{", ""])
+@pytest.mark.parametrize("text", ['{"a": ' + "9" * 400 + "}", "[" * 100_000, "{", "", '{"a": 1, "a": 1}'])
 def test_json_beyond_the_limits_is_one_line(text):
     with pytest.raises(ValueError, match=r"\w") as refused:
         load_json(text)

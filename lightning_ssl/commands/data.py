@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_ssl import data
-from lightning_ssl.checks import require_line
+from lightning_ssl.checks import require, require_line
 from lightning_ssl.commands.parser import Parser
 
 EXAMPLES = """examples:
@@ -27,7 +28,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.action == "fetch":
         print(f"{arguments.name} is in {data.fetch(arguments.name, arguments.root, arguments.source)}")
     else:
-        list_datasets(Path(arguments.root))
+        root = Path(arguments.root)
+        require(root.is_dir() or not os.path.lexists(root), "root", arguments.root, "a folder")
+        list_datasets(root)
     return 0
 
 

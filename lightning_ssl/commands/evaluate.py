@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lightning_ssl import data
-from lightning_ssl.checks import require
+from lightning_ssl.checks import require, shown
 from lightning_ssl.commands.parser import Parser, add_trust
 from lightning_ssl.trust import trusted_modules
 from lightning_ssl.untrusted import load_json, printable
@@ -53,6 +53,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     require(arguments.seeds >= 1, "seeds", arguments.seeds, "at least 1")
     require(arguments.seed >= 0, "seed", arguments.seed, "0 or above")
     require(arguments.batch_size >= 1, "batch-size", arguments.batch_size, "at least 1")
+    for flag, most in (("seeds", 1000), ("seed", 2**32 - 1), ("batch-size", 1_000_000)):
+        value = getattr(arguments, flag.replace("-", "_"))
+        require(value <= most, flag, value, f"at most {most}")
     if arguments.data is not None:
         data.require_data_set("data", arguments.data)
     options = read_options(arguments.options)
@@ -113,7 +116,9 @@ def read_options(text: str | None) -> dict[str, Any] | None:
         return None
     try:
         found = load_json(text)
-    except ValueError:
+    except ValueError as error:
+        if "duplicate key" in str(error):
+            raise ValueError(f"options={shown(text)}: {error}") from error
         found = None
     require(isinstance(found, dict), "options", text, """a JSON object, such as '{"train_images": 5000}'""")
     return dict(found)

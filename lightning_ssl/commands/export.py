@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     from lightning_ssl.evaluation.restore import restore_method  # late: it imports torch, and --help needs none
 
     trained = restore_method(arguments.checkpoint, trust)
-    require(out.resolve() != trained.checkpoint.resolve(), "out", str(out), "another file than the checkpoint")
+    same = os.path.realpath(out) == os.path.realpath(trained.checkpoint)  # `resolve` raises for a link to itself
+    require(not same, "out", str(out), "another file than the checkpoint")
     if arguments.format == "torchvision":
         write_atomic(out, torchvision_file(trained))
     else:

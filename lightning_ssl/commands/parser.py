@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import difflib
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +66,13 @@ def whole_number(lowest: int, highest: int = 2**63 - 1) -> Callable[[str], int]:
 def new_file(text: str) -> Path:
     """The type of a flag: a new file, in a folder that exists."""
     path = Path(text)
-    if not text.strip() or os.path.lexists(path) or not path.absolute().parent.is_dir():
+    try:
+        path.lstat()
+        is_new = False
+    except FileNotFoundError:
+        is_new = path.absolute().parent.is_dir()
+    except (OSError, ValueError):  # such as a name that is too long
+        is_new = False
+    if not text.strip() or not is_new:
         raise argparse.ArgumentTypeError(f"{shown(text)}: expected a new file in a folder that exists")
     return path

@@ -63,11 +63,12 @@ def watch(arguments: argparse.Namespace, options: dict[str, Any]) -> Built | Non
 
     The page reloads itself until then. Return None if no page was built.
     """
-    from lightning_ssl.report.compose import build
+    from lightning_ssl.report.compose import build, page_path
     from lightning_ssl.runs.record import Reader
 
     for folder in arguments.folders:  # one that does not exist yet is waited for
         require(Path(folder).is_dir() or not Path(folder).exists(), "folder", folder, "a folder that holds runs")
+    page_path(arguments.folders, arguments.out, arguments.force)
     options = {**options, "reader": Reader()}
     refresh = max(5, round(arguments.every))
     previous, built, message, printed = None, None, "", ""

@@ -53,6 +53,8 @@ def select_device(name: str) -> torch.device:
         found = torch.zeros(1, device=name).device
         if found.type == "meta":
             raise RuntimeError("meta has no values")
+        if found.type == "cpu" and torch.device(name).index:
+            raise RuntimeError("the CPU has one device")
         return found
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0]

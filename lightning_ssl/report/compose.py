@@ -63,11 +63,8 @@ def build(
     if not runs:
         where = ", ".join(str(folder) for folder in folders)
         raise ValueError(f"folder={where!r}: no run below it (a run holds config.yaml, metrics.csv, summary.json)")
-    target = Path(out) if out is not None else Path(folders[0]) / "report.html"
-    require(target.suffix in (".html", ".htm"), "out", str(target), "the name of an .html file")
+    target = page_path(folders, out, force)
     beside = target.with_suffix("")
-    require_replaceable(target, MARKER, force)
-    require_own_folder(beside, WITNESS, MARKER, force)
     grouping = Grouping.of(runs, metric)
     if metric is not None:
         known = sorted({key for run in runs for key in (*run.metrics, *run.linear())})
@@ -93,6 +90,15 @@ def build(
     html = page.render(grouping, table, verdicts, runs, notes, heading, downloads, refresh)
     write_all({beside / WITNESS: MARKER + b"\n", **files, target: encoded(html)})
     return Built(target, [target, *files], runs, grouping, table, verdicts)
+
+
+def page_path(folders: Sequence[str | Path], out: str | Path | None, force: bool = False) -> Path:
+    """The page to write. One that cannot be written is refused."""
+    target = Path(out) if out is not None else Path(folders[0]) / "report.html"
+    require(target.suffix in (".html", ".htm"), "out", str(target), "the name of an .html file")
+    require_replaceable(target, MARKER, force)
+    require_own_folder(target.with_suffix(""), WITNESS, MARKER, force)
+    return target
 
 
 def encoded(text: str) -> bytes:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,7 +110,9 @@ class Configuration:
         kept = self.values.clone()
         for key in keys.PLACE:
             kept.pop(key, None)
-        found: dict[str, Any] = json.loads(self.parser.dump(kept, skip_unset=False, format="json"))
+        with warnings.catch_warnings():  # a default of a class, such as a device, is stored as text
+            warnings.filterwarnings("ignore", r"\s*Unable to serialize instance")
+            found: dict[str, Any] = json.loads(self.parser.dump(kept, skip_unset=False, format="json"))
         arguments = found["model"].get("init_args") or {}
         if isinstance(arguments.get("importance"), str):  # a function of the user's own, in the form of a class
             arguments["importance"] = {"class_path": arguments["importance"]}
@@ -181,8 +184,19 @@ def check_files(key: str, value: Any) -> None:
     """
     for where, text in texts_in(value, key):
         require(special_kind(Path(text)) != "a pipe", where, text, "a value or a regular file: it is a pipe")
+        if text.lstrip().startswith(("{", "[")):
+            check_duplicates(where, text)
     if key in PARTS and isinstance(value, str) and os.path.isfile(value):
         read_text(Path(value), key=key)
+
+
+def check_duplicates(key: str, text: str) -> None:
+    """Refuse a value in which a key is given twice. jsonargparse would say that its type is wrong."""
+    try:
+        load_yaml(text)
+    except ValueError as error:
+        if "duplicate key" in str(error):
+            raise ValueError(f"{key}={cut(text, MAX_SHOWN)}: {error}") from error
 
 
 def check_config(given: str) -> None:

@@ -132,9 +132,10 @@ def type_in_words(text: str) -> str:
 def allowed(expected: list[str]) -> str:
     """The allowed values or types, in words."""
     choices = [choice for word in expected for choice in PATTERNS["choices"].findall(word)]
-    if choices:
-        return "one of " + ", ".join(choices).replace("'", "")
     kinds = [class_name(kind) for word in expected for kind in PATTERNS["type name"].findall(word)]
+    if choices:
+        words = [*(["true", "false"] if "bool" in kinds else []), *choices]
+        return "one of " + ", ".join(words).replace("'", "")
     return " or ".join(dict.fromkeys(kinds))
 
 
@@ -219,13 +220,23 @@ def with_full_key(error: ValueError, config: dict[str, Any] | None = None) -> Va
         return ValueError(f"data.{error}")
     refused = re.match(r"(\w+)=(.*)", str(error), re.DOTALL)
     if refused is None:
-        return error
+        return with_callback(error, config)
     name, rest = refused.groups()
     value = rest.partition(f": {name} must be")[0] if f": {name} must be" in rest else rest.partition(": ")[0]
     for kind in classes_in_traceback(error):
         if (key := key_of_argument(kind, name, value, config)) is not None:
             last = key.rpartition(".")[2]
             return ValueError(f"{key}={rest.replace(f': {name} must be', f': {last} must be', 1)}")
+    return error
+
+
+def with_callback(error: ValueError, config: dict[str, Any] | None) -> ValueError:
+    """Name the key of the user's callback that raised an error: `trainer.callbacks[0]: …`."""
+    listed = [place for place in places(config) if place[0].startswith("trainer.callbacks")]
+    for kind in classes_in_traceback(error):
+        for path, owner, _ in listed:
+            if owner == kind.__name__:
+                return ValueError(f"{path}: {error}")
     return error
 
 

@@ -173,5 +173,7 @@ def test_only_an_earlier_export_is_replaced(tmp_path):
     assert config.read_text() == "model: mine"
     with pytest.raises(ValueError, match="out='/dev/null': it is a device"):
         export.main([*words, "/dev/null", "--force"])
-    assert export.main([*words, str(config), "--force"]) == 0
-    assert load_file(config)
+    (tmp_path / "loop").symlink_to("loop")
+    for out in (config, tmp_path / "loop"):
+        assert export.main([*words, str(out), "--force"]) == 0
+        assert load_file(out)
