@@ -27,6 +27,8 @@ LIMITS: dict[str, tuple[float, float]] = {
 }
 ABOVE_ZERO = ("limit_train_batches", "val_check_interval")
 NOT_ZERO = ("max_epochs", "max_steps")
+# Callbacks that change a setting during the run, by the key of that setting.
+TUNERS = {pl.callbacks.LearningRateFinder: "model.optimization.lr", pl.callbacks.BatchSizeFinder: "data.batch_size"}
 REQUIRED_VALUES = {"barebones": False, "enable_checkpointing": True}
 
 
@@ -54,6 +56,7 @@ def checked_trainer(arguments: dict[str, Any]) -> pl.Trainer:
     built = build(arguments)
     if isinstance(built, pl.Trainer):
         check_time(built, arguments.get("max_time"))
+        check_tuners(built)
         return built
     given = {key: value for key, value in arguments.items() if value is not None}
     alone = [] if isinstance(build({}), Exception) else given  # else no argument is the cause
@@ -98,6 +101,14 @@ def check_batches(arguments: dict[str, Any], training: int, validation: int) -> 
             f"trainer.val_check_interval={interval}: val_check_interval must be at most {batches}, the batches of an"
             " epoch; with --trainer.check_val_every_n_epoch null it counts the batches of all epochs"
         )
+
+
+def check_tuners(trainer: pl.Trainer) -> None:
+    """Refuse callbacks that replace a setting: two runs of one configuration would differ in it."""
+    for kind, key in TUNERS.items():
+        if any(isinstance(callback, kind) for callback in getattr(trainer, "callbacks", [])):
+            reason = f"config.yaml would not have the value that it finds; set {key}"
+            raise ValueError(f"trainer.callbacks={kind.__name__!r}: trainer.callbacks must be without it: {reason}")
 
 
 def build(arguments: dict[str, Any]) -> pl.Trainer | Exception:
