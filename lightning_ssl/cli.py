@@ -87,7 +87,18 @@ def refuse(message: str, debug: bool, code: int = 2) -> int:
     return code
 
 
+def with_home(word: str) -> str:
+    """Replace ~ by the home folder in `--flag=~/x`. A shell does it only at the start of a word.
+
+    Without it, a folder with the name ~ would be created.
+    """
+    flag, equals, value = word.partition("=")
+    is_path = flag.startswith("--") and value.startswith("~/")
+    return f"{flag}{equals}{os.path.expanduser(value)}" if is_path else word
+
+
 def dispatch(words: list[str]) -> int:
+    words = [with_home(word) for word in words]
     if words and words[0] in COMMANDS:
         check_rank_variables(os.environ)
         name, arguments = words[0].replace("-", "_"), words[1:]

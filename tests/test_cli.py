@@ -76,3 +76,14 @@ def test_bench_needs_a_source_checkout(monkeypatch, tmp_path, capsys):
 
 def test_version_is_the_one_that_a_run_records():
     assert command("--version").stdout.strip() == version()
+
+
+def test_a_tilde_after_a_flag_is_the_home_folder(tmp_path, monkeypatch, capsys):
+    """A shell does not replace it in `--root=~/data`, and a folder with the name ~ would be made."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "file").write_text("")
+    assert cli.main(["data", "list", "--root=~/file"]) == 2
+    assert f"root='{tmp_path}/file'" in capsys.readouterr().err
+    (tmp_path / "own.yaml").write_text("runs: ~/file\n")
+    assert cli.main(["fit", "--config", "quickstart", "--config", str(tmp_path / "own.yaml")]) == 2
+    assert f"runs='{tmp_path}/file': runs must be a folder" in capsys.readouterr().err

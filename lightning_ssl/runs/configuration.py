@@ -137,6 +137,7 @@ class Configuration:
 
 def completed(values: Namespace) -> Namespace:
     """Fill in what follows from the configuration: the data set's size and moments, the stem, the logger."""
+    values.runs, values.data.root = (os.path.expanduser(path) for path in (values.runs, values.data.root))
     check_run_flags(values)
     check_arguments("model", values.model)
     model, data_module = values.model.init_args, values.data
