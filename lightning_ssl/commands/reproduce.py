@@ -81,8 +81,6 @@ def main(argv: Sequence[str], program: Callable[[list[str]], int]) -> int:
     for key in ("runs", "archive"):
         given = getattr(arguments, key)
         require(given is None or Path(given).is_dir() or not os.path.lexists(given), key, given, "a folder")
-    if arguments.archive is not None:
-        require(Path(arguments.archive).is_dir(), "archive", arguments.archive, "a folder that exists")
     if arguments.images_per_second is not None:
         speed = arguments.images_per_second
         require(0.001 <= speed <= 1e9, "images-per-second", speed, "between 0.001 and 1e9")
