@@ -79,8 +79,7 @@ def main(argv: list[str]) -> int:
             if is_first_process():
                 batches = check_training(parts, number_of_ranks)
                 if choice.checkpoint is not None:
-                    with quiet():
-                        require_resumable(choice.checkpoint, parts, batches)
+                    require_resumable(choice.checkpoint, parts, batches)
     except ValueError as error:
         raise with_full_key(error, config.stored()) from error
     choice = choice.created()
