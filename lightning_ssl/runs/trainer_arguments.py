@@ -64,7 +64,8 @@ def checked_trainer(arguments: dict[str, Any]) -> pl.Trainer:
     named = [key for key in given if re.search(rf"\b{key}\b", str(built))]
     key = next(iter([*own, *named]), "")
     where = f"trainer.{key}={shown(given[key])}" if key else "trainer"
-    raise ValueError(f"{where}: {built}") from built
+    reason = "the number is too large" if isinstance(built, OverflowError) else built
+    raise ValueError(f"{where}: {reason}") from built
 
 
 def check_time(trainer: pl.Trainer, max_time: Any) -> None:
