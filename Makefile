@@ -67,8 +67,6 @@ docs: export OMP_NUM_THREADS ?= 1
 docs: $(VENV)/installed-docs  ## build the site in build/docs/html and run the notebooks; a warning is an error
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/docs/doctrees docs build/docs/html
 
-# A benchmark has the cores for itself. (A comment behind the value would add its spaces to it.)
-bench: export OMP_WAIT_POLICY ?= active
 bench: $(VENV)/installed-bench  ## measure the speed of loss, augmentation and training against its limits
 	$(BIN)/lightning-ssl bench loss
 	$(BIN)/lightning-ssl bench launches

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 
 from lightning_ssl.checks import MAX_SHOWN, cut, shown
 from lightning_ssl.commands import fit_help, packaged
@@ -50,9 +50,7 @@ def run(argv: Sequence[str]) -> int:
     """Run one command. Bad input is one line on standard error and exit code 2; --debug adds the traceback."""
     words = list(argv)
     debug = "--debug" in words
-    # OpenMP reads this variable when torch is imported. Threads that wait in a busy loop become ten times slower when
-    # another process uses one of their cores (docs/faq.md, "Questions").
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    wait_briefly(os.environ)
     # Labels have Greek letters: a terminal with another encoding shows a question mark instead.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -77,6 +75,17 @@ def run(argv: Sequence[str]) -> int:
         return refuse(f"{where}{error.strerror or error}", debug)
     except Exception as error:  # a fault of this package, or of the user's own code
         return refuse(f"{type(error).__name__}: {error} (--debug shows where)", debug, code=1)
+
+
+def wait_briefly(environment: MutableMapping[str, str]) -> None:
+    """Let OpenMP's threads wait for each other in a busy loop of about 10 µs and then sleep. torch reads it at import.
+
+    Threads that never sleep become many times slower when another process uses one of their cores; threads that sleep
+    at once are slower on a quiet machine (docs/faq.md, "Questions").
+    """
+    if "OMP_WAIT_POLICY" not in environment:
+        environment["OMP_WAIT_POLICY"] = "passive"
+        environment.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def refuse(message: str, debug: bool, code: int = 2) -> int:

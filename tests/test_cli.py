@@ -87,3 +87,16 @@ def test_a_tilde_after_a_flag_is_the_home_folder(tmp_path, monkeypatch, capsys):
     (tmp_path / "own.yaml").write_text("runs: ~/file\n")
     assert cli.main(["fit", "--config", "quickstart", "--config", str(tmp_path / "own.yaml")]) == 2
     assert f"runs='{tmp_path}/file': runs must be a folder" in capsys.readouterr().err
+
+
+def test_threads_sleep_after_a_short_busy_loop_unless_the_user_chose_how_they_wait():
+    environment = {}
+    cli.wait_briefly(environment)
+    assert environment == {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "1000"}
+    for chosen in ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "passive"}):
+        kept = dict(chosen)
+        cli.wait_briefly(kept)
+        assert kept == chosen
+    counted = {"GOMP_SPINCOUNT": "5"}
+    cli.wait_briefly(counted)
+    assert counted["GOMP_SPINCOUNT"] == "5"

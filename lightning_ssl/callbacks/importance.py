@@ -90,7 +90,7 @@ class ImportanceMonitor(pl.Callback):
         pairs = Pairs(z1, z2, clean[0] if clean else None, loss.anchors, check_finite=False)
         sums = pairs.points.new_zeros(5)
         for rows in self.measured_rows(pairs):
-            d2 = pairs.weight_distances.tile(rows, slice(0, len(pairs))).clamp_(min=0)  # (m, M)
+            d2 = pairs.weight_distances.strip(rows).clamp_(min=0)  # (m, M)
             valid = pairs.valid(rows)
             each = row_statistics(loss.importance(pairs.d2_pos[rows], d2, valid), valid)  # (4, m)
             sums[:4] += each.sum(1)

@@ -16,7 +16,7 @@ so the forward pass computes it too, from blocks of α, without an autograd grap
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -159,7 +159,7 @@ class FamilyLoss(PairLoss):
 
     def value(self, d2_pos: Tensor, row_sum: Tensor, repulsion: Tensor, phi: Tensor | None) -> Tensor:
         assert phi is not None
-        return phi.sum()
+        return torch.add(phi.sum(), repulsion, alpha=0)  # NaN if the repulsion is not finite
 
     def extra_repr(self) -> str:
         return f"{self.family}, anchors={self.anchors!r}, tile={self.tile}"
@@ -177,9 +177,7 @@ class FusedPairs(torch.autograd.Function):
         with exact_products(z1.device.type):
             pairs = Pairs(z1, z2, clean, loss.anchors, loss.check_finite)
             sums = compute_sums(pairs, loss)
-        # A gradient that overflows makes the loss NaN, on all ranks: the loss alone tells whether a step is finite.
-        total = torch.add(sums.value, sums.force.sum(), alpha=0)
-        forces, value = pairs.own_sums(sums.force, total)
+        forces, value = pairs.own_sums(sums.force, sums.value)
         if any(ctx.needs_input_grad[:2]):
             ctx.save_for_backward(*gradients(pairs, forces, sums.row_sum, loss.beta))
             ctx.dtype = z1.dtype
@@ -195,7 +193,11 @@ class FusedPairs(torch.autograd.Function):
 
 
 class KernelSums(NamedTuple):
-    """What this rank contributes to the loss and its gradient, times M."""
+    """What this rank contributes to the loss and its gradient, times M.
+
+    If the force is not finite, the value is not, and then the loss of every rank is not: the loss alone tells whether a
+    step is finite.
+    """
 
     force: Tensor  # (M, D): W z − (W 1) z, the gradient of −Σ_ij α_ij d2_neg_ij
     row_sum: Tensor  # (M,): Σ_j α_ij of its own anchors
@@ -208,9 +210,10 @@ def gradients(pairs: Pairs, forces: list[Tensor], row_sum: Tensor, beta: float) 
     weight, *of_z2 = pairs.own(row_sum)
     if of_z2:
         weight = weight + of_z2[0]
-    attraction = (weight * (1 + beta))[:, None] * difference  # in z1; the negative in z2
+    attraction = weight[:, None] * difference  # in z1; the negative in z2
     g1, *g2 = forces
-    return g1 + attraction, g2[0] - attraction if g2 else attraction.neg_()
+    in_z2 = torch.sub(g2[0], attraction, alpha=1 + beta) if g2 else attraction * -(1 + beta)
+    return torch.add(g1, attraction, alpha=1 + beta), in_z2
 
 
 def compute_sums(pairs: Pairs, loss: PairLoss) -> KernelSums:
@@ -226,7 +229,7 @@ def compute_sums(pairs: Pairs, loss: PairLoss) -> KernelSums:
 
 def row_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums:
     """The kernel of any importance: whole rows of α of this rank's anchors, in blocks."""
-    left, right = pairs.distances.left, pairs.distances.right  # (M, D+2): d2_ij = ⟨left_i, right_j⟩
+    left, right = pairs.distances.factors  # (M, D+2): d2_ij = ⟨left_i, right_j⟩
     sums = torch.zeros_like(right)  # W (z, 1, ½‖z‖²)
     row_sum = torch.zeros_like(pairs.d2_pos)
     value = row_sum.new_zeros(())
@@ -236,7 +239,7 @@ def row_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums:
     for rows in pairs.strips(loss.tile or height):
         negatives = StripNegatives(pairs, rows)
         out = loss.workspace.block("rows", pairs.points, rows.stop - rows.start, len(pairs)) if reuses else None
-        d2 = pairs.weight_distances.tile(rows, slice(0, len(pairs)), out=out).clamp_(min=0)  # (m, M)
+        d2 = pairs.weight_distances.strip(rows, out=out).clamp_(min=0)  # (m, M)
         found = compute_rows(loss, pairs.d2_pos[rows], d2.clone() if loss.backprop_alpha else d2, negatives)
         alpha, row_sum[rows] = found.alpha, found.row_sum
         if loss.backprop_alpha:
@@ -251,7 +254,8 @@ def row_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums:
             repulsion = left[rows].flatten().dot(pulled.flatten())  # Σ_ij α_ij d2_ij
             value += loss.value(pairs.d2_pos[rows], found.row_sum, repulsion, found.value)
     width = pairs.points.shape[1]
-    return KernelSums(force(sums[:, :width], sums[:, width : width + 1], pairs), row_sum, value)
+    pushed = force(sums[:, :width], sums[:, width : width + 1], pairs)
+    return KernelSums(pushed, row_sum, torch.add(value, pushed.sum(), alpha=0))
 
 
 def force(pull: Tensor, degree: Tensor, pairs: Pairs) -> Tensor:
@@ -275,22 +279,22 @@ def tile_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums | None:
     It makes two passes over the tiles: the first sums the rows of k, the second adds up the forces. Returns None if a
     sum of k overflows or underflows.
     """
-    importance = loss.importance
-    assert isinstance(importance, Streaming)
+    importance = cast(Streaming, loss.importance)
     side = loss.tile or min(TILE_SIDE, len(pairs))
-    share = sum(tile.numel for tile in pairs.tiles(side))
+    tiles = list(pairs.tiles(side))
+    share = sum(tile.numel for tile in tiles)
     keep = loss.tile is None and share * pairs.points.element_size() <= MAX_KEPT_BYTES
     memory = loss.workspace.take("kernel", pairs.points, share if keep else side * side)
     outer = loss.workspace.take("outer", pairs.points, side * side)
 
     def kernel(tile: Tile, start: int) -> Tensor:
-        d2 = pairs.weight_distances.tile(*tile, out=memory[start : start + tile.numel].view(tile.shape)).clamp_(min=0)
+        d2 = pairs.weight_distances.tile(tile, memory[start : start + tile.numel]).clamp_(min=0)
         return pairs.exclude_(importance.log_kernel(d2).exp_(), tile, 0.0)
 
     total = pairs.points.new_zeros(len(pairs))
     first: list[Tensor] = []
     start = 0
-    for tile in pairs.tiles(side):
+    for tile in tiles:
         k = kernel(tile, start)
         total[tile.rows].add_(k.sum(1))
         if tile.mirrored:
@@ -298,14 +302,15 @@ def tile_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums | None:
         if keep:
             first.append(k)
             start += tile.numel
-    if not SMALLEST_SUM < total.min().item() <= total.max().item() < 1 / SMALLEST_SUM:
+    smallest, largest = total.aminmax()
+    if not SMALLEST_SUM < smallest.item() <= largest.item() < 1 / SMALLEST_SUM:
         return None
-    log_sum = total.log()
+    log_sum = torch.xlogy(1, total)  # `log` would wake the threads of MKL for a few numbers
     row_sum = importance.row_sum(log_sum, pairs.d2_pos)
     scale = row_sum / total
     z = pairs.points
     pull, degree = torch.zeros_like(z), torch.zeros_like(total)
-    for at, tile in enumerate(pairs.tiles(side)):
+    for at, tile in enumerate(tiles):
         k = first[at] if keep else kernel(tile, 0)
         both = torch.add(scale[tile.rows, None], scale[tile.columns], out=outer[: k.numel()].view(k.shape))
         w = k.mul_(both)
@@ -314,10 +319,10 @@ def tile_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums | None:
         if tile.mirrored:
             pull[tile.columns].addmm_(w.T, z[tile.rows])
             degree[tile.columns].add_(w.sum(0))
-    # ½ Σ_ij W_ij d2_ij, with d2_ij = ½‖z_i‖² + ½‖z_j‖² − ⟨z_i, z_j⟩
-    repulsion = degree.dot(pairs.distances.half_norms.squeeze(1)) - 0.5 * z.flatten().dot(pull.flatten())
+    pushed = force(pull, degree[:, None], pairs)
+    repulsion = (z * pushed).sum().mul_(-0.5)  # Σ_ij α_ij d2_ij is quadratic in z (Euler's theorem)
     value = loss.value(pairs.d2_pos, row_sum, repulsion, importance.value(log_sum, pairs.d2_pos))
-    return KernelSums(force(pull, degree[:, None], pairs), row_sum, value)
+    return KernelSums(pushed, row_sum, value)
 
 
 def vjp_of(importance: PairWeights) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
@@ -328,6 +333,6 @@ def vjp_of(importance: PairWeights) -> Callable[[Tensor, Tensor, Tensor], Tensor
 
 
 STREAMING_ROWS = 256  # fewer rows make products slow; a solver, which reads its block many times, takes fewer
-TILE_SIDE = 512  # a float32 tile fits in the second-level cache of a core
+TILE_SIDE = 768  # a tile is near the cache of two cores; with smaller ones the threads wait more for each other
 MAX_KEPT_BYTES = 2**28  # if they fit, the tiles of the first pass are kept for the second; they do at N = 4096
 SMALLEST_SUM = 1e-26  # float32 still holds weights e^{−27} times smaller

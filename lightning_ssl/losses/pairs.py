@@ -8,6 +8,7 @@ is divided into tiles on and above the diagonal, and each rank computes its shar
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from typing import Any, Literal, NamedTuple
@@ -23,23 +24,6 @@ from lightning_ssl.losses.device import is_accelerator
 from lightning_ssl.losses.importance import Negatives
 
 Anchors = Literal["both", "one"]
-
-
-class Distances:
-    """d2 of any block of pairs by one matrix product: d2_ij = ⟨(−z_i, ½‖z_i‖², 1), (z_j, 1, ½‖z_j‖²)⟩.
-
-    Rounding can give tiny negative values. The error grows with the norms, so the points should be centred.
-    """
-
-    def __init__(self, z: Tensor) -> None:
-        self.half_norms = (z * z).sum(1, keepdim=True).mul_(0.5)  # (M, 1)
-        one = torch.ones_like(self.half_norms)
-        self.left = torch.cat([-z, self.half_norms, one], 1)  # (M, D+2)
-        self.right = torch.cat([z, one, self.half_norms], 1)  # (M, D+2)
-
-    def tile(self, rows: slice, columns: slice, out: Tensor | None = None) -> Tensor:
-        """d2 of a block of the M×M matrix."""
-        return torch.mm(self.left[rows], self.right[columns].T, out=out)
 
 
 class Tile(NamedTuple):
@@ -59,6 +43,33 @@ class Tile(NamedTuple):
     @property
     def numel(self) -> int:
         return self.shape[0] * self.shape[1]
+
+
+class Distances:
+    """d2 of any block of pairs: d2_ij = ½‖z_i‖² + ½‖z_j‖² − ⟨z_i, z_j⟩.
+
+    Rounding can give tiny negative values. The error grows with the norms, so the points should be centred.
+    """
+
+    def __init__(self, z: Tensor) -> None:
+        self.z = z
+        self.half_norms = half_squares(z)
+
+    @functools.cached_property
+    def factors(self) -> tuple[Tensor, Tensor]:
+        """(−z, ½‖z‖², 1) and (z, 1, ½‖z‖²), (M, D+2) each: d2_ij is the product of row i and row j."""
+        one = torch.ones_like(self.half_norms)
+        return torch.cat([-self.z, self.half_norms, one], 1), torch.cat([self.z, one, self.half_norms], 1)
+
+    def strip(self, rows: slice, out: Tensor | None = None) -> Tensor:
+        """d2 of whole rows, (m, M), by one product: the fewest operators."""
+        left, right = self.factors
+        return torch.mm(left[rows], right.T, out=out)
+
+    def tile(self, tile: Tile, out: Tensor) -> Tensor:
+        """d2 of a tile, in flat memory of its size. It needs no `factors`: less work for few samples."""
+        norms = torch.add(self.half_norms[tile.rows], self.half_norms[tile.columns].T, out=out.view(tile.shape))
+        return norms.addmm_(self.z[tile.rows], self.z[tile.columns].T, alpha=-1)
 
 
 class Pairs:
@@ -90,14 +101,14 @@ class Pairs:
         require(self.samples >= 2, "N", self.samples, "at least 2 samples: a single one has no negatives")
 
         z, c = self._gather(z1, z2, clean)  # (2N, D), (N, D')
-        shifted = z - z.mean(0)  # a shift does not change the distances
+        shifted = z - mean(z)  # a shift does not change the distances
         self.difference = shifted[: self.samples] - shifted[self.samples :]
-        d2_pos = self.difference.square().sum(1).mul_(0.5)
+        d2_pos = half_squares(self.difference).squeeze(1)
         both = anchors == "both"
         self.points, self.d2_pos = (shifted, torch.cat([d2_pos, d2_pos])) if both else (shifted[: self.samples], d2_pos)
         self.distances = self.weight_distances = Distances(self.points)
         if c is not None:
-            centred = c - c.mean(0)
+            centred = c - mean(c)
             self.weight_distances = Distances(torch.cat([centred, centred]) if both else centred)
         # Anchor i is not a negative of itself, and with both views as anchors not a negative of its positive.
         self.excluded = (0, self.samples, -self.samples) if both else (0,)
@@ -120,12 +131,16 @@ class Pairs:
         return f"embeddings up to {max(z.abs().max().item() for z in views):.3g}: their squared norms overflow"
 
     def __len__(self) -> int:
-        return len(self.points)
+        return self.points.shape[0]  # faster than `len` of a tensor
 
     # -- masks --------------------------------------------------------------------------------------------------------
 
     def exclude_(self, x: Tensor, tile: Tile, value: float | bool) -> Tensor:
         """Write a value, in place, at the pairs of a block that are not negatives."""
+        if x.shape[0] == len(self):  # the whole matrix
+            views = len(self) // self.samples
+            x.view(views, self.samples, views, self.samples).diagonal(dim1=1, dim2=3).fill_(value)
+            return x
         for offset in self.excluded:
             diagonal = tile.rows.start + offset - tile.columns.start
             if -x.shape[0] < diagonal < x.shape[1]:
@@ -196,15 +211,24 @@ class StripNegatives(Negatives):
         return self.pairs.valid(self.tile.rows)
 
     def exclude_(self, x: Tensor, value: float) -> Tensor:
-        if x.shape[0] < x.shape[1]:
-            return self.pairs.exclude_(x, self.tile, value)
-        views, samples = len(x) // self.pairs.samples, self.pairs.samples
-        x.view(views, samples, views, samples).diagonal(dim1=1, dim2=3).fill_(value)  # the same, in fewer operators
-        return x
+        return self.pairs.exclude_(x, self.tile, value)
 
     def count(self, x: Tensor) -> Tensor:
         views = len(self.pairs) // self.pairs.samples
         return x.new_full((len(x), 1), len(self.pairs) - views)
+
+
+# The next two are products, because a sum would wake the other threads of a CPU, which takes longer than a small sum.
+
+
+def mean(z: Tensor) -> Tensor:
+    """The mean over the rows, (1, D)."""
+    return torch.mm(z.new_full((1, z.shape[0]), 1 / z.shape[0]), z)
+
+
+def half_squares(z: Tensor) -> Tensor:
+    """½‖z‖² of each row, (M, 1)."""
+    return torch.mm(z * z, z.new_full((z.shape[1], 1), 0.5))
 
 
 def spans(start: int, stop: int, size: int) -> Iterator[slice]:
