@@ -78,10 +78,10 @@ def run(argv: Sequence[str]) -> int:
 
 
 def wait_briefly(environment: MutableMapping[str, str]) -> None:
-    """Let OpenMP's threads wait for each other in a busy loop of about 10 µs and then sleep. torch reads it at import.
+    """Let OpenMP's threads wait for each other in a busy loop for about 10 µs, then sleep. torch reads it at import.
 
-    Threads that never sleep become many times slower when another process uses one of their cores; threads that sleep
-    at once are slower on a quiet machine (docs/faq.md, "Questions").
+    Threads that wait longer in the loop become several times slower when another process uses one of their cores.
+    Threads that sleep at once are slower on a quiet machine (docs/faq.md, "Questions").
     """
     if "OMP_WAIT_POLICY" not in environment:
         environment["OMP_WAIT_POLICY"] = "passive"

@@ -333,6 +333,6 @@ def vjp_of(importance: PairWeights) -> Callable[[Tensor, Tensor, Tensor], Tensor
 
 
 STREAMING_ROWS = 256  # fewer rows make products slow; a solver, which reads its block many times, takes fewer
-TILE_SIDE = 768  # a tile is near the cache of two cores; with smaller ones the threads wait more for each other
+TILE_SIDE = 768  # about the cache of two cores; with smaller tiles the threads wait for each other more often
 MAX_KEPT_BYTES = 2**28  # if they fit, the tiles of the first pass are kept for the second; they do at N = 4096
 SMALLEST_SUM = 1e-26  # float32 still holds weights e^{−27} times smaller
