@@ -17,11 +17,15 @@ signal=TERM
 [ "${1##*/}" = srun ] && signal=USR1
 stopped=
 launcher=
-# The first stop only: SLURM sends SIGTERM to this script and to the agent, and torchrun waits for no rank at the third.
+early=
+# Only the first stop is passed on: SLURM sends SIGTERM to this script, to the agent, which forwards it, and to torchrun,
+# which waits for no rank at its third signal. bash can run a trap inside a trap, until the traps do nothing.
 # shellcheck disable=SC2329  # the traps call it
 stop() {
-    [ -n "$stopped" ] || [ -z "$launcher" ] || kill -s "$signal" "$launcher"
-    stopped="${stopped:-$1}"
+    trap : TERM USR1 INT HUP
+    [ -z "$stopped" ] || return
+    stopped=$1
+    if [ -n "$launcher" ]; then kill -s "$signal" "$launcher"; else early=yes; fi
 }
 trap 'stop TERM' TERM
 trap 'stop USR1' USR1
@@ -29,7 +33,7 @@ trap 'stop INT' INT
 trap 'stop HUP' HUP
 "$@" &
 launcher=$!
-[ -z "$stopped" ] || kill -s "$signal" "$launcher" # a stop from before the launcher had a number
+[ -z "$early" ] || kill -s "$signal" "$launcher"
 wait "$launcher"
 code=$?
 while kill -0 "$launcher" 2>/dev/null; do # a signal ends `wait` before the launcher has ended

@@ -1,5 +1,6 @@
 """`deploy/launch.sh`: ranks get a signal that their launcher forwards, and the script ends as they do."""
 
+import os
 import signal
 import subprocess
 import time
@@ -28,28 +29,30 @@ def test_a_stop_reaches_the_ranks_and_the_script_waits_and_ends_by_the_signal(na
     assert (tmp_path / "got").read_text().split() == [forwarded, "saved"]
 
 
-COUNTING = """#!/bin/bash
-trap 'echo TERM >> got' TERM
-touch started
-until [ -e go ]; do sleep 0.05; done
+WAITING = """#!/bin/bash
+trap 'sleep 0.2; exit 1' TERM
+while true; do sleep 0.05; done
+"""
+
+# bash reads this before the script. From the command FROM on, 30 commands get a SIGTERM first, those of the traps too.
+STOPS = """unset BASH_ENV
+kill() { [ "$1" != -s ] || [ "$3" = $$ ] || echo "$2" >> passed_on; builtin kill "$@"; }
+set -o functrace
+left=0
+trap '[ "$BASH_COMMAND" != "$FROM" ] || left=30; if (( left-- > 0 )); then builtin kill -s TERM $$; fi' DEBUG
 """
 
 
-def test_a_second_stop_is_not_passed_on(tmp_path):
+@pytest.mark.parametrize("first", ["launcher=$!", '[ -z "$early" ]', 'wait "$launcher"'])
+def test_of_many_stops_only_the_first_is_passed_on(first, tmp_path):
     """SLURM sends SIGTERM to all processes of a job, so the script gets it from there and from the agent."""
-    (tmp_path / "torchrun").write_text(COUNTING)
+    (tmp_path / "torchrun").write_text(WAITING)
     (tmp_path / "torchrun").chmod(0o755)
-    script = subprocess.Popen([ROOT / "deploy" / "launch.sh", tmp_path / "torchrun"], cwd=tmp_path)
-    while not (tmp_path / "started").exists():
-        time.sleep(0.01)
-    for _ in range(2):
-        script.terminate()
-        while not (tmp_path / "got").exists():
-            time.sleep(0.01)
-    time.sleep(0.3)  # enough for a second signal to arrive, if there is one
-    (tmp_path / "go").touch()
+    (tmp_path / "stops.sh").write_text(STOPS)
+    words = [ROOT / "deploy" / "launch.sh", tmp_path / "torchrun"]
+    script = subprocess.Popen(words, cwd=tmp_path, env=os.environ | {"BASH_ENV": "stops.sh", "FROM": first})
     assert script.wait(timeout=60) == -signal.SIGTERM
-    assert (tmp_path / "got").read_text().split() == ["TERM"]
+    assert (tmp_path / "passed_on").read_text().split() == ["TERM"]
 
 
 def test_a_rank_that_fails_ends_the_others_and_torchrun_waits_for_a_checkpoint():
