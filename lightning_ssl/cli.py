@@ -17,6 +17,7 @@ from lightning_ssl.checks import MAX_SHOWN, cut, shown
 from lightning_ssl.commands import fit_help, packaged
 from lightning_ssl.commands.names import COMMANDS
 from lightning_ssl.commands.rank_variables import check_rank_variables
+from lightning_ssl.noted_signals import NotedSignals, must_start
 from lightning_ssl.untrusted import printable
 
 MAX_LINE = 280  # characters of an error
@@ -114,9 +115,10 @@ def dispatch(words: list[str]) -> int:
         if name == "fit" and fit_help.asks_for_help(arguments):
             return fit_help.main(arguments)
         arguments = packaged.expand(name, arguments)
-        module = importlib.import_module(f"lightning_ssl.commands.{name}")
-        code: int = module.main(arguments, main) if name in STARTS_RUNS else module.main(arguments)
-        return code
+        if name == "fit" and must_start(os.environ):
+            with NotedSignals() as early:
+                return run_command(name, arguments, early)
+        return run_command(name, arguments, *([main] if name in STARTS_RUNS else []))
     if words and words[0] == "--version":
         from lightning_ssl.runs.version import version  # late, for start-up time
 
@@ -129,6 +131,11 @@ def dispatch(words: list[str]) -> int:
     for name, summary in COMMANDS.items():
         print(f"  {name.ljust(width)}  {summary}")
     return 0
+
+
+def run_command(name: str, *arguments: object) -> int:
+    code: int = importlib.import_module(f"lightning_ssl.commands.{name}").main(*arguments)
+    return code
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from lightning_ssl.checks import require
 from lightning_ssl.commands.fit_flags import with_suggestion
 from lightning_ssl.commands.progress import TrainingBar
 from lightning_ssl.commands.result import print_result
+from lightning_ssl.noted_signals import NotedSignals
 from lightning_ssl.runs import devices, ranks, resume
 from lightning_ssl.runs.begin import begin
 from lightning_ssl.runs.checkpointing import AtomicCheckpointIO
@@ -48,8 +49,8 @@ SILENCED = (
 )
 
 
-def main(argv: list[str]) -> int:
-    """Parse, choose the run folder, train, print the result."""
+def main(argv: list[str], early: NotedSignals | None = None) -> int:
+    """Parse, choose the run folder, train, print the result. `early` has noted the signals before this call."""
     sys.path.insert(0, os.getcwd())  # for the user's own classes, given by their path
     ranks.forget_unused_tasks()
     argv = sweep_flags(argv)
@@ -72,7 +73,7 @@ def main(argv: list[str]) -> int:
     if run.is_finished() and not resume.extends(config, run):
         print_once(f"{run.path} is finished already; --resume never starts a new run")
         return 0
-    signals = StopSignals()
+    signals = StopSignals(early)
     try:
         # A trial of W&B that is preempted during a download still starts, so that it can be marked as preempted.
         with quiet(), signals if config.values.logger == "wandb" else nullcontext():

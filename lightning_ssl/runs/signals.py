@@ -12,7 +12,6 @@ a device. Lightning's own handlers call a collective inside the handler, where t
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from contextlib import suppress
 from types import FrameType
@@ -21,9 +20,9 @@ from typing import Any
 from torch.distributed.distributed_c10d import _get_default_store, get_world_size
 
 from lightning_ssl._lightning import pl
+from lightning_ssl.noted_signals import NotedSignals
 from lightning_ssl.runs.checkpointing import Checkpoints
 
-SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
 SECONDS = 1.0  # between two agreements of several ranks
 LEAVE_SECONDS = 5.0  # for which rank 0 waits for the others at the end
 
@@ -36,32 +35,24 @@ class Stopped(pl.utilities.exceptions.SIGTERMException):
         self.number = number
 
 
-class StopSignals:
-    """Notes the first signal that asks the run to stop. A second Ctrl-C raises KeyboardInterrupt."""
+class StopSignals(NotedSignals):
+    """Notes a signal, and knows who else must hear of it. `early` has noted those that came before this one began."""
 
-    def __init__(self) -> None:
-        self.number = 0  # of the signal that stops the run; 0: none
+    def __init__(self, early: NotedSignals | None = None) -> None:
+        super().__init__()
+        self.early = early
         self.asked_by_wandb = False  # whether a user or a sweep stops the run in W&B: it is not to be continued
         self.raises = False  # whether a signal stops the run at once: before the training of a single process
-        self.previous: dict[int, Any] = {}
         self.store: Any = None  # of torch.distributed; None for a single process
 
     def __enter__(self) -> StopSignals:
-        if threading.current_thread() is threading.main_thread():
-            ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # by `nohup`
-            numbers = [number for number in SIGNALS if not (ignored and number == signal.SIGHUP)]
-            self.previous = {number: signal.signal(number, self.note) for number in numbers}
+        super().__enter__()
+        if self.early is not None:
+            self.number = self.number or self.early.number
         return self
 
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self.previous.items():
-            signal.signal(number, handler)
-
     def note(self, number: int, frame: FrameType | None = None) -> None:
-        """The handler of all signals."""
-        if self.number and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        self.number = self.number or number
+        super().note(number, frame)
         if self.raises:
             self.raises = False
             raise Stopped(self.number)

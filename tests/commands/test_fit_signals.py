@@ -1,5 +1,6 @@
 """`fit` at a signal: every rank stops at the same step, with a whole checkpoint, and resumes bit for bit."""
 
+import importlib
 import os
 import random
 import signal
@@ -12,11 +13,13 @@ import pytorch_lightning as pl
 from helpers.killing import in_a_fork, one_thread  # noqa: F401
 from helpers.outcome import assert_same, outcome
 from helpers.ranks import join, start_ranks
+from helpers.trials import descendants
 from PIL import Image
 
 from lightning_ssl import cli, methods
 from lightning_ssl.commands import fit
 from lightning_ssl.data import DataModule
+from lightning_ssl.noted_signals import STARTED_BY
 from lightning_ssl.runs import RunFolder, checkpoints, signals
 
 FLAGS = [
@@ -107,6 +110,35 @@ def test_before_the_first_step_a_signal_stops_a_single_process_at_once(tmp_path)
     assert (run.summary()["status"], run.summary()["error"], run.step_checkpoints()) == ("interrupted", None, [])
 
 
+def start_with_signal_at_import(argv, environment):
+    """Run the program, and send SIGTERM before it imports torch."""
+    original = importlib.import_module
+
+    def import_module(name):
+        importlib.import_module = original
+        os.kill(os.getpid(), signal.SIGTERM)
+        return original(name)
+
+    importlib.import_module = import_module
+    os.environ |= environment
+    return cli.main(["fit", *argv])
+
+
+@pytest.mark.parametrize("variable", STARTED_BY[1:])  # the first is for W&B: tests/tracking/test_wandb_agent.py
+def test_a_rank_notes_a_signal_while_it_imports_torch_and_stops_after_its_first_step(variable, tmp_path):
+    argv = [*FLAGS, f"--runs={tmp_path}", "--name=run"]
+    assert in_a_fork(exit_with, start_with_signal_at_import, argv, {variable: "0"}) == 143
+    run = RunFolder(tmp_path / "run")
+    assert (run.summary()["status"], run.summary()["step"]) == ("interrupted", 1)
+    assert run.newest_checkpoint().name == "step-00000001.ckpt"
+
+
+def test_a_single_process_ends_at_once_while_it_imports_torch(tmp_path):
+    argv = [*FLAGS, f"--runs={tmp_path}", "--name=run"]
+    assert in_a_fork(exit_with, start_with_signal_at_import, argv, {}) == -signal.SIGTERM
+    assert not list(tmp_path.iterdir())
+
+
 def fit_with_signal_to_all_processes(argv):
     """Train, and send a signal to this process and its children, as SLURM does for a step."""
     os.setpgrp()
@@ -151,7 +183,7 @@ def test_two_quick_ctrl_c_leave_the_right_status_and_no_traceback(tmp_path, capf
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_nohup_is_heeded():
+def test_nohup_keeps_sighup_from_stopping_a_run():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with signals.StopSignals() as noted:
@@ -177,7 +209,7 @@ def test_lightning_has_the_private_methods_that_are_replaced():
 
 @pytest.mark.slow
 def test_twenty_signals_at_random_times_never_hang_two_ranks(tmp_path):
-    """From the moment at which both ranks have started, whatever they are doing."""
+    """After the first checkpoint, whatever they are doing."""
     draw = random.Random(0)
     for attempt in range(20):
         argv = [*FLAGS, "--trainer.max_epochs=10000", f"--runs={tmp_path}", f"--name=run{attempt}"]
@@ -207,7 +239,23 @@ def test_a_signal_to_the_started_process_stops_all_ranks(start, tmp_path):
         assert started.poll() is None
         time.sleep(0.1)
     started.terminate()
-    assert started.wait(timeout=60) != 0
+    assert started.wait(timeout=60) == (1 if start == "torchrun" else -signal.SIGTERM)
     run = RunFolder(found[0].parent.parent)
     assert run.summary()["status"] == "interrupted"
     assert checkpoints.damage(run.step_checkpoints()[0]) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_all_processes_while_the_second_rank_starts_stops_both(number, tmp_path):
+    program = os.path.join(os.path.dirname(sys.executable), "lightning-ssl")
+    command = [program, "fit", *FLAGS, "--trainer.max_epochs=10000", f"--runs={tmp_path}", "--name=run"]
+    started = subprocess.Popen([*command, "--trainer.devices=2", "--trainer.strategy=ddp"], start_new_session=True)
+    while not descendants(started.pid):
+        assert started.poll() is None
+        time.sleep(0.05)
+    time.sleep(0.5)  # Python has begun, and torch is not imported yet
+    os.killpg(started.pid, number)
+    assert started.wait(timeout=120) == (-number if number == signal.SIGTERM else 130)
+    run = RunFolder(tmp_path / "run")
+    assert (run.summary()["status"], run.summary()["error"]) == ("interrupted", None)

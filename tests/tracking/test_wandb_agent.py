@@ -91,7 +91,7 @@ def test_wandb_agent_runs_every_cell_and_the_server_gets_its_summary(tmp_path, c
 @pytest.mark.slow
 def test_a_preempted_run_continues_and_a_stopped_one_does_not(tmp_path, client):
     """The agent takes neither for a failure: it stops after one with WANDB_AGENT_MAX_INITIAL_FAILURES=1."""
-    script = ["python", str(TESTS / "helpers" / "preempted_fit.py"), str(tmp_path / "mark")]
+    script = ["python", str(TESTS / "helpers" / "preempted_fit.py"), str(tmp_path / "mark"), "step"]
     write(tmp_path / "sweep.yaml", [*script, *FLAGS], {"trainer.max_epochs": [3, 10_000]})
 
     def is_long(run):
@@ -111,3 +111,18 @@ def test_a_preempted_run_continues_and_a_stopped_one_does_not(tmp_path, client):
     assert len(list((tmp_path / "runs").iterdir())) == 2
     logged = [row["train/loss_epoch"] for row in preempted.history if "train/loss_epoch" in row]
     assert logged == first.history("train/loss_epoch")
+
+
+@pytest.mark.slow
+def test_a_run_that_is_preempted_while_it_imports_torch_is_handed_out_again(tmp_path, client):
+    script = ["python", str(TESTS / "helpers" / "preempted_fit.py"), str(tmp_path / "mark"), "import"]
+    write(tmp_path / "sweep.yaml", [*script, *FLAGS], {"trainer.max_epochs": [3]})
+    with Server(grid) as server:
+        client(server, "sweep", "--project", "p", "sweep.yaml")
+        client(server, "agent", f"{ENTITY}/p/sweep0")
+        (sent,) = server.runs.values()
+        commands = [command["type"] for command in server.sweeps["sweep0"].handed_out]
+    assert commands == ["run", "resume", "exit"]
+    assert sent.exit_codes == [143, 0]
+    (run,) = map(RunFolder, (tmp_path / "runs").iterdir())
+    assert (run.summary()["status"], run.summary()["step"]) == ("finished", 6)

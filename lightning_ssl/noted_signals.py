@@ -1,0 +1,51 @@
+"""Notes the signals that ask a run to stop, also while `fit` imports torch, which takes seconds.
+
+By default a signal ends a process at once. Before the training this is right for a single process, which loses nothing.
+`must_start` tells for which processes it is wrong. This module imports neither torch nor Lightning.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
+# Variables of a trial of a W&B agent, and of ranks that Lightning, torchrun and srun started.
+STARTED_BY = ("WANDB_RUN_ID", "LIGHTNING_SSL_RUN", "TORCHELASTIC_RUN_ID", "SLURM_STEP_ID")
+
+
+def must_start(environment: Mapping[str, str]) -> bool:
+    """Whether this process must train its first step before it stops.
+
+    A trial of a W&B agent has to mark its W&B run as preempted: W&B hands out no run again that was never opened. If
+    one of several ranks ends while it imports torch, its launcher kills the others.
+    """
+    return any(name in environment for name in STARTED_BY)
+
+
+class NotedSignals:
+    """Notes the first signal that asks the run to stop. A second Ctrl-C raises KeyboardInterrupt."""
+
+    def __init__(self) -> None:
+        self.number = 0  # of the signal that stops the run; 0: none
+        self.previous: dict[int, Any] = {}
+
+    def __enter__(self) -> NotedSignals:
+        if threading.current_thread() is threading.main_thread():
+            ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # by `nohup`
+            numbers = [number for number in SIGNALS if not (ignored and number == signal.SIGHUP)]
+            self.previous = {number: signal.signal(number, self.note) for number in numbers}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self.previous.items():
+            signal.signal(number, handler)
+
+    def note(self, number: int, frame: FrameType | None = None) -> None:
+        """The handler of all signals."""
+        if self.number and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.number = self.number or number
