@@ -4,28 +4,64 @@ A new run gets the parameters of the sweep. A run that was preempted, and is han
 configuration in W&B: the parameters, and what the run itself logged (logger.py, `wandb_config`), in any order:
 
     --_wandb={…} --label=… --loss=Direct --model.importance.p=4 --settings={…} --config=configs/method/direct.yaml
+
+The other words of the sweep's command stand before and after these, as in the first start.
 """
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from pathlib import Path
+
 from lightning_ssl.runs.keys import FLAGS
+from lightning_ssl.untrusted import load_yaml, read_text
+
+PARAMETERS = "WANDB_SWEEP_PARAM_PATH"  # the file in which the agent writes the configuration that it passes
 
 
 def sweep_flags(argv: list[str]) -> list[str]:
-    """The flags of the sweep, as in the first start of the run. Other command lines are returned as they are."""
-    if not any(word.startswith("--_wandb=") for word in argv):
+    """The flags of the first start of a run that W&B hands out again. Other command lines are returned as they are."""
+    if "_wandb" not in map(key_of, argv):
         return argv
-    flags: list[list[str]] = []  # each with the words that follow it
-    for word in argv:
-        if word.startswith("-") or not flags:
-            flags.append([word])
-        else:
-            flags[-1].append(word)
-    kept = [flag for flag in flags if key_of(flag).partition(".")[0] in (*FLAGS, "c")]
+    passed, step = agent_words(argv)
+    flags = [argv[at : at + step] for at in passed]
+    kept = [flag for flag in flags if key_of(flag[0]).partition(".")[0] in FLAGS]
     # A file before the flags that change it, and a class before its arguments.
-    kept.sort(key=lambda flag: (key_of(flag) not in ("config", "c"), key_of(flag)))
-    return [word for flag in kept for word in flag]
+    kept.sort(key=lambda flag: (key_of(flag[0]) != "config", key_of(flag[0])))
+    return [*argv[: passed.start], *(word for flag in kept for word in flag), *argv[passed.stop :]]
 
 
-def key_of(flag: list[str]) -> str:
-    return flag[0].lstrip("-").partition("=")[0]
+def agent_words(argv: list[str]) -> tuple[range, int]:
+    """Where the flags that the agent passed begin, and of how many words each of them is.
+
+    One word: `--key=value`, from ${args}. Two words: `--key value`, from ${args_no_equals}.
+    """
+    names = passed_names()
+    for step in (1, 2):
+        for start in range(len(argv) - step * len(names) + 1 if names else 0):
+            words = range(start, start + step * len(names), step)
+            if {key_of(argv[at]) for at in words} == names:
+                return words, step
+    # The file is on another machine: all neighbours of the form --key=value.
+    start = next(at for at, word in enumerate(argv) if key_of(word) == "_wandb")
+    stop = start + 1
+    while start > 0 and key_of(argv[start - 1]) and "=" in argv[start - 1]:
+        start -= 1
+    while stop < len(argv) and key_of(argv[stop]) and "=" in argv[stop]:
+        stop += 1
+    return range(start, stop), 1
+
+
+def passed_names() -> set[str]:
+    """The keys of the configuration that the agent passed; empty if its file cannot be read."""
+    with suppress(KeyError, ValueError):
+        content = load_yaml(read_text(Path(os.environ[PARAMETERS])))
+        if isinstance(content, dict):
+            return {str(key) for key in content} - {"wandb_version"}
+    return set()
+
+
+def key_of(word: str) -> str:
+    """`a.b` of `--a.b` and of `--a.b=1`; empty for a word that is no flag."""
+    return word[2:].partition("=")[0] if word.startswith("--") else ""

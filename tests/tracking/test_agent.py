@@ -2,11 +2,13 @@
 
 import random
 
+import pytest
+import yaml
 from helpers.wandb_server import FLAGS
 
 from lightning_ssl.runs.configuration import Configuration, make_parser
 from lightning_ssl.runs.keys import FLAGS as TOP
-from lightning_ssl.tracking.agent import sweep_flags
+from lightning_ssl.tracking.agent import PARAMETERS, sweep_flags
 from lightning_ssl.tracking.logger import wandb_config
 
 FIXED = ["--config=configs/data/shapes.yaml", "--trainer.accelerator", "cpu"]
@@ -24,6 +26,43 @@ def test_a_whole_configuration_in_any_order_gives_the_run_of_the_sweep():
     for seed in range(5):
         random.Random(seed).shuffle(words)
         assert Configuration.parse(sweep_flags([*FIXED, *words])).stored() == first.stored()
+
+
+def handed_out_again(words, tmp_path, monkeypatch):
+    """The words that the agent passes for the configuration that W&B has of a run. Its file has the keys."""
+    logged = {"_wandb": {"t": 1}, "label": "AlphaCL", "lr": 0.1, **dict(word[2:].split("=", 1) for word in words)}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"wandb_version": 1, **{key: {"value": 1} for key in logged}}))
+    monkeypatch.setenv(PARAMETERS, str(tmp_path / "config.yaml"))
+    return [f"--{key}={value}" for key, value in logged.items()]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (["--trainer.max_steps", "-1"], []),  # a value that looks like a flag
+        (["--data.batch_size=16"], []),  # the file of the sweep comes later, and wins
+        (["--data.batch_size=16"], ["--config=configs/data/shapes.yaml", "-c", "x.yaml"]),
+    ],
+)
+def test_the_other_words_of_the_command_keep_their_places(before, after, tmp_path, monkeypatch):
+    words = ["--config=configs/method/direct.yaml", "--model.importance.p=6.0", "--seed_everything=3"]
+    again = handed_out_again(words, tmp_path, monkeypatch)
+    assert sweep_flags([*before, *again, *after]) == [*before, *words, *after]
+
+
+def test_flags_of_two_words_are_known(tmp_path, monkeypatch):
+    """From ${args_no_equals}."""
+    words = ["--config=configs/method/direct.yaml", "--seed_everything=-3"]
+    again = [part for word in handed_out_again(words, tmp_path, monkeypatch) for part in word.split("=", 1)]
+    pairs = [part for word in words for part in word.split("=", 1)]
+    assert sweep_flags(["--trainer.max_steps", "-1", *again]) == ["--trainer.max_steps", "-1", *pairs]
+
+
+def test_without_the_agents_file_a_value_that_looks_like_a_flag_is_kept(tmp_path, monkeypatch):
+    words = ["--config=configs/method/direct.yaml", "--seed_everything=3"]
+    again = handed_out_again(words, tmp_path, monkeypatch)
+    monkeypatch.delenv(PARAMETERS)
+    assert sweep_flags(["--trainer.max_steps", "-1", *again]) == ["--trainer.max_steps", "-1", *words]
 
 
 def test_every_top_level_flag_is_known():
