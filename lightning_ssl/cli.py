@@ -32,6 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run(argv)
     code = run(sys.argv[1:])
     end_by_signal(code)
+    for number in STOP_SIGNALS:  # the work is done: a signal while Python ends does not change how it ended
+        signal.signal(number, signal.SIG_IGN)
     return code
 
 

@@ -13,8 +13,8 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
-# Variables of a trial of a W&B agent, and of ranks that Lightning, torchrun and srun started.
-STARTED_BY = ("WANDB_RUN_ID", "LIGHTNING_SSL_RUN", "TORCHELASTIC_RUN_ID", "SLURM_STEP_ID")
+# Variables of a trial of a W&B agent, and of ranks that Lightning and torchrun started.
+STARTED_BY = ("WANDB_RUN_ID", "LIGHTNING_SSL_RUN", "TORCHELASTIC_RUN_ID")
 
 
 def must_start(environment: Mapping[str, str]) -> bool:
@@ -23,7 +23,8 @@ def must_start(environment: Mapping[str, str]) -> bool:
     A trial of a W&B agent has to mark its W&B run as preempted: W&B hands out no run again that was never opened. If
     one of several ranks ends while it imports torch, its launcher kills the others.
     """
-    return any(name in environment for name in STARTED_BY)
+    several_tasks = environment.get("SLURM_STEP_NUM_TASKS", "1") != "1"  # one task can be a shell: `srun --pty bash`
+    return several_tasks or any(name in environment for name in STARTED_BY)
 
 
 class NotedSignals:

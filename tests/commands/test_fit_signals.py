@@ -19,7 +19,7 @@ from PIL import Image
 from lightning_ssl import cli, methods
 from lightning_ssl.commands import fit
 from lightning_ssl.data import DataModule
-from lightning_ssl.noted_signals import STARTED_BY
+from lightning_ssl.noted_signals import STARTED_BY, must_start
 from lightning_ssl.runs import RunFolder, checkpoints, signals
 
 FLAGS = [
@@ -124,7 +124,7 @@ def start_with_signal_at_import(argv, environment):
     return cli.main(["fit", *argv])
 
 
-@pytest.mark.parametrize("variable", STARTED_BY[1:])  # the first is for W&B: tests/tracking/test_wandb_agent.py
+@pytest.mark.parametrize("variable", STARTED_BY[1:])  # the first is W&B's: tests/tracking/test_wandb_agent.py
 def test_a_rank_notes_a_signal_while_it_imports_torch_and_stops_after_its_first_step(variable, tmp_path):
     argv = [*FLAGS, f"--runs={tmp_path}", "--name=run"]
     assert in_a_fork(exit_with, start_with_signal_at_import, argv, {variable: "0"}) == 143
@@ -133,9 +133,14 @@ def test_a_rank_notes_a_signal_while_it_imports_torch_and_stops_after_its_first_
     assert run.newest_checkpoint().name == "step-00000001.ckpt"
 
 
-def test_a_single_process_ends_at_once_while_it_imports_torch(tmp_path):
+def test_a_task_of_several_must_start():
+    assert must_start({"SLURM_STEP_NUM_TASKS": "2"})
+
+
+@pytest.mark.parametrize("environment", [{}, {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}])
+def test_a_single_process_ends_at_once_while_it_imports_torch(environment, tmp_path):
     argv = [*FLAGS, f"--runs={tmp_path}", "--name=run"]
-    assert in_a_fork(exit_with, start_with_signal_at_import, argv, {}) == -signal.SIGTERM
+    assert in_a_fork(exit_with, start_with_signal_at_import, argv, environment) == -signal.SIGTERM
     assert not list(tmp_path.iterdir())
 
 
