@@ -13,16 +13,17 @@ import os
 import re
 import shlex
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
+from lightning_ssl.noted_signals import SIGNALS, NotedSignals
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.sweep import trial
 from lightning_ssl.sweep.plan import Plan, any_fit_flags, fit_flags
@@ -33,7 +34,7 @@ from lightning_ssl.sweep.wandb_sweeps import Parameters
 POLL_INTERVAL = 0.5  # seconds
 PRUNE_INTERVAL = 2.0  # seconds
 MAX_STARTS = 3  # attempts to start a process while the forkserver is being killed
-TERMINATION_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGKILL, signal.SIGHUP)
+TERMINATION_SIGNALS = (*SIGNALS, signal.SIGKILL)
 
 
 class RunningTrial(NamedTuple):
@@ -280,26 +281,15 @@ class Engine:
                 entry.kill()
 
 
-class SignalCounter:
-    """Counts SIGINT, SIGTERM and SIGHUP instead of raising. The engine checks the count once per loop."""
+class SignalCounter(NotedSignals):
+    """Counts the signals that ask a sweep to stop. The engine checks the count once per loop."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.count = 0
-        self.previous_handlers: dict[int, Any] = {}
 
-    def __enter__(self) -> SignalCounter:
-        if threading.current_thread() is threading.main_thread():
-            ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # by `nohup`
-            for number in (signal.SIGINT, signal.SIGTERM, *(() if ignored else (signal.SIGHUP,))):
-                self.previous_handlers[number] = signal.signal(number, self.increment)
-        return self
-
-    def increment(self, *_: object) -> None:
+    def note(self, number: int, frame: FrameType | None = None) -> None:
         self.count += 1
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self.previous_handlers.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import wait
 from pathlib import Path
 
+from lightning_ssl.noted_signals import SIGNALS
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.sweep.state import State
 
@@ -115,7 +116,7 @@ def run_command(command: list[str]) -> int:
     except OSError as error:
         print(f"{command[0] if command else 'command'}: {error.strerror or error}", file=sys.stderr)
         return 127
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in SIGNALS:
         signal.signal(number, lambda caught, _: program.send_signal(caught))
     return program.wait()
 

@@ -196,6 +196,7 @@ def test_a_changed_file_is_refused_but_a_larger_count_is_not(run_sweep, write_sw
         ({"exit_code": None, "summary_status": "finished"}, "finished"),
         ({"exit_code": None, "summary_status": "running"}, "interrupted"),  # it, or its parent, was killed
         ({"exit_code": 143, "summary_status": "interrupted"}, "interrupted"),
+        ({"exit_code": 138, "summary_status": "interrupted"}, "interrupted"),  # SIGUSR1
         ({"exit_code": 143, "summary_status": "interrupted", "pruned": True}, "stopped"),
         ({"exit_code": 0, "summary_status": "finished", "pruned": True}, "finished"),  # it finished before the signal
         ({"exit_code": 1, "summary_status": "failed"}, "failed"),
