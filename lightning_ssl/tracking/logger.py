@@ -12,8 +12,9 @@ In W&B, the keys for filters and groups are at the top level of the configuratio
 `p: 4`, `lr`, `batch_size` …). The complete configuration is below `settings`, because a sweep writes its flags, such as
 `model`, to the top level, and W&B gives them priority over keys of the same name.
 
-A run that SIGTERM or SIGUSR1 stops is marked as preempting and ends with exit code 143 or 138: a sweep hands it out
-again, to any agent. A run that W&B itself stops, or Ctrl-C, ends with 255, W&B's code of a killed run.
+A run that SIGTERM or SIGUSR1 stops is marked as preempting, and its exit code in W&B is 143 or 138: a sweep hands it
+out again, to any agent. A trial of an agent is also marked at Ctrl-C (130), because nobody can repeat its command. A
+run that W&B itself stops, or Ctrl-C without an agent, has 255, W&B's code of a killed run.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class RunFolderWandbLogger(WandbLogger):
         }
         self.run = run
         self.best: dict[str, float] = {}
-        self.failed = False
+        self.failed = self.client_lost = False
 
     @property
     @rank_zero_experiment
@@ -134,7 +135,7 @@ class RunFolderWandbLogger(WandbLogger):
         if private.started_run(self) is None:
             return
         self.finish(status)
-        if self.failed and self.signals.number:
+        if self.client_lost and self.signals.number:
             # SLURM sends SIGTERM to all processes of a step, and the client's own process ends at it. Another one
             # reports how the run ended; what the first one had not sent is on disk.
             with suppress(Exception):  # the connection to the first one is lost
@@ -142,7 +143,7 @@ class RunFolderWandbLogger(WandbLogger):
             private.set_run(self, None)
             if not os.environ.get("WANDB_SWEEP_ID"):
                 self.init_arguments["id"] = self.run.summary()["wandb"]["id"]
-            self.failed = False
+            self.failed = self.client_lost = False
             self.finish(status)
         private.set_run(self, None)
 
@@ -162,7 +163,8 @@ class RunFolderWandbLogger(WandbLogger):
         number = self.signals.number
         if status == "success" or not number:
             return 0 if status == "success" else 1
-        if number == signal.SIGINT or self.is_stopped_by_wandb():
+        is_trial = "WANDB_SWEEP_ID" in os.environ
+        if (number == signal.SIGINT and not is_trial) or self.is_stopped_by_wandb():
             return KILLED
         self.try_to(lambda: self.experiment.mark_preempting())
         return 128 + number
@@ -190,6 +192,7 @@ class RunFolderWandbLogger(WandbLogger):
             action()
         except Exception as error:  # the client's process may have died, or the disk may be full
             self.failed = True
+            self.client_lost = not isinstance(error, TimeoutError)  # which is of a server that does not answer
             print(f"W&B: {connection.error_line(error)}; {self.hint}", file=sys.stderr, flush=True)
 
 

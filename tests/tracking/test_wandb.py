@@ -234,17 +234,18 @@ def test_the_label_of_a_user_class_needs_no_import():
 
 
 @pytest.mark.parametrize(
-    ("number", "stopped", "preempting", "code"),
+    ("number", "sweep", "stopped", "preempting", "code"),
     [
-        (signal.SIGTERM, False, True, 143),
-        (signal.SIGUSR1, False, True, 138),
-        (signal.SIGTERM, True, False, 255),  # a user or hyperband stops it in W&B, and its agent sends SIGTERM
-        (signal.SIGINT, False, False, 255),
+        (signal.SIGTERM, {}, False, True, 143),
+        (signal.SIGUSR1, {}, False, True, 138),
+        (signal.SIGTERM, {}, True, False, 255),  # a user or hyperband stops it in W&B, and its agent sends SIGTERM
+        (signal.SIGINT, {}, False, False, 255),
+        (signal.SIGINT, {"WANDB_SWEEP_ID": "s"}, False, True, 130),  # nobody can repeat the command of a trial
     ],
 )
-def test_a_run_that_a_cluster_stops_is_marked_as_preempting(number, stopped, preempting, code, tmp_path, environment):
+def test_a_stopped_run_is_marked_as_preempting(number, sweep, stopped, preempting, code, tmp_path, environment):
     with Server() as server:
-        environment(server.environment() | {"WANDB_RUN_ID": "a1"})
+        environment(server.environment() | sweep | {"WANDB_RUN_ID": "a1"})
         server.run("a1").stopped = stopped
         in_a_process(partial(log_a_run, tmp_path / "run", status="failed", stopped_by=number))
         sent = server.runs["a1"]
@@ -390,8 +391,12 @@ def test_a_server_that_answers_only_head_requests_prints_one_line(tmp_path, envi
     assert "wandb sync" in line
 
 
-@pytest.mark.parametrize("silent", [False, True], ids=["closed port", "no answer"])
-def test_a_server_that_stops_during_a_run_prints_one_line(tmp_path, environment, monkeypatch, capfd, silent):
+@pytest.mark.parametrize(
+    ("silent", "end"),
+    [(False, {}), (True, {}), (False, {"status": "failed", "stopped_by": signal.SIGTERM})],
+    ids=["closed port", "no answer", "preempted"],
+)
+def test_a_server_that_stops_during_a_run_prints_one_line(tmp_path, environment, monkeypatch, capfd, silent, end):
     """The client retries until `finish_timeout`; the data is on disk."""
     monkeypatch.setitem(connection.TIMEOUTS, "finish_timeout", 1.0)
     logged, stopped = (multiprocessing.get_context("fork").Event() for _ in range(2))
@@ -403,7 +408,7 @@ def test_a_server_that_stops_during_a_run_prints_one_line(tmp_path, environment,
     with Server() as server:
         environment(server.environment())
         process = multiprocessing.get_context("fork").Process(
-            target=log_a_run, args=(tmp_path / "run",), kwargs={"then": then}
+            target=log_a_run, args=(tmp_path / "run",), kwargs={"then": then, **end}
         )
         process.start()
         assert logged.wait(60)
