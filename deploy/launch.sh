@@ -5,7 +5,7 @@
 #   deploy/launch.sh torchrun --standalone --nproc-per-node=4 --no-python lightning-ssl fit …
 #
 # A W&B agent stops a trial with SIGTERM, and `wandb agent --forward-signals` passes on SIGUSR1, SIGHUP and Ctrl-C too. At
-# SIGTERM srun kills its tasks at once, so they get SIGUSR1, which it forwards: they write a checkpoint and mark the run
+# SIGTERM srun itself kills its tasks at once, so they get SIGUSR1, which it forwards: they write a checkpoint and mark the run
 # as preempted. torchrun forwards SIGTERM, but ends with code 1, which the agent counts as a failure of the trial. Here
 # the script ends by its signal once the ranks have ended.
 set -u

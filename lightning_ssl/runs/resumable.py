@@ -97,7 +97,7 @@ def wrong_loops(loops: dict[str, Any], batches: int) -> str | None:
 
 @cache
 def loop_counters() -> dict[str, Any]:
-    """The counters of the loops of a new Trainer, by name. It is no rank of a job, so it does not look for one."""
+    """The counters of the loops of a new Trainer, by name. It does not read the variables of a launcher."""
     alone = LightningEnvironment()
     trainer = pl.Trainer(accelerator="cpu", devices=1, logger=False, enable_checkpointing=False, plugins=alone)
     state: dict[str, Any] = trainer.fit_loop.state_dict()

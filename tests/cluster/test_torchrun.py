@@ -95,7 +95,7 @@ def test_the_pages_torchruns_on_two_nodes_are_one_run_with_the_weights_of_one_pr
 
 def test_the_pages_agents_on_one_machine_see_one_gpu_each(tmp_path):
     """Each trial waits for one of the other agent."""
-    lines = re.findall(r"^    (CUDA_VISIBLE_DEVICES=\d wandb agent ENTITY/PROJECT/ID &)$", PAGE, re.MULTILINE)
+    lines = re.findall(r"^    (CUDA_VISIBLE_DEVICES=\d wandb agent .*ENTITY/PROJECT/ID &)$", PAGE, re.MULTILINE)
     note = 'echo "$CUDA_VISIBLE_DEVICES" >> gpus.txt; until [ "$(wc -l < gpus.txt)" -ge 2 ]; do sleep 0.2; done'
     sweep_file(tmp_path, ["${env}", "sh", "-c", note], {"p": [2, 4]})
     with Server(lambda text: [{"p": 2}, {"p": 4}]) as server:
