@@ -18,7 +18,7 @@ from torch import Tensor
 CPU_BLOCK_BYTES = 2**21  # near the cache of a core; smaller blocks make products slow, larger ones the solvers
 MAX_KEPT_BLOCK = 2**25  # bytes; larger blocks are those of a user's `tile`
 MEMORY_SHARE = 1 / 8  # of an accelerator's memory, for the blocks of the loss
-LIVE_BLOCKS = 8  # tensors of the size of a block that exist at the same time
+LIVE_BLOCKS = 8  # tensors of the size of a block that exist at the same time; up to 12 with the functions of a user
 LARGE_CARD = 80 * 2**30  # 16,384 anchors are one block on such a card
 UNKNOWN_CARD = 8 * 2**30
 

@@ -256,8 +256,9 @@ def check_views(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:
 def check_every_rank(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:
     """Raise on every rank if the views of one rank are refused; otherwise the other ranks would wait forever.
 
-    This needs a collective and a read. On an accelerator it is done for the first batch and whenever the shapes of this
-    rank change. On a CPU it is always done.
+    This needs a collective and a read. On a CPU it is done for every batch. On an accelerator it is done for the first
+    batch and when the shapes change, which must be at the same batch on all ranks: a later change on one rank alone
+    ends in collectives that do not match, which only the backend can report.
     """
     width = 0 if clean is None else clean.shape[-1]
     facts = (len(z1), z1.shape[-1], width, DTYPES.index(z1.dtype) if z1.dtype in DTYPES else -1)

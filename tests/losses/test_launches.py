@@ -1,5 +1,6 @@
 """What the loss asks of an accelerator: few operators, no synchronisation, exact products. Counted without one."""
 
+import itertools
 import sys
 
 import pytest
@@ -15,7 +16,7 @@ import launches
 from lightning_ssl.losses import device
 from lightning_ssl.losses.energy import FamilyLoss, PairLoss
 from lightning_ssl.losses.importance import Entropy
-from lightning_ssl.losses.solved import Inverse, division_steps
+from lightning_ssl.losses.solved import Inverse, Regularized, division_steps
 
 LOSSES = [PairLoss(rule) for rule in IMPORTANCES] + [FamilyLoss(family) for family in FAMILIES]
 
@@ -46,6 +47,20 @@ def test_one_block_holds_16384_anchors_on_a_large_card():
     assert device.block_rows(views, 16_384) >= 16_384
     assert device.block_rows(views.double(), 16_384) < 16_384
     assert device.block_rows(torch.empty(2, 8), 16_384) < 128
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=label)
+def test_the_blocks_of_a_loss_stay_within_their_share_of_memory(loss):
+    """One block: all rows. The functions of a user make tensors of their own."""
+    rows = 512
+    views = [torch.randn(rows // 2, 4) for _ in range(3)]
+    with device.acting_as_accelerator(), torch.profiler.profile(profile_memory=True) as profile:
+        loss(*views[: 3 if loss.importance.uses_clean_view else 2])
+    events = profile.profiler.kineto_results.events()
+    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    peak = max(itertools.accumulate(change for _, change in changes))
+    limit = 12 if isinstance(loss.importance, Regularized) else device.LIVE_BLOCKS
+    assert peak / (rows * rows * views[0].element_size()) < limit
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=label)
