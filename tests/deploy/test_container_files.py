@@ -15,7 +15,9 @@ from lightning_ssl import cli
 from lightning_ssl.runs.version import version
 
 DOCKERFILE = (ROOT / "deploy/docker/Dockerfile").read_text()
-WORKSPACE, USER = (re.search(rf"^{word} (\S+)$", DOCKERFILE, re.MULTILINE)[1] for word in ("WORKDIR", "USER"))
+# The last line of each counts.
+WORKSPACE, USER = (re.findall(rf"^{word} (\S+)$", DOCKERFILE, re.MULTILINE)[-1] for word in ("WORKDIR", "USER"))
+COPIES = [line.split()[:-1] for line in re.findall(r"^COPY (.+)$", DOCKERFILE, re.MULTILINE)]  # flags and sources
 KUBERNETES = ROOT / "deploy/kubernetes/agents.yaml"
 COMPOSE = ROOT / "deploy/compose.yaml"
 
@@ -70,14 +72,36 @@ def test_a_service_can_write_where_the_image_writes(services, name):
 
 def test_every_command_is_understood(pod, services, tmp_path, capsys):
     for words in (pod["containers"][0]["args"], services["agent"]["command"]):
-        assert words[:2] == ["wandb", "agent"]
-        assert agent.make_context("agent", words[2:]).params["forward_signals"]
+        assert words[:3] == ["launch.sh", "wandb", "agent"]  # by itself a stopped agent ends with exit code 0
+        assert agent.make_context("agent", words[3:]).params["forward_signals"]
     assert cli.main([*services["sweep"]["command"], "--dry-run", "--runs", str(tmp_path)]) == 0
     assert "configs/method/direct.yaml" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("file", ["deploy/docker/Dockerfile", "docs/cluster.md"])
+def test_an_example_of_an_agent_in_a_container_forwards_signals(file):
+    """Otherwise `docker stop` ends the agent at once, and the engine kills its run."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    examples = re.findall(r"\n#? +lightning-ssl (?:launch\.sh )?wandb agent (.+)", text)
+    assert examples
+    for words in examples:
+        assert agent.make_context("agent", words.split()).params["forward_signals"]
+
+
+def test_compose_starts_only_services_that_are_named(services):
+    """`docker compose up` would start the agent too, and without SWEEP there is no sweep for it."""
+    assert all(service["profiles"] for service in services.values())
+
+
+def test_a_program_of_the_image_runs_whatever_the_checkout_allows():
+    """A checkout with umask 077 has files that only their owner can run."""
+    programs = [words for words in COPIES if any(word.endswith(".sh") for word in words)]
+    assert programs
+    assert all("--chmod=0755" in words for words in programs)
+
+
 def test_the_build_context_is_what_the_dockerfile_copies():
-    copied = {word for line in re.findall(r"^COPY (.+)$", DOCKERFILE, re.MULTILINE) for word in line.split()[:-1]}
+    copied = {word for words in COPIES for word in words if not word.startswith("--")}
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     assert lines[1] == "*"
     assert {line[1:] for line in lines if line.startswith("!")} == copied

@@ -1,4 +1,7 @@
-"""The image: it trains, sweeps and runs agents as any user, also with a read-only root, and keeps no secret."""
+"""The image: it trains, sweeps and runs agents as any user, also with a read-only root, and keeps no secret.
+
+Its base has another user and a folder /workspace, and only the owner of the checkout can read it (helpers/image.py).
+"""
 
 import os
 import shutil
@@ -73,7 +76,7 @@ def test_an_unknown_user_can_write_without_a_mounted_folder(container):
     assert RunFolder(container.root / "workspace/runs/one").summary()["status"] == "finished"
 
 
-def test_an_agent_finishes_its_cell_as_an_unknown_user_on_a_read_only_root(container, tmp_path):
+def test_an_agent_finishes_its_trial_as_an_unknown_user_on_a_read_only_root(container, tmp_path):
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
     with Server(lambda text: [{"model.importance.p": 2.0}]) as server:
         way = {**WAYS["a read-only root"], "workspace": tmp_path, "environment": server.environment(patient=True)}
@@ -83,6 +86,19 @@ def test_an_agent_finishes_its_cell_as_an_unknown_user_on_a_read_only_root(conta
     assert (received.exit_code, received.config["p"]) == (0, 2.0)
     assert len(list(tmp_path.glob("runs/*/summary.json"))) == 1
     assert not containing(KEY, [*tmp_path.rglob("*")])
+
+
+@pytest.mark.parametrize("launcher", [[], ["launch.sh"]])
+def test_an_agent_that_cannot_write_takes_no_trial(container, tmp_path, launcher):
+    (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
+    with Server(lambda text: [{"model.importance.p": 2.0}]) as server:
+        way = {"workspace": tmp_path, "environment": server.environment(patient=True)}
+        container.run("wandb", "sweep", "--project=p", "sweep.yaml", user="1000:1000", **way)
+        words = container.words(*launcher, "wandb", "agent", f"{ENTITY}/p/sweep0", user=USER, owner=1000, **way)
+        done = subprocess.run(list(map(str, words)), capture_output=True, text=True, timeout=300)
+        assert not server.sweeps["sweep0"].handed_out
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("entrypoint.sh: user 12345 cannot write to /workspace")
 
 
 def test_no_secret_is_in_a_layer(buildah, tmp_path):
@@ -120,17 +136,23 @@ def test_a_program_that_handles_no_signal_ends_at_sigterm(container, tmp_path):
         assert process.wait(timeout=60) == 128 + signal.SIGTERM
 
 
-def test_a_stopped_agent_stops_its_run_first(container, tmp_path):
+def test_a_stopped_agent_stops_its_run_first_and_ends_by_the_signal(container, tmp_path):
+    """With exit code 0 Kubernetes would count the agent as complete, and would not replace it."""
     (tmp_path / "sweep.yaml").write_text(yaml.safe_dump(SWEEP))
     with Server(lambda text: [{"trainer.max_epochs": 100_000}]) as server:
         way = {"user": USER, "workspace": tmp_path, "environment": server.environment(patient=True)}
         container.run("wandb", "sweep", "--project=p", "sweep.yaml", **way)
-        with container.started("wandb", "agent", "--forward-signals", f"{ENTITY}/p/sweep0", **way) as (process, send):
+        words = ["launch.sh", "wandb", "agent", "--forward-signals", f"{ENTITY}/p/sweep0"]
+        with container.started(*words, **way) as (process, send):
             wait_for(lambda: list(tmp_path.glob("runs/*/checkpoints/*.ckpt")))
             send(signal.SIGTERM)
-            process.wait(timeout=120)
-    (run,) = (tmp_path / "runs").iterdir()
-    assert RunFolder(run).summary()["status"] == "interrupted"
+            assert process.wait(timeout=120) == 128 + signal.SIGTERM
+        (received,) = server.runs.values()
+    (folder,) = (tmp_path / "runs").iterdir()
+    run = RunFolder(folder)
+    assert run.summary()["status"] == "interrupted"
+    assert run.newest_checkpoint().name == f"step-{run.summary()['step']:08d}.ckpt"  # that of the stop
+    assert (received.preempting, received.exit_code) == (True, 128 + signal.SIGTERM)  # W&B hands the trial out again
 
 
 def wait_for(condition, timeout=300):

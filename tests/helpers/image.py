@@ -44,14 +44,19 @@ class Buildah:
         return command("buildah", *store, *words, env=self.environment).strip()
 
     def import_base(self):
-        """A Debian base with Python as the image `localhost/base`."""
+        """A Debian base with Python as the image `localhost/base`.
+
+        As some images of others do, it has another user than root, and a folder /workspace.
+        """
         root = self.folder / "base"
         # A mount namespace of its own: debootstrap mounts /proc into the folder.
         command(
             "unshare", "--mount", "debootstrap", "--variant=minbase", f"--include={BASE_PACKAGES}", "bookworm", root
         )
         container = self("from", "scratch")
+        (root / "workspace").mkdir()
         self("add", "--quiet", container, root, "/")
+        self("config", "--user=1000:1000", container)
         self("commit", "--quiet", "--rm", container, "localhost/base")
         shutil.rmtree(root)
 
@@ -88,14 +93,17 @@ class Container:
         self.root = Path(buildah("mount", container))
         self.config = json.loads(buildah("inspect", "--type=image", IMAGE))["OCIv1"]["config"]
 
-    def words(self, *words, user=None, read_only=False, workspace=None, environment=MappingProxyType({})):
-        """The command that runs `IMAGE words`: as another user, with a read-only root, with a mounted folder."""
+    def words(self, *words, user=None, read_only=False, workspace=None, owner=None, environment=MappingProxyType({})):
+        """The command that runs `IMAGE words`: as another user, with a read-only root, with a mounted folder.
+
+        owner       the user id that owns the mounted folder; by default that of the command
+        """
         uid, gid = (user or self.config["User"]).split(":")
         mounts = ["--ro-bind" if read_only else "--bind", self.root, "/", "--proc", "/proc", "--dev", "/dev"]
         for place in ("/dev/shm", "/tmp") if read_only else ("/dev/shm",):  # an engine mounts the first by itself
             mounts += ["--perms", "1777", "--tmpfs", place]
         if workspace is not None:
-            os.chown(workspace, int(uid), int(gid))
+            os.chown(workspace, int(uid) if owner is None else owner, int(gid))
             mounts += ["--bind", workspace, self.config["WorkingDir"]]
         variables = [
             *(line.split("=", 1) for line in self.config["Env"]),
@@ -129,7 +137,7 @@ class Container:
 
 
 def make_context(folder):
-    """A copy of the checkout, with secrets where users keep them."""
+    """A copy of the checkout, with secrets where users keep them. As with umask 077, only its owner can read it."""
     folder.mkdir()
     for name in COPIED:
         if (ROOT / name).is_dir():
@@ -139,4 +147,7 @@ def make_context(folder):
     for name in TRAPS:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(f"key: {SECRET}\n")
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(path.stat().st_mode & 0o700)
     return folder
