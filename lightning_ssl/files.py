@@ -83,7 +83,8 @@ def write_all(contents: Mapping[Path, Content]) -> None:
         if failure is None or not isinstance(error, Exception):
             raise
         reason = failure.strerror or failure
-        raise ValueError(f"cannot write {path}: {reason}; the previous file is unchanged") from error
+        previous = "; the previous file is unchanged" if os.path.lexists(path) else ""
+        raise ValueError(f"cannot write {path}: {reason}{previous}") from error
     for path in contents:
         remove_leftovers(path.parent, path.name)
 
@@ -132,6 +133,21 @@ def is_alive(pid: int) -> bool:
 # What may be replaced
 
 
+def require_writable(path: Path, shown: str) -> None:
+    """Refuse a path, before the work, if this user cannot write its file.
+
+    The file is written under a temporary name first, so its folder must be writable; or, if that does not exist, the
+    nearest folder above it.
+
+    shown       the start of the error: the key and its value, or "cannot write FILE"
+    """
+    parent = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
+    if not parent.is_dir():
+        raise ValueError(f"{shown}: {parent} is not a folder")
+    if not os.access(parent, os.W_OK | os.X_OK):
+        raise ValueError(f"{shown}: this user cannot write to the folder {parent}")
+
+
 def require_replaceable(path: Path, marker: bytes, force: bool = False, key: str = "out") -> None:
     """Refuse an output path unless it is new, empty, an earlier output of the same command, or forced.
 
@@ -144,9 +160,7 @@ def require_replaceable(path: Path, marker: bytes, force: bool = False, key: str
         path.lstat()  # a name that is too long raises OSError
     if kind := special_kind(path):
         raise ValueError(f"{shown}: it is {kind}; {key} must be a new file, or a regular one")
-    parent = next(folder for folder in (path.absolute().parents) if os.path.lexists(folder))
-    if not parent.is_dir():
-        raise ValueError(f"{shown}: {parent} is not a folder")
+    require_writable(path, shown)
     if force or not os.path.lexists(path) or is_own(path, marker):
         return
     what = "it is a link" if path.is_symlink() else f"there is a file that `{marker.decode()}` did not write"
@@ -161,6 +175,7 @@ def require_own_folder(folder: Path, witness: str, marker: bytes, force: bool = 
     shown, folder = f"{key}={str(folder)!r}", without_dots(folder)
     if os.path.lexists(folder) and not folder.is_dir():
         raise ValueError(f"{shown}: {folder} exists and is not a folder")
+    require_writable(folder / witness, shown)
     if not force and folder.is_dir() and any(folder.iterdir()) and not is_own(folder / witness, marker):
         raise ValueError(f"{shown}: {folder} has files that `{marker.decode()}` did not write; choose another name")
 

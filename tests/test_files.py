@@ -2,6 +2,7 @@
 
 import os
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -58,7 +59,7 @@ def test_a_full_disk_leaves_none_of_several_files_and_no_new_folder(tmp_path):
 
     (tmp_path / "first").write_bytes(b"old")
     last = tmp_path / "new" / "below" / "last"
-    with pytest.raises(ValueError, match=r"^cannot write .*last: No space left on device; the previous file is unch"):
+    with pytest.raises(ValueError, match=r"^cannot write .*last: No space left on device$"):  # there is no previous one
         write_all({tmp_path / "first": b"new", tmp_path / "new" / "second": b"new", last: full_disk})
     assert (tmp_path / "first").read_bytes() == b"old"
     assert names(tmp_path) == ["first"]
@@ -84,7 +85,7 @@ def test_an_error_of_the_writer_is_not_hidden(tmp_path):
 
 def test_a_folder_that_cannot_be_created_is_one_line(tmp_path):
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"^cannot write .*: (Not a directory|File exists); the previous"):
+    with pytest.raises(ValueError, match=r"^cannot write .*: (Not a directory|File exists)$"):
         write_atomic(tmp_path / "file" / "below", b"new")
 
 
@@ -195,6 +196,38 @@ def test_an_own_file_an_empty_one_and_a_new_one_are_replaceable(tmp_path, conten
     require_replaceable(tmp_path / "new" / "file", MARKER)
     with pytest.raises(ValueError, match="is not a folder"):
         require_replaceable(tmp_path / "file" / "below", MARKER)
+
+
+REFUSALS = """
+import sys
+from pathlib import Path
+from lightning_ssl.files import require_own_folder, require_replaceable, require_writable
+folder = Path(sys.argv[1])
+for check in (
+    lambda: require_writable(folder / "file", "cannot write it"),
+    lambda: require_replaceable(folder / "new" / "file", b"test"),
+    lambda: require_own_folder(folder, "witness", b"test"),
+    lambda: require_own_folder(folder / "new", "witness", b"test"),
+):
+    try:
+        check()
+    except ValueError as error:
+        print(error)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root needs setpriv")
+def test_a_folder_that_the_user_cannot_write_to_is_refused_before_the_work(tmp_path):
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    folder.chmod(0o555)
+    # Root may write everywhere, unless it has no capabilities.
+    limits = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []
+    words = [*limits, sys.executable, "-c", REFUSALS, folder]
+    printed = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    reason = f"this user cannot write to the folder {folder}"
+    starts = ["cannot write it", f"out='{folder}/new/file'", f"out='{folder}'", f"out='{folder}/new'"]
+    assert printed == [f"{start}: {reason}" for start in starts]
 
 
 def test_a_folder_is_replaceable_with_its_witness(tmp_path):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_ssl.evaluation.restore import TrainedMethod
-from lightning_ssl.files import write_atomic
+from lightning_ssl.files import require_writable, write_atomic
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.folder import read_summary
 from lightning_ssl.untrusted import load_json, read_text
@@ -39,8 +39,10 @@ def record_file(trained: TrainedMethod) -> Path:
 
 
 def require_record(trained: TrainedMethod) -> None:
-    """Refuse to evaluate, before minutes of work, if the files of the result cannot be read or are of another kind."""
-    read_records(record_file(trained))
+    """Refuse to evaluate, before minutes of work, if the files of the result cannot be read or written."""
+    file = record_file(trained)
+    read_records(file)
+    require_writable(file, f"cannot write {file}")
     if trained.run is not None:
         problems = read_summary(trained.run.path / "summary.json")[1]
         if problems:

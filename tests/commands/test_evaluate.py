@@ -1,6 +1,7 @@
 """`lightning-ssl evaluate`: accuracies, files, errors."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -192,6 +193,18 @@ def test_a_damaged_file_and_missing_weights_are_one_line(trained, tmp_path):
     ) as refused:
         evaluate.main([str(damaged)])
     assert len(str(refused.value).splitlines()) == 1
+
+
+def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(run, trained, tmp_path, monkeypatch, capsys):
+    alone = tmp_path / "alone.ckpt"
+    shutil.copy(RunFolder(trained).newest_checkpoint(), alone)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    for given, file in ((run.path, run.path / "evaluation.json"), (alone, f"{alone}.evaluation.json")):
+        assert cli.main(["evaluate", str(given), "--device", "cpu"]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""  # no table
+        assert printed.err.startswith(f"lightning-ssl: cannot write {file}: this user cannot write to the folder")
+        assert printed.err.count("\n") == 1
 
 
 def test_help_gives_examples(capsys):

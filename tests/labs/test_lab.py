@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import os
 import subprocess
 import sys
 from typing import Literal
@@ -201,6 +202,16 @@ def test_files_of_others_are_not_replaced(toy, capsys):
     assert "notes has files that `lightning-ssl lab` did not write; choose another name" in first
     assert "notes/results.json is a file" in second
     assert (toy / "notes" / "results.json").read_text() == "{}"
+
+
+@pytest.mark.parametrize("words", [["toy"], ["toy", "--folder", "mine"], ["all"], ["all", "--folder", "mine"]])
+def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(words, toy, monkeypatch, capsys):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    assert cli.main(["lab", *words]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""  # no table
+    assert printed.err.endswith(f": this user cannot write to the folder {toy}\n")
+    assert printed.err.count("\n") == 1
 
 
 def test_a_run_prints_its_table_and_writes_its_folder(toy, capsys):
