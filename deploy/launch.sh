@@ -6,9 +6,10 @@
 #   deploy/launch.sh wandb agent --forward-signals ENTITY/PROJECT/ID
 #
 # A W&B agent stops a trial with SIGTERM, and `wandb agent --forward-signals` passes on SIGUSR1, SIGHUP and Ctrl-C too. At
-# SIGTERM srun itself kills its tasks at once, so they get SIGUSR1, which it forwards: they write a checkpoint and mark the run
-# as preempted. torchrun forwards SIGTERM, but ends with code 1, which the agent counts as a failure of the trial. An
-# agent ends with code 0, as at the end of its sweep. This script ends by its signal once what it started has ended.
+# SIGTERM srun itself kills its tasks at once, so they get SIGUSR1, which it forwards: they write a checkpoint and mark
+# the run as preempted. torchrun forwards SIGTERM, but ends with code 1, which the agent counts as a failure of the
+# trial. An agent ends with code 0, as at the end of its sweep. This script ends by its signal once what it started has
+# ended.
 set -u
 export SLURM_KILL_BAD_EXIT=1  # srun: a rank that fails ends the others, which would wait for it
 # torchrun: seconds for the checkpoint, after which it kills the ranks (its own default is 30)
