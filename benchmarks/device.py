@@ -28,9 +28,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lightning_ssl import optim
+from lightning_ssl.callbacks import noise
 from lightning_ssl.commands import fit
 from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.folder import RunFolder
+from lightning_ssl.seeding import generator_of
 
 READS = ("_local_scalar_dense", "equal", "is_nonzero")
 SHAPES = ("nonzero", "masked_select", "unique_dim", "_unique2", "unique_consecutive")
@@ -76,6 +78,8 @@ class Waits(TorchDispatchMode):
                 return torch.zeros(source.shape, dtype=kwargs.get("dtype") or source.dtype)
             if to_device and not from_device:
                 self.count["copy to the device" if not waits(args, kwargs) else "blocking copy to the device"] += 1
+        if name == "_fused_sgd_" and any(on_device):  # it has no kernel on the meta device, and returns nothing
+            return None
         return func(*args, **kwargs)
 
 
@@ -128,11 +132,12 @@ class Counting(pl.Callback):
 
 
 def steps_of_fit(*flags: str, log_every: int = 3) -> Counting:
-    """Take steps of `lightning-ssl fit` with all callbacks; count those between two log steps."""
+    """Take steps of `lightning-ssl fit` with all callbacks of the package; count those between two log steps."""
     argv = [
         "--model.backbone=resnet_tiny", '--data.options={"train_images": 256, "test_images": 32}', "--probe.share=1",
         "--data.batch_size=16", "--trainer.max_epochs=1", f"--trainer.log_every_n_steps={log_every}",
-        "--trainer.enable_progress_bar=false", f"--importance_monitor.every_n_steps={log_every}", *flags,
+        "--trainer.enable_progress_bar=false", f"--importance_monitor.every_n_steps={log_every}",
+        "--trainer.callbacks+=WeightNoise", *flags,
     ]  # fmt: skip
     mode = Waits()
     counting = Counting(mode, log_every)
@@ -150,11 +155,12 @@ def steps_of_fit(*flags: str, log_every: int = 3) -> Counting:
 
 @contextlib.contextmanager
 def acting_as_device() -> Iterator[None]:
-    """Let the meta device do what torch allows on accelerators: fused optimizers, and the question for autocast."""
+    """Let the meta device do what torch allows on accelerators: fused optimizers, generators, asking for autocast."""
     enabled = torch.is_autocast_enabled
     fused = "torch.optim.optimizer._get_fused_kernels_supported_devices"
     with (
         mock.patch.object(optim, "FUSED_DEVICES", ("meta",)),
+        mock.patch.object(noise, "generator_of", lambda *numbers, device: generator_of(*numbers)),
         mock.patch(fused, return_value=["meta"]),
         mock.patch("torch.is_autocast_enabled", lambda *device: device != ("meta",) and enabled(*device)),
     ):

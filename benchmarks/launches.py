@@ -114,7 +114,7 @@ def lightly() -> list[Bar]:
 
 
 def training_step() -> list[Bar]:
-    """A step of `fit` with all callbacks, between two log steps."""
+    """A step of `fit` with all callbacks of the package, between two log steps."""
     bars = []
     for name in ("SimCLR", "AlphaCL"):
         steps = steps_of_fit(f"--model={name}").steps

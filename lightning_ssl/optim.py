@@ -44,6 +44,7 @@ def parameter_groups(
     return [group for group in groups if group["params"]]
 
 
+# Not "mps": torch has fused kernels for it, but they ignored `found_inf` until 2026 (pytorch/pytorch#186360).
 FUSED_DEVICES = ("cpu", "cuda", "xpu")
 
 

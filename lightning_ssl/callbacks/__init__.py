@@ -9,7 +9,7 @@ importance.py  `ImportanceMonitor`: statistics of α
 noise.py       `WeightNoise`
 encoder.py     what a LightningModule must have for them
 schedule.py    when callbacks measure
-log.py         logging that a killed run does not lose
+log.py         when to log, and logging that a killed run does not lose
 
 The callbacks that measure use the encoder in evaluation mode, do not draw from the global random generator, and measure
 the images of all ranks. Accuracies are shares between 0 and 1.

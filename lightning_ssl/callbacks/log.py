@@ -1,8 +1,14 @@
-"""Log metrics immediately, so that a killed run does not lose them."""
+"""When to log, and logging at once, so that a killed run does not lose its metrics."""
 
 from __future__ import annotations
 
 from lightning_ssl._lightning import pl
+
+
+def is_log_step(trainer: pl.Trainer, batch_idx: int) -> bool:
+    """Whether the values of this batch are logged. `log_every_n_steps=0` logs those of epochs only."""
+    every = getattr(trainer, "log_every_n_steps", 50)
+    return every > 0 and (batch_idx + 1) % every == 0
 
 
 def log_now(trainer: pl.Trainer, metrics: dict[str, float], module: pl.LightningModule | None = None) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch.optim import Optimizer
+from torch.utils.hooks import RemovableHandle
 
 from lightning_ssl._lightning import pl
 from lightning_ssl.checks import require
@@ -33,35 +34,39 @@ class WeightNoise(pl.Callback):
         require(0 <= std < math.inf, "std", std, "a finite number, at least 0")
         require(seed is None or seed >= 0, "seed", seed, "0 or above")
         self.std, self.seed = std, seed
-        self.step = 0
-        self.rates: list[float] = []
+        self.hook: RemovableHandle | None = None
 
-    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
-        self.step = trainer.global_step
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.remove_hook()  # of a training that failed
+        if not self.std:
+            return
+        seed = self.seed if self.seed is not None else int(getattr(pl_module, "seed", 0))
 
-    def on_before_zero_grad(self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer) -> None:
-        # At the end of the batch the schedule has already set the learning rates of the next step.
-        self.rates = [float(group["lr"]) for group in optimizer.param_groups]
+        def after_step(optimizer: Optimizer, *_: Any) -> None:
+            # Lightning counts the step later.
+            self.add_noise(optimizer, generator_of(seed, trainer.global_step + 1, device=pl_module.device))
+
+        # In the optimizer, because torch's GradScaler leaves out some steps and removes `found_inf` after the others.
+        self.hook = trainer.optimizers[0].register_step_post_hook(after_step)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.remove_hook()
+
+    def remove_hook(self) -> None:
+        if self.hook is not None:
+            self.hook.remove()
 
     @torch.no_grad()
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        # While gradients are accumulated no step is taken.
-        if trainer.global_step == self.step or not self.std:
-            return
-        own = self.seed if self.seed is not None else int(getattr(pl_module, "seed", 0))
-        seed = generator_of(own, trainer.global_step).initial_seed()
-        generator = torch.Generator(pl_module.device).manual_seed(seed)
-        optimizer = trainer.optimizers[0]
-        skipped = getattr(optimizer, "found_inf", None)  # 1 if the optimizer skipped this step on the device
-        for lr, group in zip(self.rates, optimizer.param_groups, strict=True):
+    def add_noise(self, optimizer: Optimizer, generator: torch.Generator) -> None:
+        """Add the noise of one step with the learning rates of this step."""
+        skipped = getattr(optimizer, "found_inf", None)  # 1 if the optimizer skips this step on the device
+        for group in optimizer.param_groups:
             for p in group["params"]:
                 if p.ndim >= 2:
                     xi = torch.randn(p.shape, dtype=p.dtype, device=p.device, generator=generator)
                     if skipped is not None:
                         xi.mul_(1 - skipped)
-                    p.add_(xi, alpha=lr * self.std * xavier(p))
+                    p.add_(xi, alpha=float(group["lr"]) * self.std * xavier(p))
 
 
 def xavier(p: torch.Tensor) -> float:

@@ -12,6 +12,7 @@ from typing import Any
 from tqdm.std import tqdm  # type: ignore[import-untyped]
 
 from lightning_ssl._lightning import pl
+from lightning_ssl.callbacks.log import is_log_step
 
 WIDTH = 80
 FORMAT = "{desc} {percentage:3.0f}%|{bar}| {remaining} left{postfix}"
@@ -64,7 +65,7 @@ class TrainingBar(pl.callbacks.ProgressBar):
     ) -> None:
         if self.bar is not None:
             self.bar.update(batches_done(trainer, batch_idx + 1) - self.bar.n)
-            if (batch_idx + 1) % getattr(trainer, "log_every_n_steps", 50) == 0 or trainer.is_last_batch:
+            if is_log_step(trainer, batch_idx) or trainer.is_last_batch:
                 self.show(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -88,18 +88,23 @@ class Optimization:
             "0 unless schedule='warmup_cosine'",
         )
 
-    def optimizer(self, groups: list[dict[str, Any]], fused: bool = False) -> torch.optim.Optimizer:
+    def optimizer(
+        self, groups: list[dict[str, Any]], fused: bool = False, unscales: bool = False
+    ) -> torch.optim.Optimizer:
         """Build the optimizer of these parameter groups.
 
-        `fused` chooses torch's fused kernels for Adam and SGD. LARS then divides by the scale of a GradScaler itself.
+        fused      use torch's fused kernels for Adam and SGD. They can skip a step without the host (runs/guard.py)
+        unscales   the optimizer divides by the scale of a GradScaler itself
         """
         if self.name == "lars":
-            return LARS(groups, lr=self.lr, momentum=self.momentum, unscales=fused)
+            return LARS(groups, lr=self.lr, momentum=self.momentum, unscales=unscales)
         optimizer: torch.optim.Optimizer
         if self.name == "adam":
             optimizer = torch.optim.Adam(groups, lr=self.lr, betas=(self.momentum, 0.999), fused=fused)
         else:
             optimizer = torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, fused=fused)
+        # The names by which runs/guard.py, and torch's GradScaler and Lightning, ask.
+        optimizer.skips_steps, optimizer._step_supports_amp_scaling = fused, unscales  # type: ignore[union-attr]
         optimizer.register_load_state_dict_post_hook(adopt_loaded_state)
         return optimizer
 
@@ -307,22 +312,16 @@ class Method(pl.LightningModule):
         settings = self.optimization
         # LARS would hardly move a bias, whose norm starts at 0.
         groups = parameter_groups(self, settings.weight_decay, exclude_bias_and_norm=settings.name != "adam")
-        return settings.optimizer(groups, self.fuses())
+        fused = can_fuse(self.device)
+        # Lightning refuses to clip the gradients of an optimizer that unscales them, also without a GradScaler.
+        clips = self._trainer is not None and bool(self._trainer.gradient_clip_val)
+        return settings.optimizer(groups, fused, unscales=fused and not clips)
 
     def configure_optimizers(self) -> Any:
         settings, optimizer = self.optimization, self.make_optimizer()
         counted = settings.schedule != "constant"  # a constant rate needs no number of steps
         factor = settings.factor(self.steps_per_epoch() if counted else 1, self.total_steps() if counted else 1)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}}
-
-    def fuses(self) -> bool:
-        """Whether the optimizer is fused: it is faster, and can skip a step without the host (runs/guard.py).
-
-        Lightning refuses to clip the gradients of a fused optimizer under mixed precision.
-        """
-        trainer = self._trainer
-        clips_scaled = trainer is not None and "mixed" in str(trainer.precision) and trainer.gradient_clip_val
-        return can_fuse(self.device) and not clips_scaled
 
     def total_steps(self) -> int:
         """Number of optimizer steps of the whole training."""

@@ -8,15 +8,19 @@ wait for the device at every step. So the device decides, and the host looks at 
 2. Before an optimizer step, `alive` becomes 0 if a gradient is not finite. At this point the gradients of all ranks are
    equal. The optimizer gets `found_inf` = 1 − alive, as from torch's GradScaler, and skips the step on the device.
    `alive` never becomes 1 again: the weights stay those from before the first bad step.
-3. What no optimizer steps (the statistics of batch norms, the target of BYOL) is copied before every step while `alive`
-   is 1.
+3. What no optimizer steps (the statistics of batch norms, the target of BYOL) is copied before every optimizer step
+   while `alive` is 1. Several batches whose gradients are accumulated are one step.
 4. The host reads the flag at log steps, before a validation, and before any checkpoint is written. If it is 0, the host
    restores the copy of 3, writes last_finite.ckpt and raises `LossNotFinite`. In that file the weights, the batch
    norms and the optimizer are from before the bad step; counters and callbacks are from the step of the reading.
 
-An optimizer that does not take `found_inf` has the flag read before each of its steps. With `precision="16-mixed"`,
-torch's GradScaler skips steps with gradients that are not finite while it searches for its scale, so only the loss
-counts in 2. A validation whose features are not finite stops the training too, before the checkpoint of its epoch.
+An optimizer that does not take `found_inf` has the flag read before each of its steps. A validation whose features are
+not finite stops the training too, before the checkpoint of its epoch.
+
+With `precision="16-mixed"`, torch's GradScaler skips the steps with gradients that are not finite, and halves its scale
+each time. A single skip is no divergence: the scale was too large. So only the loss counts in 2, and the host stops the
+run when it reads a scale below `LOWEST_SCALE`. The weights and the optimizer are then from before the skipped steps.
+The batch norms and the step in the message are those of the reading, also if the loss is not finite on another rank.
 """
 
 from __future__ import annotations
@@ -30,10 +34,14 @@ from torch.nn.utils import get_total_norm
 from torch.optim import Optimizer
 
 from lightning_ssl._lightning import pl
+from lightning_ssl.callbacks.log import is_log_step
 from lightning_ssl.distributed import sum_over_ranks
 from lightning_ssl.runs.folder import RunFolder
+from lightning_ssl.runs.recorder import loss_of_batch
 
 ADVICE = "try a lower learning rate or a longer warm-up"
+# float16 ends at 65504: at this scale a finite gradient that overflows is above 4e9.
+LOWEST_SCALE = 2.0**-16
 
 
 class LossNotFinite(ValueError):
@@ -51,15 +59,18 @@ class DivergenceGuard(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         device = pl_module.device
         self.watching, self.start = True, trainer.global_step
+        self.step = -1  # of the current batch
         self.alive = self.alive_before = self.features_finite = torch.ones((), dtype=torch.bool, device=device)
-        self.batches = torch.zeros((), dtype=torch.int64, device=device)  # with a finite loss and gradient
-        # Of the first bad batch, or of the latest one; of the latest good one.
+        self.steps = torch.zeros((), dtype=torch.int64, device=device)  # with finite losses and gradients
+        # Of the first bad batch, or of the latest one; of the latest good step.
         self.loss = self.last_finite = torch.full((), math.nan, device=device)
         self.kept = Copies(tensors_without_optimizer(trainer, pl_module))
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
         self.alive_before = self.alive
-        self.kept.update(self.alive)
+        if trainer.global_step != self.step:  # else the gradient is added to that of the previous batch
+            self.step = trainer.global_step
+            self.kept.update(self.alive)
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule, loss: Tensor) -> None:
         value = loss.detach() * trainer.accumulate_grad_batches  # Lightning divided by it
@@ -70,7 +81,7 @@ class DivergenceGuard(pl.Callback):
     def on_before_optimizer_step(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
     ) -> None:
-        if getattr(trainer.precision_plugin, "scaler", None) is not None:
+        if scaler_of(trainer) is not None:
             return
         gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         self.alive = self.alive & get_total_norm(gradients).isfinite()
@@ -83,10 +94,12 @@ class DivergenceGuard(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if "loss" in outputs:  # a `training_step` that returns None skips its batch
-            self.last_finite = torch.where(self.alive, outputs["loss"], self.last_finite)
-            self.batches = self.batches + self.alive
-        if (batch_idx + 1) % getattr(trainer, "log_every_n_steps", 50) == 0:
+        if trainer.global_step != self.step:
+            self.steps = torch.add(self.steps, self.alive, alpha=trainer.global_step - self.step)
+            loss = loss_of_batch(trainer, outputs)
+            if loss is not None:
+                self.last_finite = torch.where(self.alive, loss, self.last_finite)
+        if is_log_step(trainer, batch_idx):
             self.look(trainer)
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -114,16 +127,20 @@ class DivergenceGuard(pl.Callback):
         self.watching = False
 
     def look(self, trainer: pl.Trainer) -> None:
-        """Read the flags of all ranks, and stop the run if one of them is 0."""
+        """Read the flags of all ranks and the scale, which all share. Stop the run if one of them is too low."""
         if not self.watching:
             return
         diverged, blind = sum_over_ranks(1 - self.alive.float(), 1 - self.features_finite.float())
-        if not diverged + blind:
+        scaler = scaler_of(trainer)
+        scale = 1.0 if scaler is None else scaler.get_scale()
+        if not diverged + blind and scale >= LOWEST_SCALE:
             return
         if diverged:
             self.kept.restore()
         loss = float(self.loss)
-        if not diverged:
+        if not diverged + blind:
+            reason = f"the gradient is not finite at any scale of the GradScaler down to {scale:g}"
+        elif not diverged:
             reason = "the features of the validation images are not finite"
         elif not math.isfinite(loss):
             reason = f"train/loss={loss!r}"
@@ -138,12 +155,18 @@ class DivergenceGuard(pl.Callback):
         self.watching = False
         path = self.run.checkpoints / "last_finite.ckpt"
         trainer.save_checkpoint(path)
-        step = self.start + int(self.batches) // trainer.accumulate_grad_batches
+        step = self.start + int(self.steps)
         last = float(self.last_finite)
         before = f"the last finite loss was {last:g} at step {step - 1}"
         if step == self.start:
             before = "it is the first step of this process"
         raise LossNotFinite(f"{reason} at step {step}: {before}; {ADVICE}; the weights before it are in {path}")
+
+
+def scaler_of(trainer: pl.Trainer) -> torch.amp.GradScaler | None:
+    """The GradScaler of `precision="16-mixed"`."""
+    scaler: torch.amp.GradScaler | None = getattr(trainer.precision_plugin, "scaler", None)
+    return scaler if scaler is not None and scaler.is_enabled() else None
 
 
 def skips_steps(optimizer: Optimizer) -> bool:

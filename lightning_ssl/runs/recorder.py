@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl._lightning import pl
-from lightning_ssl.callbacks.log import log_now
+from lightning_ssl.callbacks.log import is_log_step, log_now
 from lightning_ssl.runs.folder import RunFolder
 
 
@@ -117,11 +117,11 @@ class Recorder(pl.Callback):
         self.training_here += spent
         self.images += self.images_per_step
         self.images_here += self.images_per_step
-        loss = outputs.get("loss")  # None if `training_step` skipped the batch
+        loss = loss_of_batch(trainer, outputs)
         if loss is not None:
             self.loss = self.loss + loss.to(torch.float32 if loss.device.type == "mps" else torch.float64)
             self.losses += 1
-        if (batch_idx + 1) % getattr(trainer, "log_every_n_steps", 50) == 0:
+        if is_log_step(trainer, batch_idx):
             found = {} if loss is None else {"train/loss": float(loss)}
             log_now(trainer, {**found, "lr": learning_rate(trainer), "images_per_second": self.speed})
             if trainer.progress_bar_callback is not None:
@@ -169,6 +169,12 @@ class Recorder(pl.Callback):
             best=self.run.metrics_writer.best,
             **fields,
         )
+
+
+def loss_of_batch(trainer: pl.Trainer, outputs: Any) -> Tensor | None:
+    """The loss of a batch; None if `training_step` skipped it. Lightning divides it by `accumulate_grad_batches`."""
+    loss, accumulated = outputs.get("loss"), trainer.accumulate_grad_batches
+    return loss if loss is None or accumulated == 1 else loss * accumulated
 
 
 def learning_rate(trainer: pl.Trainer) -> float:

@@ -41,9 +41,12 @@ def test_the_rate_is_that_of_the_same_step():
     rates = []
 
     class Watched(WeightNoise):
-        def on_train_batch_end(self, trainer, *rest):
-            super().on_train_batch_end(trainer, *rest)
-            rates.append((self.rates[0], trainer.optimizers[0].param_groups[0]["lr"]))
+        def add_noise(self, optimizer, generator):
+            super().add_noise(optimizer, generator)
+            rates.append([optimizer.param_groups[0]["lr"]])
+
+        def on_train_batch_end(self, trainer, *_):
+            rates[-1].append(trainer.optimizers[0].param_groups[0]["lr"])
 
     train([Watched()], make, max_steps=-1, max_epochs=2)
     assert rates[0][0] < rates[0][1]

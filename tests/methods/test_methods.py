@@ -6,7 +6,8 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from helpers.closeness import close
-from helpers.training import METHODS, SMALL, data, every_method, terms_of
+from helpers.precision import bf16, scaled
+from helpers.training import METHODS, SMALL, data, every_method, same, seeded, terms_of
 from torch import nn
 from torch.nn import functional as F
 
@@ -48,6 +49,19 @@ def test_the_same_seed_takes_the_same_steps(make):
         fit(model)
         weights.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     assert torch.equal(*weights)
+
+
+@pytest.mark.parametrize("name", ["adam", "sgd", "lars"])
+def test_mixed_precision_clips_the_gradients_of_the_same_optimizer(name):
+    """The scale is a power of two, so products with it are exact."""
+    weights = []
+    for plugin in (lambda: None, bf16, scaled):
+        model = seeded(lambda: SimCLR(optimization=Optimization(name), **SMALL))
+        runner = fit(model, gradient_clip_val=0.1, plugins=plugin(), max_steps=2)
+        weights.append(model.state_dict())
+        assert runner.optimizers[0].defaults.get("fused", name == "lars")
+    assert same(*weights[:2])
+    assert same(*weights[1:])
 
 
 @pytest.mark.parametrize("logged_elsewhere", [False, True])

@@ -68,6 +68,30 @@ def test_a_recorded_run_resumes_to_the_same_result(tmp_path):
     assert parts.history("train/loss_epoch") == whole.history("train/loss_epoch")
 
 
+def test_the_recorded_loss_is_that_of_the_batch_when_gradients_are_accumulated(tmp_path):
+    losses = []
+
+    class Watched(SimCLR):
+        def compute_loss(self, views):
+            losses.append(super().compute_loss(views))
+            return losses[-1]
+
+    runner = trainer(epochs=1, accumulate_grad_batches=2, log_every_n_steps=2)
+    run = record_run(runner, tmp_path / "mine")
+    runner.fit(Watched(backbone="resnet_tiny"), data())
+    values = [loss.item() for loss in losses]
+    assert run.history("train/loss") == pytest.approx(values[1::2])
+    assert run.history("train/loss_epoch") == pytest.approx([sum(values) / 4])
+
+
+def test_log_every_n_steps_of_0_logs_no_step(tmp_path):
+    runner = trainer(epochs=1, log_every_n_steps=0)
+    run = record_run(runner, tmp_path / "mine")
+    runner.fit(SimCLR(backbone="resnet_tiny"), data())
+    assert "train/loss" not in run.summary()["last"]
+    assert "train/loss_epoch" in run.summary()["last"]
+
+
 def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
     runner = trainer(epochs=1)
     record_run(runner, tmp_path / "mine")
