@@ -174,6 +174,8 @@ class RunFolderWandbLogger(WandbLogger):
         run = self.experiment
         if self.signals.asked_by_wandb or run.offline or run.disabled:
             return self.signals.asked_by_wandb
+        if not connection.is_reachable(run.settings):  # `wandb.Api` would try for 20 seconds
+            return False
         try:
             return private.is_stopped(run.project, run.entity, run.id, connection.PING_TIMEOUT)
         except Exception:  # the server is gone, and the run will be preempted

@@ -20,7 +20,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from lightning_ssl.commands import dashboard, fit
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.configuration import Configuration
-from lightning_ssl.tracking import connection
+from lightning_ssl.tracking import connection, private
 from lightning_ssl.tracking import dashboard as workspace
 from lightning_ssl.tracking.logger import RunFolderWandbLogger, wandb_config
 from lightning_ssl.tracking.private import workspace_as_dict
@@ -399,6 +399,8 @@ def test_a_server_that_answers_only_head_requests_prints_one_line(tmp_path, envi
 def test_a_server_that_stops_during_a_run_prints_one_line(tmp_path, environment, monkeypatch, capfd, silent, end):
     """The client retries until `finish_timeout`; the data is on disk."""
     monkeypatch.setitem(connection.TIMEOUTS, "finish_timeout", 1.0)
+    # A question to a dead server takes 20 seconds.
+    monkeypatch.setattr(private, "is_stopped", lambda *_: print("asked", file=sys.stderr))
     logged, stopped = (multiprocessing.get_context("fork").Event() for _ in range(2))
 
     def then():
