@@ -11,6 +11,7 @@
 # trial. An agent ends with code 0, as at the end of its sweep. This script ends by its signal once what it started has
 # ended.
 set -u
+: "${1:?expected a command: launch.sh srun|torchrun|wandb …}"
 export SLURM_KILL_BAD_EXIT=1  # srun: a rank that fails ends the others, which would wait for it
 # torchrun: seconds for the checkpoint, after which it kills the ranks (its own default is 30)
 export TORCH_ELASTIC_SHUTDOWN_TIMEOUT="${TORCH_ELASTIC_SHUTDOWN_TIMEOUT:-60}"
@@ -21,7 +22,7 @@ stopped=
 launcher=
 early=
 # Only the first stop is passed on: SLURM sends SIGTERM to this script, to the agent, which forwards it, and to torchrun,
-# which waits for no rank at its third signal. bash can run a trap inside a trap, until the traps do nothing.
+# which waits for no rank at its third signal. bash can run a trap within a trap, so the first stop replaces all traps.
 # shellcheck disable=SC2329  # the traps call it
 stop() {
     trap : TERM USR1 INT HUP

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run(argv)
     code = run(sys.argv[1:])
     end_by_signal(code)
-    for number in STOP_SIGNALS:  # the work is done: a signal while Python ends does not change how it ended
+    for number in STOP_SIGNALS if code == 0 else ():  # the work is done: a signal while Python ends is no failure
         signal.signal(number, signal.SIG_IGN)
     return code
 

@@ -76,7 +76,8 @@ class Checkpoints(pl.callbacks.Checkpoint):
         self.step = trainer.global_step
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.is_due and trainer.state.fn == "fit" and not trainer.is_last_batch:
+        accumulates = trainer.global_step == self.step  # a checkpoint would not have the gradients so far
+        if self.is_due and trainer.state.fn == "fit" and not trainer.is_last_batch and not accumulates:
             self.save(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from torch.distributed.distributed_c10d import _get_default_store, get_world_size
 
 from lightning_ssl._lightning import pl
-from lightning_ssl.noted_signals import NotedSignals
+from lightning_ssl.noted_signals import NotedSignals, blocked
 from lightning_ssl.runs.checkpointing import Checkpoints
 
 SECONDS = 1.0  # between two agreements of several ranks
@@ -36,7 +36,7 @@ class Stopped(pl.utilities.exceptions.SIGTERMException):
 
 
 class StopSignals(NotedSignals):
-    """Notes a signal, and knows who else must hear of it. `early` has noted those that came before this one began."""
+    """The signals of a run, with the store of its ranks and W&B's request to stop. `early` noted those before it."""
 
     def __init__(self, early: NotedSignals | None = None) -> None:
         super().__init__()
@@ -56,6 +56,10 @@ class StopSignals(NotedSignals):
         if self.raises:
             self.raises = False
             raise Stopped(self.number)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StopSignals:
+        """Itself: W&B's client copies its settings, which have `stop_for_wandb`, and a store cannot be copied."""
+        return self
 
     def stop_for_wandb(self) -> None:
         """Stop as at a SIGTERM. W&B's client calls it in a thread of its own."""
@@ -127,6 +131,12 @@ class StopAtSignal(pl.Callback):
 
 
 def replace_lightnings_handlers(trainer: pl.Trainer) -> None:
-    """Switch off Lightning's signal handlers, and the broadcast of their flag in every step of several ranks."""
+    """Switch off Lightning's signal handlers, and the broadcast of their flag in every step of several ranks.
+
+    Ranks that Lightning starts get no signal before they note it.
+    """
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]
+    launcher: Any = trainer.strategy.launcher
+    if hasattr(launcher, "_call_children_scripts"):
+        launcher._call_children_scripts = blocked()(launcher._call_children_scripts)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from lightning_ssl.runs.keys import FLAGS
 from lightning_ssl.untrusted import load_yaml, read_text
@@ -33,17 +34,20 @@ def sweep_flags(argv: list[str]) -> list[str]:
 
 
 def agent_words(argv: list[str]) -> tuple[range, int]:
-    """Where the flags that the agent passed begin, and of how many words each of them is.
+    """The positions of the flags that the agent passed, and the number of words of each.
 
     One word: `--key=value`, from ${args}. Two words: `--key value`, from ${args_no_equals}.
+    From ${args_no_boolean_flags} one word too: `--key` for true, and none for false.
     """
-    names = passed_names()
-    for step in (1, 2):
-        for start in range(len(argv) - step * len(names) + 1 if names else 0):
-            words = range(start, start + step * len(names), step)
-            if {key_of(argv[at]) for at in words} == names:
+    passed = passed_configuration()
+    names = list(passed)
+    without_false = [key for key in passed if passed[key] is not False]
+    for keys, step in ((names, 1), (names, 2), (without_false, 1)):
+        for start in range(len(argv) - step * len(keys) + 1 if keys else 0):
+            words = range(start, start + step * len(keys), step)
+            if [key_of(argv[at]) for at in words] == keys:
                 return words, step
-    # The file is on another machine: all neighbours of the form --key=value.
+    # The file cannot be read, or does not match: `--_wandb` and its neighbours of the form --key=value.
     start = next(at for at, word in enumerate(argv) if key_of(word) == "_wandb")
     stop = start + 1
     while start > 0 and key_of(argv[start - 1]) and "=" in argv[start - 1]:
@@ -53,13 +57,14 @@ def agent_words(argv: list[str]) -> tuple[range, int]:
     return range(start, stop), 1
 
 
-def passed_names() -> set[str]:
-    """The keys of the configuration that the agent passed; empty if its file cannot be read."""
-    with suppress(KeyError, ValueError):
+def passed_configuration() -> dict[str, Any]:
+    """The configuration that the agent passed, in the order of its flags; empty if its file cannot be read."""
+    with suppress(KeyError, ValueError, OSError):
         content = load_yaml(read_text(Path(os.environ[PARAMETERS])))
         if isinstance(content, dict):
-            return {str(key) for key in content} - {"wandb_version"}
-    return set()
+            entries = {str(key): entry for key, entry in content.items() if key != "wandb_version"}
+            return {key: entry.get("value") if isinstance(entry, dict) else entry for key, entry in entries.items()}
+    return {}
 
 
 def key_of(word: str) -> str:

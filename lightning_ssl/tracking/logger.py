@@ -12,9 +12,9 @@ In W&B, the keys for filters and groups are at the top level of the configuratio
 `p: 4`, `lr`, `batch_size` …). The complete configuration is below `settings`, because a sweep writes its flags, such as
 `model`, to the top level, and W&B gives them priority over keys of the same name.
 
-A run that SIGTERM or SIGUSR1 stops is marked as preempting, and its exit code in W&B is 143 or 138: a sweep hands it
-out again, to any agent. A trial of an agent is also marked at Ctrl-C (130), because nobody can repeat its command. A
-run that W&B itself stops, or Ctrl-C without an agent, has 255, W&B's code of a killed run.
+A run that SIGTERM, SIGUSR1 or SIGHUP stops is marked as preempting. Its exit code in W&B is 143, 138 or 129. A sweep
+hands it out again, to any agent. A trial of an agent is also marked at Ctrl-C (130), because nobody can repeat its
+command. A run that W&B itself stops, or Ctrl-C without an agent, has 255, W&B's code of a killed run.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ class RunFolderWandbLogger(WandbLogger):
         number = self.signals.number
         if status == "success" or not number:
             return 0 if status == "success" else 1
-        is_trial = "WANDB_SWEEP_ID" in os.environ
+        is_trial = bool(os.environ.get("WANDB_SWEEP_ID"))
         if (number == signal.SIGINT and not is_trial) or self.is_stopped_by_wandb():
             return KILLED
         self.try_to(lambda: self.experiment.mark_preempting())
@@ -174,9 +174,9 @@ class RunFolderWandbLogger(WandbLogger):
         run = self.experiment
         if self.signals.asked_by_wandb or run.offline or run.disabled:
             return self.signals.asked_by_wandb
-        if not connection.is_reachable(run.settings):  # `wandb.Api` would try for 20 seconds
-            return False
         try:
+            if not connection.is_reachable(run.settings):  # `wandb.Api` would try for 20 seconds
+                return False
             return private.is_stopped(run.project, run.entity, run.id, connection.PING_TIMEOUT)
         except Exception:  # the server is gone, and the run will be preempted
             return False
@@ -194,7 +194,7 @@ class RunFolderWandbLogger(WandbLogger):
             action()
         except Exception as error:  # the client's process may have died, or the disk may be full
             self.failed = True
-            self.client_lost = not isinstance(error, TimeoutError)  # which is of a server that does not answer
+            self.client_lost = not isinstance(error, TimeoutError)  # the server does not answer, but the client lives
             print(f"W&B: {connection.error_line(error)}; {self.hint}", file=sys.stderr, flush=True)
 
 

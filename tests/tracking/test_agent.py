@@ -30,8 +30,10 @@ def test_a_whole_configuration_in_any_order_gives_the_run_of_the_sweep():
 
 def handed_out_again(words, tmp_path, monkeypatch):
     """The words that the agent passes for the configuration that W&B has of a run. Its file has the keys."""
-    logged = {"_wandb": {"t": 1}, "label": "AlphaCL", "lr": 0.1, **dict(word[2:].split("=", 1) for word in words)}
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump({"wandb_version": 1, **{key: {"value": 1} for key in logged}}))
+    flags = dict(word[2:].split("=", 1) for word in words)
+    logged = {"_wandb": {"t": 1}, "backprop_alpha": False, "label": "AlphaCL", "normalize": True, **flags}
+    content = {"wandb_version": 1, **{key: {"value": value} for key, value in logged.items()}}
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
     monkeypatch.setenv(PARAMETERS, str(tmp_path / "config.yaml"))
     return [f"--{key}={value}" for key, value in logged.items()]
 
@@ -42,12 +44,21 @@ def handed_out_again(words, tmp_path, monkeypatch):
         (["--trainer.max_steps", "-1"], []),  # a value that looks like a flag
         (["--data.batch_size=16"], []),  # the file of the sweep comes later, and wins
         (["--data.batch_size=16"], ["--config=configs/data/shapes.yaml", "-c", "x.yaml"]),
+        (["--seed_everything=1"], []),  # it repeats the last key of the sweep
     ],
 )
 def test_the_other_words_of_the_command_keep_their_places(before, after, tmp_path, monkeypatch):
     words = ["--config=configs/method/direct.yaml", "--model.importance.p=6.0", "--seed_everything=3"]
     again = handed_out_again(words, tmp_path, monkeypatch)
     assert sweep_flags([*before, *again, *after]) == [*before, *words, *after]
+
+
+def test_flags_without_false_booleans_are_known(tmp_path, monkeypatch):
+    """From ${args_no_boolean_flags}."""
+    words = ["--config=configs/method/direct.yaml", "--seed_everything=3"]
+    again = handed_out_again(words, tmp_path, monkeypatch)
+    passed = [word.removesuffix("=True") for word in again if not word.endswith("=False")]
+    assert sweep_flags(["--data.batch_size=16", *passed]) == ["--data.batch_size=16", *words]
 
 
 def test_flags_of_two_words_are_known(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
 from functools import partial
 from pathlib import Path
@@ -96,6 +97,7 @@ def log_a_run(
     run.path.mkdir(exist_ok=True)
     logger = RunFolderWandbLogger(run, {**CONFIG, **changes})
     logger.signals.number = stopped_by
+    logger.signals.store = threading.Lock()  # it cannot be copied, like the store of torch.distributed
     for step, values in enumerate(metrics):
         logger.log_metrics({**values, "epoch": step}, step)
     then()
