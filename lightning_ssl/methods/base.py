@@ -103,7 +103,7 @@ class Optimization:
             optimizer = torch.optim.Adam(groups, lr=self.lr, betas=(self.momentum, 0.999), fused=fused)
         else:
             optimizer = torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, fused=fused)
-        # The names by which runs/guard.py, and torch's GradScaler and Lightning, ask.
+        # runs/guard.py reads the first, torch's GradScaler and Lightning the second.
         optimizer.skips_steps, optimizer._step_supports_amp_scaling = fused, unscales  # type: ignore[union-attr]
         optimizer.register_load_state_dict_post_hook(adopt_loaded_state)
         return optimizer

@@ -20,7 +20,8 @@ not finite stops the training too, before the checkpoint of its epoch.
 With `precision="16-mixed"`, torch's GradScaler skips the steps with gradients that are not finite, and halves its scale
 each time. A single skip is no divergence: the scale was too large. So only the loss counts in 2, and the host stops the
 run when it reads a scale below `LOWEST_SCALE`. The weights and the optimizer are then from before the skipped steps.
-The batch norms and the step in the message are those of the reading, also if the loss is not finite on another rank.
+The batch norms in the file and the step in the message are then those of the reading, also where the loss of another
+rank is not finite.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ class DivergenceGuard(pl.Callback):
         self.watching = False
 
     def look(self, trainer: pl.Trainer) -> None:
-        """Read the flags of all ranks and the scale, which all share. Stop the run if one of them is too low."""
+        """Read the flags and the scale, which is equal on all ranks. Stop if a flag is 0 or the scale is too low."""
         if not self.watching:
             return
         diverged, blind = sum_over_ranks(1 - self.alive.float(), 1 - self.features_finite.float())

@@ -1,7 +1,7 @@
 """Checks of the arguments of Lightning's Trainer, before there is a run folder.
 
 Lightning checks most of them when a Trainer is built, and does not always name the argument. `LIMITS` has those that it
-accepts and that fail, or do nothing, later: `log_every_n_steps=0` logs no step.
+accepts and that fail, or do nothing, later: `log_every_n_steps=0` logs no step, so `fit` refuses it.
 """
 
 from __future__ import annotations

@@ -77,6 +77,18 @@ def test_a_signal_stops_a_run_after_its_step_and_it_resumes_bit_for_bit(number, 
     assert_same(outcome(run), outcome(whole))
 
 
+def test_a_signal_while_gradients_are_accumulated_stops_a_run_after_the_whole_step(tmp_path):
+    """Batches 0 to 2 are step 1. The validation after batch 1 writes no checkpoint, which would lack a part of it."""
+    flags = ["--trainer.accumulate_grad_batches=3", "--trainer.val_check_interval=2", "--trainer.max_epochs=1"]
+    whole, stopped = ([*FLAGS, *flags, f"--runs={tmp_path}", f"--name={name}"] for name in ("whole", "stopped"))
+    assert in_a_fork(exit_with, fit.main, whole) == 0
+    assert in_a_fork(exit_with, fit_with_signal, stopped, 1, signal.SIGTERM) == 143
+    run = RunFolder(tmp_path / "stopped")
+    assert run.summary()["step"] == 1
+    assert fit.main(stopped) == 0
+    assert_same(outcome(run), outcome(RunFolder(tmp_path / "whole")))
+
+
 def test_a_signal_in_the_last_step_does_not_stop_a_run_that_is_done(tmp_path):
     argv = [*FLAGS, "--trainer.max_epochs=1", f"--runs={tmp_path}", "--name=run"]
     assert in_a_fork(exit_with, fit_with_signal, argv, 3, signal.SIGTERM) == 0
@@ -120,6 +132,8 @@ def start_with_signal_at_import(argv, environment):
         return original(name)
 
     importlib.import_module = import_module
+    for name in (*STARTED_BY, "SLURM_STEP_NUM_TASKS"):
+        os.environ.pop(name, None)
     os.environ |= environment
     return cli.main(["fit", *argv])
 
@@ -210,6 +224,8 @@ def test_lightning_has_the_private_methods_that_are_replaced():
     trainer = pl.Trainer(logger=False, accelerator="cpu", enable_checkpointing=False)
     assert callable(trainer._signal_connector.register_signal_handlers)
     assert callable(trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor)
+    several = pl.Trainer(logger=False, accelerator="cpu", devices=2, strategy="ddp", enable_checkpointing=False)
+    assert callable(several.strategy.launcher._call_children_scripts)
 
 
 @pytest.mark.slow
@@ -258,9 +274,8 @@ def test_a_signal_to_all_processes_while_the_second_rank_starts_stops_both(numbe
     started = subprocess.Popen([*command, "--trainer.devices=2", "--trainer.strategy=ddp"], start_new_session=True)
     while not descendants(started.pid):
         assert started.poll() is None
-        time.sleep(0.05)
-    time.sleep(0.5)  # Python has begun, and torch is not imported yet
-    os.killpg(started.pid, number)
+        time.sleep(0.01)
+    os.killpg(started.pid, number)  # before Python has begun in the second rank
     assert started.wait(timeout=120) == (-number if number == signal.SIGTERM else 130)
     run = RunFolder(tmp_path / "run")
     assert (run.summary()["status"], run.summary()["error"]) == ("interrupted", None)
