@@ -36,7 +36,7 @@ trap 'stop INT' INT
 trap 'stop HUP' HUP
 "$@" &
 launcher=$!
-[ -z "$early" ] || kill -s "$signal" "$launcher"
+[ -z "$early" ] || kill -s "$signal" "$launcher" # a stop from before the launcher had a number
 wait "$launcher"
 code=$?
 while kill -0 "$launcher" 2>/dev/null; do # a signal ends `wait` before the launcher has ended

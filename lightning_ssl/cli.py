@@ -136,6 +136,7 @@ def dispatch(words: list[str]) -> int:
 
 
 def run_command(name: str, *arguments: object) -> int:
+    """Import the module of a command, and call it."""
     code: int = importlib.import_module(f"lightning_ssl.commands.{name}").main(*arguments)
     return code
 

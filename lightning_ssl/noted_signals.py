@@ -33,7 +33,7 @@ def must_start(environment: Mapping[str, str]) -> bool:
 
 @contextmanager
 def blocked() -> Iterator[None]:
-    """Let signals wait, also in processes that are started meanwhile: there until they note signals themselves."""
+    """Delay signals until the end. A process that is started meanwhile gets them when it enters `NotedSignals`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield

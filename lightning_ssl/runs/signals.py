@@ -36,7 +36,7 @@ class Stopped(pl.utilities.exceptions.SIGTERMException):
 
 
 class StopSignals(NotedSignals):
-    """The signals of a run, with the store of its ranks and W&B's request to stop. `early` noted those before it."""
+    """The signals of a run, the store of its ranks, and W&B's request to stop. `early` has the signals from before."""
 
     def __init__(self, early: NotedSignals | None = None) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class StopAtSignal(pl.Callback):
 def replace_lightnings_handlers(trainer: pl.Trainer) -> None:
     """Switch off Lightning's signal handlers, and the broadcast of their flag in every step of several ranks.
 
-    Ranks that Lightning starts get no signal before they note it.
+    A signal to a rank that Lightning starts waits until the rank can note it.
     """
     trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
     trainer.fit_loop.epoch_loop._broadcast_sigterm_tensor = lambda: None  # type: ignore[method-assign]

@@ -194,7 +194,7 @@ class RunFolderWandbLogger(WandbLogger):
             action()
         except Exception as error:  # the client's process may have died, or the disk may be full
             self.failed = True
-            self.client_lost = not isinstance(error, TimeoutError)  # the server does not answer, but the client lives
+            self.client_lost = not isinstance(error, TimeoutError)  # a timeout is the server's; the client still runs
             print(f"W&B: {connection.error_line(error)}; {self.hint}", file=sys.stderr, flush=True)
 
 
