@@ -48,7 +48,9 @@ def parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("name", metavar="NAME", help="a reproduction such as table1, or `list`")
-    top.add_argument("--scale", default="cpu", help="cpu: small, on real images; paper: as published (default: cpu)")
+    top.add_argument(
+        "--scale", default="cpu", help="cpu: small, on real images; night: longer; paper: as published (default: cpu)"
+    )
     top.add_argument("--seeds", type=whole_number(1, 1000), help="number of seeds (default: 5, as in the papers)")
     top.add_argument(
         "--workers", type=whole_number(1, 1000), default=1, help="runs at a time; they share the cores (default: 1)"
@@ -106,7 +108,9 @@ def main(argv: Sequence[str], program: Callable[[list[str]], int]) -> int:
         )
     if reproduction.lab is not None:
         return reproduce_lab(reproduction, arguments, command)
-    work = reproduction.works[scale.name]
+    works = reproduction.works
+    require(scale.name in works, "scale", scale.name, f"a scale of {reproduction.name}: {', '.join(works)}")
+    work = works[scale.name]
     code = 0
     if not arguments.no_train or arguments.dry_run:
         ended = train(reproduction, work, scale, arguments, program)

@@ -1,7 +1,7 @@
 """Repeats the published tables and judges their claims. `lightning-ssl reproduce` is its command.
 
 A reproduction is data: `papers/reproductions/NAME.yaml` has its sweep files, its rows and its claims, `papers/*.yaml`
-the published figures, `scales.yaml` the two scales. There is no code for a single table.
+the published figures, `scales.yaml` the scales. There is no code for a single table.
 
 recipe.py       the reproductions as data classes
 planning.py     the runs of a reproduction at a scale, their data, and how long they take

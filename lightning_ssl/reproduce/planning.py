@@ -60,12 +60,14 @@ def plan_sweeps(
 ) -> list[Planned]:
     """Read the sweep files of a reproduction and complete the settings of their cells.
 
-    The folder of a sweep is RUNS/SWEEP-SCALE, so that reproductions with the same sweep share its runs.
+    The folder of a sweep is RUNS/SWEEP-SCALE, so that reproductions with the same sweep share its runs. The cells are
+    ordered by seed: an interrupted reproduction has every row with the first seeds.
     """
     found = []
     for name in work.sweeps:
         file = find_sweep(name)
         plan = sweep_plan.read(file, f"{name}-{scale.name}", extra_flags=scale.flags, seeds=seeds)
+        plan = replace(plan, cells=sorted(plan.cells, key=lambda cell: cell.get(SEED, 0)))
         found.append(Planned(plan, runs / plan.name, complete_settings(plan, expand)))
     return found
 

@@ -124,7 +124,8 @@ def test_rows_are_told_apart_by_all_parameters_of_the_loss(tmp_path, monkeypatch
     [
         (["tabel1"], "name='tabel1': no such reproduction; expected one of table1, .*; did you mean table1?"),
         (["../papers/alpha_cl"], "no such reproduction"),
-        (["table1", "--scale", "tpu"], "scale='tpu': scale must be one of cpu, paper"),
+        (["table1", "--scale", "tpu"], "scale='tpu': scale must be one of cpu, night, paper"),
+        (["table2", "--scale", "night"], "scale='night': scale must be a scale of table2: cpu, paper"),
         (["table1", "--seeds", "0"], "argument --seeds: '0': expected a whole number, between 1 and 1000"),
         (["table1", "--workers", "0"], "argument --workers: '0': expected a whole number, between 1 and 1000"),
         (["table1", "--images-per-second", "nan"], "images-per-second=nan"),
@@ -143,11 +144,11 @@ def test_wrong_input_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_list_names_every_reproduction_and_both_scales(capsys):
+def test_the_list_names_every_reproduction_and_every_scale(capsys):
     assert cli.main(["reproduce", "list"]) == 0
     printed = capsys.readouterr().out
     assert all(f"  {name}" in printed for name in recipe.names())
-    assert "--scale paper" in printed
+    assert all(f"--scale {name}" in printed for name in ("cpu", "night", "paper"))
 
 
 def test_a_dry_run_lists_runs_and_time_and_writes_nothing(tmp_path, monkeypatch, capsys):
