@@ -13,15 +13,26 @@ MAX_SEED = 2**32 - 1  # NumPy's
 NEGATIVE_NUMBER = re.compile(r"-(\d|\.\d|\.?(inf|nan)\b)", re.IGNORECASE)
 
 
+class UserError(ValueError):
+    """A mistake that a person can correct: one line that names the key, its value and what is allowed.
+
+    The command line prints it and ends with code 2. Every other exception is a fault of the program: code 1.
+    """
+
+
+class RunFailed(Exception):
+    """Training ended with an exception that is not a UserError. The run folder has its traceback."""
+
+
 def require(condition: bool, argument: str, value: object, allowed: str) -> None:
-    """Raise `ValueError` unless the condition holds.
+    """Raise `UserError` unless the condition holds.
 
     >>> require(False, "tau", -1.0, "a finite number above 0")
     Traceback (most recent call last):
-    ValueError: tau=-1.0: tau must be a finite number above 0
+    lightning_ssl.checks.UserError: tau=-1.0: tau must be a finite number above 0
     """
     if not condition:
-        raise ValueError(f"{argument}={shown(value)}: {argument} must be {allowed}")
+        raise UserError(f"{argument}={shown(value)}: {argument} must be {allowed}")
 
 
 def require_positive(argument: str, value: float) -> None:

@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import MutableMapping, Sequence
 
-from lightning_ssl.checks import MAX_SHOWN, cut, shown
+from lightning_ssl.checks import MAX_SHOWN, RunFailed, UserError, cut, shown
 from lightning_ssl.commands import fit_help, packaged
 from lightning_ssl.commands.names import COMMANDS
 from lightning_ssl.commands.rank_variables import check_rank_variables
@@ -21,6 +21,8 @@ from lightning_ssl.noted_signals import NotedSignals, must_start
 from lightning_ssl.untrusted import printable
 
 MAX_LINE = 280  # characters of an error
+MAX_FAULT = 180  # characters of an error that is no mistake of a person, before the note
+FAULT = "not an error of your input: --debug shows where; please report it unless your own code is there"
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 STARTS_RUNS = ("sweep", "reproduce")  # commands that run `lightning-ssl fit` in other processes, and need `main` for it
@@ -61,7 +63,7 @@ def run(argv: Sequence[str]) -> int:
                 stream.reconfigure(errors="replace")
     try:
         return dispatch([word for word in words if word != "--debug"])
-    except ValueError as error:
+    except UserError as error:
         return refuse(str(error), debug)
     except SystemExit as stop:  # argparse's, after --help
         if isinstance(stop.code, str):
@@ -77,7 +79,8 @@ def run(argv: Sequence[str]) -> int:
         where = f"{cut(str(error.filename), MAX_SHOWN)}: " if error.filename else ""
         return refuse(f"{where}{error.strerror or error}", debug)
     except Exception as error:  # a fault of this package, or of the user's own code
-        return refuse(f"{type(error).__name__}: {error} (--debug shows where)", debug, code=1)
+        text = str(error) if isinstance(error, RunFailed) else f"{type(error).__name__}: {error}"
+        return refuse(f"{cut(text, MAX_FAULT)} ({FAULT})", debug, code=1)
 
 
 def wait_briefly(environment: MutableMapping[str, str]) -> None:
@@ -127,7 +130,7 @@ def dispatch(words: list[str]) -> int:
         print(version())
         return 0
     if words and words[0] not in ("-h", "--help"):
-        raise ValueError(f"command={shown(words[0])}: expected one of {', '.join(COMMANDS)} (see --help)")
+        raise UserError(f"command={shown(words[0])}: expected one of {', '.join(COMMANDS)} (see --help)")
     print("usage: lightning-ssl COMMAND …     lightning-ssl COMMAND --help\n\nThe commands:")
     width = max(map(len, COMMANDS))
     for name, summary in COMMANDS.items():

@@ -22,6 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from lightning_ssl.checks import UserError
+
 Content = bytes | memoryview | Callable[[BinaryIO], object]
 END = 65_536  # bytes at the start and at the end of a file in which its marker is looked for
 # What stands before the marker in the files of the commands: JSON and safetensors, HTML, and a table of Markdown.
@@ -59,7 +61,7 @@ def write_all(contents: Mapping[Path, Content]) -> None:
     try:
         for path, content in contents.items():
             if kind := special_kind(path):
-                raise ValueError(f"cannot write {path}: it is {kind}, not a regular file")
+                raise UserError(f"cannot write {path}: it is {kind}, not a regular file")
             missing = [folder for folder in path.parents if not os.path.lexists(folder)]
             path.parent.mkdir(parents=True, exist_ok=True)
             created += missing[::-1]
@@ -84,7 +86,7 @@ def write_all(contents: Mapping[Path, Content]) -> None:
             raise
         reason = failure.strerror or failure
         previous = "; the previous file is unchanged" if os.path.lexists(path) else ""
-        raise ValueError(f"cannot write {path}: {reason}{previous}") from error
+        raise UserError(f"cannot write {path}: {reason}{previous}") from error
     for path in contents:
         remove_leftovers(path.parent, path.name)
 
@@ -143,9 +145,9 @@ def require_writable(path: Path, shown: str) -> None:
     """
     parent = next(folder for folder in path.absolute().parents if os.path.lexists(folder))
     if not parent.is_dir():
-        raise ValueError(f"{shown}: {parent} is not a folder")
+        raise UserError(f"{shown}: {parent} is not a folder")
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise ValueError(f"{shown}: this user cannot write to the folder {parent}")
+        raise UserError(f"{shown}: this user cannot write to the folder {parent}")
 
 
 def require_replaceable(path: Path, marker: bytes, force: bool = False, key: str = "out") -> None:
@@ -155,16 +157,16 @@ def require_replaceable(path: Path, marker: bytes, force: bool = False, key: str
     """
     shown, path = f"{key}={str(path)!r}", without_dots(path)
     if not str(path).isprintable():
-        raise ValueError(f"{shown}: {key} must be text without control characters")
+        raise UserError(f"{shown}: {key} must be text without control characters")
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         path.lstat()  # a name that is too long raises OSError
     if kind := special_kind(path):
-        raise ValueError(f"{shown}: it is {kind}; {key} must be a new file, or a regular one")
+        raise UserError(f"{shown}: it is {kind}; {key} must be a new file, or a regular one")
     require_writable(path, shown)
     if force or not os.path.lexists(path) or is_own(path, marker):
         return
     what = "it is a link" if path.is_symlink() else f"there is a file that `{marker.decode()}` did not write"
-    raise ValueError(f"{shown}: {what}; choose another name, or --force replaces it")
+    raise UserError(f"{shown}: {what}; choose another name, or --force replaces it")
 
 
 def require_own_folder(folder: Path, witness: str, marker: bytes, force: bool = False, key: str = "out") -> None:
@@ -174,10 +176,10 @@ def require_own_folder(folder: Path, witness: str, marker: bytes, force: bool = 
     """
     shown, folder = f"{key}={str(folder)!r}", without_dots(folder)
     if os.path.lexists(folder) and not folder.is_dir():
-        raise ValueError(f"{shown}: {folder} exists and is not a folder")
+        raise UserError(f"{shown}: {folder} exists and is not a folder")
     require_writable(folder / witness, shown)
     if not force and folder.is_dir() and any(folder.iterdir()) and not is_own(folder / witness, marker):
-        raise ValueError(f"{shown}: {folder} has files that `{marker.decode()}` did not write; choose another name")
+        raise UserError(f"{shown}: {folder} has files that `{marker.decode()}` did not write; choose another name")
 
 
 def require_own_set(witness: Path, others: Sequence[Path], marker: bytes, force: bool = False) -> None:

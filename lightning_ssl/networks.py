@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torchvision.models import ResNet as TorchvisionResNet
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
-from lightning_ssl.checks import require, require_memory
+from lightning_ssl.checks import UserError, require, require_memory
 from lightning_ssl.machine import memory
 from lightning_ssl.user_code import is_path, load_object, reason
 
@@ -72,7 +72,7 @@ def build_backbone(name: str | nn.Module, image_size: int, stem: Stem | None = N
     try:
         net = make()
     except Exception as error:
-        raise ValueError(f"backbone={name}: {reason(error)}") from error
+        raise UserError(f"backbone={name}: {reason(error)}") from error
     return own_backbone(net, image_size, name)
 
 
@@ -86,7 +86,7 @@ def own_backbone(net: nn.Module, image_size: int, name: str) -> Backbone:
             features = net(images)
     except Exception as error:
         shape = tuple(images.shape)
-        raise ValueError(f"backbone={name}: it fails on images of shape {shape}: {reason(error)}") from error
+        raise UserError(f"backbone={name}: it fails on images of shape {shape}: {reason(error)}") from error
     found = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
     allowed = isinstance(features, Tensor) and features.ndim == 2 and len(features) == 2
     require(allowed, "backbone", name, f"a network with features of shape (B, F): two images gave {found}")

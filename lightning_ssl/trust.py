@@ -4,7 +4,7 @@
 
 A checkpoint names classes by their paths, and building them runs their code. Paths in checkpoints and run folders are
 taken from this package, from the modules in `trust`, and from the user's own modules that are imported already. Any
-other path raises ValueError before anything is imported. The command line passes `--trust MODULE`.
+other path raises UserError before anything is imported. The command line passes `--trust MODULE`.
 
 Every string that is a path counts, wherever it stands: jsonargparse takes a path, or YAML with one, at many keys. It
 also reads the file that a string names, so a string that is the name of a file is refused.
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
-from lightning_ssl.checks import MAX_SHOWN, cut
+from lightning_ssl.checks import MAX_SHOWN, UserError, cut
 from lightning_ssl.untrusted import load_yaml
 from lightning_ssl.user_code import is_path, is_user_file, load_object
 
@@ -31,19 +31,19 @@ def require_trusted(tree: Any, key: str, trust: Sequence[str] = ()) -> None:
     for where, text in texts_in(tree, key):
         file = os.path.expanduser(text)
         if os.path.exists(file) and not os.path.isdir(file):
-            raise ValueError(
+            raise UserError(
                 f"{where}={cut(text, MAX_SHOWN)}: it is also the name of a file, which would be read; move the file"
             )
     for where, path in paths_in(tree, key):
         if not is_trusted(path, trust):
             root = path.partition(".")[0]
-            raise ValueError(
+            raise UserError(
                 f"{where}={cut(path, MAX_SHOWN)}: the code of {root} is not trusted; --trust {root} allows it"
             )
         found = load_object(path, where)
         if not is_trusted_object(found, trust):
             origin = found if isinstance(found, ModuleType) else f"{found.__module__}.{found.__qualname__}"
-            raise ValueError(f"{where}={path}: it is {origin}, which is not trusted; expected a class of {OURS}")
+            raise UserError(f"{where}={path}: it is {origin}, which is not trusted; expected a class of {OURS}")
 
 
 def paths_in(tree: Any, key: str) -> Iterator[tuple[str, str]]:
@@ -102,7 +102,7 @@ def trusted_modules(named: Sequence[str], *paths: str | None) -> list[str]:
     modules = [*named, *(path.rpartition(".")[0] for path in paths if is_path(path) and path is not None)]
     for module in modules:
         if not all(part.isidentifier() for part in module.split(".")):
-            raise ValueError(f"trust={module!r}: expected the name of a module, such as mypackage")
+            raise UserError(f"trust={module!r}: expected the name of a module, such as mypackage")
     if modules and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     return modules

@@ -1,7 +1,7 @@
 """Text from outside: YAML and JSON within limits, and text for a terminal. Importing this imports no torch.
 
     read_text(file)     the text of a regular file of at most MAX_BYTES
-    load_yaml(text)     plain values, or ValueError in one line
+    load_yaml(text)     plain values, or UserError in one line
     load_json(text)     the same for JSON
     check_nested(tree)  refuses values that refer to each other without end
     printable(text)     the text without control characters and escape sequences
@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml  # type: ignore[import-untyped]
+
+from lightning_ssl.checks import UserError
 
 MAX_BYTES = 4_000_000
 MAX_VALUES = 100_000  # of a YAML document, with its aliases written out
@@ -44,17 +46,17 @@ def read_text(file: Path, errors: str = "strict", key: str = "") -> str:
     """
     where = f"{key}={file}" if key else str(file)
     if not file.is_file():
-        raise ValueError(f"{where}: {'not a regular file' if file.exists() else 'No such file or directory'}")
+        raise UserError(f"{where}: {'not a regular file' if file.exists() else 'No such file or directory'}")
     try:
         with file.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
         if len(content) > MAX_BYTES:
-            raise ValueError(f"{where}: larger than {MAX_BYTES:,} bytes")
+            raise UserError(f"{where}: larger than {MAX_BYTES:,} bytes")
         return content.decode("utf-8", errors)
     except UnicodeDecodeError as error:
-        raise ValueError(f"{where}: not text in UTF-8 (byte {error.start})") from error
+        raise UserError(f"{where}: not text in UTF-8 (byte {error.start})") from error
     except OSError as error:
-        raise ValueError(f"{where}: {error.strerror or error}") from error
+        raise UserError(f"{where}: {error.strerror or error}") from error
 
 
 def load_yaml(text: str) -> Any:
@@ -63,7 +65,7 @@ def load_yaml(text: str) -> Any:
         check_yaml(text)
         return yaml.load(text, Loader=LOADER)
     except Exception as error:  # a wrong value under a tag raises almost anything
-        raise ValueError(one_line(error).replace(' in "<unicode string>",', " at")) from error
+        raise UserError(one_line(error).replace(' in "<unicode string>",', " at")) from error
 
 
 def load_json(text: str) -> Any:
@@ -71,19 +73,19 @@ def load_json(text: str) -> Any:
     try:
         return json.loads(text, parse_int=whole_number, object_pairs_hook=without_duplicates)
     except (ValueError, RecursionError) as error:
-        raise ValueError(one_line(error)) from error
+        raise UserError(one_line(error)) from error
 
 
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        raise ValueError(f"duplicate key {next(name for name in names if names.count(name) > 1)!r}")
+        raise UserError(f"duplicate key {next(name for name in names if names.count(name) > 1)!r}")
     return found
 
 
 def check_nested(tree: Any) -> None:
-    """Raise ValueError for lists and dictionaries that contain themselves, or more values than MAX_NODES.
+    """Raise UserError for lists and dictionaries that contain themselves, or more values than MAX_NODES.
 
     A pickle of 500 bytes can describe 10⁹ values by references to references, as YAML can by aliases. Printing them, or
     any loop over them, would not end. Each object is visited once.
@@ -94,19 +96,19 @@ def check_nested(tree: Any) -> None:
         if not isinstance(node, dict | list | tuple | set | frozenset):
             return 1
         if depth > MAX_DEPTH:
-            raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
+            raise UserError(f"nested more than {MAX_DEPTH} levels deep")
         if id(node) not in sizes:
             children = [*node, *node.values()] if isinstance(node, dict) else node
             sizes[id(node)] = 1 + sum(size(child, depth + 1) for child in children)
         return sizes[id(node)]
 
     if size(tree, 0) > MAX_NODES:
-        raise ValueError(f"more than {MAX_NODES:,} values")
+        raise UserError(f"more than {MAX_NODES:,} values")
 
 
 def whole_number(digits: str) -> int:
     if len(digits) > MAX_DIGITS:
-        raise ValueError(f"an integer of {len(digits)} digits, more than {MAX_DIGITS}")
+        raise UserError(f"an integer of {len(digits)} digits, more than {MAX_DIGITS}")
     return int(digits)
 
 

@@ -2,7 +2,7 @@
 
     load_object("mine.my_loss", "model.importance")
 
-Every failure is a ValueError of one line, `key=path: reason`, with the file and line of the user's code.
+Every failure is a UserError of one line, `key=path: reason`, with the file and line of the user's code.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import traceback
 from types import ModuleType
 from typing import Any
 
+from lightning_ssl.checks import UserError
+
 PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 PACKAGE = os.path.dirname(os.path.abspath(__file__))
 INSTALLED = (PACKAGE, *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -33,7 +35,7 @@ def is_path(value: object) -> bool:
 def load_object(path: str, key: str) -> Any:
     """Import the object of a path. `key` is the option that names it, for the error."""
     if not is_path(path):
-        raise ValueError(f"{key}={path}: expected a path such as mine.my_function")
+        raise UserError(f"{key}={path}: expected a path such as mine.my_function")
     parts = path.split(".")
     importlib.invalidate_caches()  # a file that is newer than the process is found too
     for length in range(len(parts) - 1, 0, -1):
@@ -42,18 +44,18 @@ def load_object(path: str, key: str) -> Any:
             found: Any = importlib.import_module(name)
         except ModuleNotFoundError as error:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-                raise ValueError(f"{key}={path}: {reason(error)}") from error  # an import inside the user's module
+                raise UserError(f"{key}={path}: {reason(error)}") from error  # an import inside the user's module
             continue
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # of the user's module; SystemExit too
-            raise ValueError(f"{key}={path}: {reason(error)}") from error
+            raise UserError(f"{key}={path}: {reason(error)}") from error
         for attribute in parts[length:]:
             if not hasattr(found, attribute):
-                raise ValueError(f"{key}={path}: {missing_name(found, attribute)}")
+                raise UserError(f"{key}={path}: {missing_name(found, attribute)}")
             found = getattr(found, attribute)
         return found
-    raise ValueError(f"{key}={path}: no module named {parts[0]!r} in {searched()}")
+    raise UserError(f"{key}={path}: no module named {parts[0]!r} in {searched()}")
 
 
 def missing_name(owner: Any, name: str) -> str:

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from lightning_ssl import cli
+from lightning_ssl.checks import RunFailed
 from lightning_ssl.commands import bench
 from lightning_ssl.runs.version import version
 
@@ -60,6 +61,19 @@ def test_an_unknown_command_is_one_line_and_exit_code_2(words, message):
     assert result.returncode == 2
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("error", [ValueError("n must be positive"), KeyError("loss"), RunFailed("IndexError: 3")])
+def test_a_fault_of_the_program_ends_with_code_1_and_asks_for_a_report(error, monkeypatch, capsys):
+    def fail(name, *arguments):
+        raise error
+
+    monkeypatch.setattr(cli, "run_command", fail)
+    assert cli.main(["list"]) == 1
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    assert str(error) in line
+    assert "not an error of your input: --debug shows where; please report it" in line
 
 
 def test_debug_shows_the_traceback():

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl._lightning import pl
+from lightning_ssl.checks import UserError
 from lightning_ssl.networks import eval_mode
 
 
@@ -32,7 +33,7 @@ class Encoder(Protocol):
 def require_encoder(callback: pl.Callback, module: pl.LightningModule) -> None:
     """Refuse a module without `features`."""
     if not isinstance(module, Encoder):
-        raise ValueError(
+        raise UserError(
             f"{type(callback).__name__}: {type(module).__name__} needs a method "
             "features(images: uint8 (B, 3, H, W)) -> features (B, F); see docs/own_parts.md"
         )
@@ -54,7 +55,7 @@ def features_of(trainer: pl.Trainer, module: pl.LightningModule, images: Tensor)
         features: Tensor = module.features(images)  # type: ignore[operator]
     if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != len(images):
         found = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
-        raise ValueError(f"{type(module).__name__}.features: expected shape ({len(images)}, F), got {found}")
+        raise UserError(f"{type(module).__name__}.features: expected shape ({len(images)}, F), got {found}")
     return features
 
 

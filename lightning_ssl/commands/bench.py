@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import lightning_ssl
-from lightning_ssl.checks import shown
+from lightning_ssl.checks import UserError, shown
 
 BENCHMARKS = Path(lightning_ssl.__file__).parent.parent / "benchmarks"
 
@@ -16,7 +16,7 @@ BENCHMARKS = Path(lightning_ssl.__file__).parent.parent / "benchmarks"
 def main(argv: list[str]) -> int:
     """Run one benchmark, or list all."""
     if not BENCHMARKS.is_dir():
-        raise ValueError(f"bench: {BENCHMARKS} does not exist; the benchmarks need a source checkout")
+        raise UserError(f"bench: {BENCHMARKS} does not exist; the benchmarks need a source checkout")
     known = summaries()
     if not argv or argv[0] in ("-h", "--help", "list"):
         print("usage: lightning-ssl bench NAME [--flags]     lightning-ssl bench NAME --help\n\nThe benchmarks:")
@@ -25,7 +25,7 @@ def main(argv: list[str]) -> int:
         return 0
     name, *flags = argv
     if name not in known:
-        raise ValueError(f"bench={shown(name)}: expected one of {', '.join(known)}")
+        raise UserError(f"bench={shown(name)}: expected one of {', '.join(known)}")
     spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -7,7 +7,7 @@ import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lightning_ssl.checks import is_number, require
+from lightning_ssl.checks import UserError, is_number, require
 from lightning_ssl.runs.checkpoints import damage, is_whole, is_whole_tensor, unreadable
 from lightning_ssl.untrusted import check_nested
 
@@ -39,13 +39,13 @@ def read(path: Path) -> Bolts:
 
     require(path.is_file(), "checkpoint", str(path), "a file")
     if zipfile.is_zipfile(path) and (wrong := damage(path)):
-        raise ValueError(f"checkpoint={str(path)!r}: not a readable checkpoint ({wrong})")
+        raise UserError(f"checkpoint={str(path)!r}: not a readable checkpoint ({wrong})")
     try:
         found = torch.load(path, map_location="cpu", weights_only=True)
         check_nested(found)
     except Exception as error:  # an unpickler can raise any type
         advice = "; save it again with only its state_dict and plain hyper_parameters" if "GLOBAL" in str(error) else ""
-        raise ValueError(f"checkpoint={str(path)!r}: {unreadable(error)}{advice}") from error
+        raise UserError(f"checkpoint={str(path)!r}: {unreadable(error)}{advice}") from error
     valid = isinstance(found, dict) and isinstance(found.get("state_dict"), dict)
     require(valid, "checkpoint", str(path), "a checkpoint of Lightning, with a state_dict")
     for name, value in found["state_dict"].items():

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lightning_ssl import data
-from lightning_ssl.checks import require, shown
+from lightning_ssl.checks import UserError, require, shown
 from lightning_ssl.commands.parser import Parser, add_trust
 from lightning_ssl.trust import trusted_modules
 from lightning_ssl.untrusted import load_json, printable
@@ -116,10 +116,8 @@ def read_options(text: str | None) -> dict[str, Any] | None:
         return None
     try:
         found = load_json(text)
-    except ValueError as error:
-        if "duplicate key" in str(error):
-            raise ValueError(f"options={shown(text)}: {error}") from error
-        found = None
+    except UserError as error:
+        raise UserError(f"options={shown(text)}: not JSON: {error}") from error
     require(isinstance(found, dict), "options", text, """a JSON object, such as '{"train_images": 5000}'""")
     return dict(found)
 

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_ssl.checks import require
+from lightning_ssl.checks import UserError, require
 from lightning_ssl.commands.parser import Parser, add_trust
 from lightning_ssl.files import marked_archive, require_replaceable, write_atomic
 from lightning_ssl.runs.labels import short_label
@@ -128,7 +128,7 @@ def torchvision_file(trained: TrainedMethod) -> memoryview:
 
     name, backbone = backbone_name(trained), trained.method.backbone
     if not isinstance(backbone, ResNet) or name not in RESNETS:
-        raise ValueError(f"backbone={name!r}: torchvision has no such model; --format safetensors writes any backbone")
+        raise UserError(f"backbone={name!r}: torchvision has no such model; --format safetensors writes any backbone")
     state = backbone_state(trained)
     state["fc.weight"] = torch.zeros(IMAGENET_CLASSES, backbone.num_features)
     state["fc.bias"] = torch.zeros(IMAGENET_CLASSES)

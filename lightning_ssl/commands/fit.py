@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from lightning_ssl._lightning import pl
-from lightning_ssl.checks import require
+from lightning_ssl.checks import RunFailed, UserError, require
 from lightning_ssl.commands.fit_flags import with_suggestion
 from lightning_ssl.commands.progress import TrainingBar
 from lightning_ssl.commands.result import print_result
@@ -57,14 +57,14 @@ def main(argv: list[str], early: NotedSignals | None = None) -> int:
     try:
         with quiet():
             config = Configuration.parse(argv)
-    except ValueError as error:
+    except UserError as error:
         raise with_suggestion(with_full_key(error)) from error
     try:
         with quiet():  # before there is a run folder: a refused argument leaves none
             parts = config.build()
             arguments, number_of_ranks = devices.for_launched_ranks(parts.trainer)
             parts.trainer.update(arguments)
-    except ValueError as error:
+    except UserError as error:
         raise with_full_key(error, config.stored()) from error
     check_logger(config.values.logger)
     choice = resume.choose(config)
@@ -81,7 +81,7 @@ def main(argv: list[str], early: NotedSignals | None = None) -> int:
                 batches = check_training(parts, number_of_ranks)
                 if choice.checkpoint is not None:
                     require_resumable(choice.checkpoint, parts, batches)
-    except ValueError as error:
+    except UserError as error:
         raise with_full_key(error, config.stored()) from error
     choice = choice.created()
     run = choice.run
@@ -116,13 +116,13 @@ def train(config: Configuration, parts: Parts, choice: resume.Choice, argv: list
             return 130
         raise end
     except Exception as error:
-        if isinstance(error, ValueError):
+        if isinstance(error, UserError):
             error = with_full_key(error, stored)
         line = record_failure(run, error)
-        if isinstance(error, (ValueError, OSError)):
+        if isinstance(error, (UserError, OSError)):
             raise error
         written = f"; {run.path / 'error.txt'} has the traceback" if is_first_process() else ""
-        raise ValueError(f"{type(error).__name__}: {line}{written}") from error
+        raise RunFailed(f"{type(error).__name__}: {line}{written}") from error
     if trainer.is_global_zero:
         print_result(run)
     return 0

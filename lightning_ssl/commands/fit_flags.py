@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any, Literal
 
 from lightning_ssl._lightning import pl
+from lightning_ssl.checks import UserError
 from lightning_ssl.commands import catalog
 from lightning_ssl.data import DataModule
 from lightning_ssl.losses import Family, Importance
@@ -240,20 +241,20 @@ def suggestions(key: str, known: Iterable[str]) -> list[str]:
     return [each for each in known if close and each.rpartition(".")[2] == close[0]][:3]
 
 
-def with_suggestion(error: ValueError) -> ValueError:
+def with_suggestion(error: UserError) -> UserError:
     """Add to an error about an unknown flag or key the flags that it can mean."""
     text = str(error)
     if flags := re.match(r"unrecognized arguments:\s*(.*)", text):
         unknown = [word.partition("=")[0] for word in flags[1].split() if word.startswith("-")]
         if not unknown:
-            return ValueError(f"{flags[1].strip() or '--'}: unexpected word (see lightning-ssl fit --help)")
+            return UserError(f"{flags[1].strip() or '--'}: unexpected word (see lightning-ssl fit --help)")
         lines = [f"{flag}: unknown flag{did_you_mean(flag.lstrip('-'))}" for flag in dict.fromkeys(unknown)]
-        return ValueError(f"{'; '.join(lines)} (see lightning-ssl fit --help)")
+        return UserError(f"{'; '.join(lines)} (see lightning-ssl fit --help)")
     if key := re.match(r"([\w.-]+)(?:=.*)?: unknown key (\S+) for ", text):
         hint = did_you_mean(key[1])
         if len(text + hint) > MAX_LENGTH:
             text = text.partition("; valid keys")[0] if hint else text
-        return ValueError(text + hint)
+        return UserError(text + hint)
     return error
 
 

@@ -7,6 +7,8 @@ import shutil
 import textwrap
 from typing import TYPE_CHECKING
 
+from lightning_ssl.checks import UserError
+
 if TYPE_CHECKING:
     from lightning_ssl.commands.fit_flags import Flag, Section
 
@@ -73,13 +75,13 @@ def main(words: list[str]) -> int:
     topic = given or next(iter(words[place + 1 :]), "")
     after = words[place + 1 :] if given else words[place + 2 :]
     if topic and not topic.startswith("-") and after and not after[0].startswith("-"):
-        raise ValueError(f"{after[0]}: unexpected word (see lightning-ssl fit --help)")
+        raise UserError(f"{after[0]}: unexpected word (see lightning-ssl fit --help)")
     print(PAGE if not topic or topic.startswith("-") else describe(topic), end="")
     return 0
 
 
 def describe(topic: str) -> str:
-    """The sections of a topic. An unknown topic is a ValueError."""
+    """The sections of a topic. An unknown topic is a UserError."""
     from lightning_ssl.commands.fit_flags import sections  # here: it imports torch, which takes seconds
 
     known = sections()
@@ -100,7 +102,7 @@ def describe(topic: str) -> str:
     names = ["all", *known, *(flag.key for each in known.values() for flag in each.flags)]
     close = difflib.get_close_matches(key, names, n=3)
     hint = f"did you mean {' or '.join(dict.fromkeys(close))}?" if close else "expected all, a part or a flag"
-    raise ValueError(f"help={topic}: unknown topic; {hint} (see lightning-ssl fit --help)")
+    raise UserError(f"help={topic}: unknown topic; {hint} (see lightning-ssl fit --help)")
 
 
 def section_text(section: Section, skip: list[Flag] | None = None) -> str:

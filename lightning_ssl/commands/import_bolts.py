@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lightning_ssl import data
-from lightning_ssl.checks import require
+from lightning_ssl.checks import UserError, require
 from lightning_ssl.commands.bolts_file import Bolts, read
 from lightning_ssl.commands.parser import Parser
 from lightning_ssl.files import marked_archive, require_replaceable, write_atomic
@@ -205,7 +205,7 @@ def recognize(bolts: Bolts, requested: str | None = None) -> str:
         hidden = [len(state[name]) for name in firsts]
         if "predictor_hidden_dim" in hparams or hidden[0] != hidden[1]:  # BYOL of bolts has one width for both
             return "SimSiam"
-        raise ValueError("method=None: --method BYOL or SimSiam must be given: the checkpoint fits both")
+        raise UserError("method=None: --method BYOL or SimSiam must be given: the checkpoint fits both")
     simclr = any(key.startswith("encoder.") for key in state) and "projection.model.0.weight" in state
     parts = ", ".join(sorted({key.partition(".")[0] for key in state})) or "nothing"
     require(simclr, "state_dict", parts, "of bolts' SimCLR (encoder, projection), BYOL or SimSiam (online_network, …)")
@@ -310,7 +310,7 @@ def architecture(encoder: State, hparams: dict[str, Any]) -> tuple[str, str]:
     stem = {(7, True): "standard", (3, False): "cifar"}.get((kernel, kernel == 7 if pooled is None else pooled))
     if stem is None:
         allowed = "True after a 7×7 convolution or False after a 3×3 one: there is no other stem here"
-        raise ValueError(f"maxpool1={pooled!r}: maxpool1 must be {allowed} (this one is {kernel}×{kernel})")
+        raise UserError(f"maxpool1={pooled!r}: maxpool1 must be {allowed} (this one is {kernel}×{kernel})")
     return names[0], stem
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_ssl import labs
-from lightning_ssl.checks import NEGATIVE_NUMBER, require, require_line, require_seed, shown
+from lightning_ssl.checks import NEGATIVE_NUMBER, UserError, require, require_line, require_seed, shown
 from lightning_ssl.files import require_own_folder
 from lightning_ssl.untrusted import one_line
 
@@ -44,7 +44,7 @@ DIVERGED = re.compile("linalg|without overflow|non-finite")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run one lab or all of them; returns the exit code. A wrong name, flag or value is a ValueError of one line."""
+    """Run one lab or all of them; returns the exit code. A wrong name, flag or value is a UserError."""
     name, *flags = argv or ["--help"]
     summaries = labs.summaries()
     if name in ("-h", "--help"):
@@ -53,14 +53,14 @@ def main(argv: Sequence[str]) -> int:
         return 0
     if name == "list":
         if flags:
-            raise ValueError(f"{flags[0]}: unexpected word (see {PROG} --help)")
+            raise UserError(f"{flags[0]}: unexpected word (see {PROG} --help)")
         print(listing(summaries))
         return 0
     if name == "all":
         parser = build_parser(run_all, f"{PROG} all", "Run every laboratory with its defaults.")
         return run_all(**parse(parser, run_all, flags))
     if name not in summaries:
-        raise ValueError(f"lab={shown(name)}: no such laboratory; expected one of {', '.join(summaries)}, all, list")
+        raise UserError(f"lab={shown(name)}: no such laboratory; expected one of {', '.join(summaries)}, all, list")
     run = find_run(name)
     parser = build_parser(run, f"{PROG} {name}", summaries[name])
     parser.set_defaults(progress=True)
@@ -109,7 +109,7 @@ def run_all(*, quick: bool = False, seeds: int | None = None, progress: bool = T
             result.save(target / name)
         # One lab that fails must not stop the others. The summary and the exit code report it.
         except Exception as error:
-            if not isinstance(error, ValueError):
+            if not isinstance(error, UserError):
                 traceback.print_exc()
             rows.append((name, f"failed: {type(error).__name__}: {error}", ""))
             code = 1
@@ -130,9 +130,9 @@ def run_timed(run: Callable[..., Result], arguments: dict[str, Any]) -> Result:
         result = run(**arguments)
     except (MemoryError, ArithmeticError, RuntimeError) as error:
         if isinstance(error, MemoryError) or NO_MEMORY.search(str(error)):
-            raise ValueError("not enough memory for these settings; use smaller sizes") from error
+            raise UserError("not enough memory for these settings; use smaller sizes") from error
         if isinstance(error, ArithmeticError) or DIVERGED.search(str(error)):
-            raise ValueError(f"the numbers diverge with these settings ({one_line(error)})") from error
+            raise UserError(f"the numbers diverge with these settings ({one_line(error)})") from error
         raise
     result.seconds = time.perf_counter() - start
     return result
@@ -188,12 +188,12 @@ def build_parser(function: Callable[..., Any], prog: str, description: str) -> A
 
 
 def parse(parser: ArgumentParser, function: Callable[..., Any], argv: Sequence[str]) -> dict[str, Any]:
-    """Parse flags into the arguments of a function; a wrong flag or value is a ValueError of one line."""
+    """Parse flags into the arguments of a function; a wrong flag or value is a UserError."""
     hints = typing.get_type_hints(function)
     try:
         arguments = parser.parse_args(split_items(argv, hints)).as_dict()
     except argparse.ArgumentError as error:
-        raise ValueError(f"{explain(error, hints)} (see {parser.prog} --help)") from error
+        raise UserError(f"{explain(error, hints)} (see {parser.prog} --help)") from error
     for name, value in arguments.items():
         numbers = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, float)]
         require(all(map(math.isfinite, numbers)), name, value, "finite")

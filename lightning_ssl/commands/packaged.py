@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 import lightning_ssl
-from lightning_ssl.checks import MAX_SHOWN, cut
+from lightning_ssl.checks import MAX_SHOWN, UserError, cut
 
 PACKAGE = Path(lightning_ssl.__file__).parent
 Folder = Literal["configs", "sweeps"]
@@ -25,9 +25,9 @@ SHOWN = 8  # names in an error
 
 
 def find(folder: Folder, name: str) -> str:
-    """The path of a file, from its path or its short name. An unknown name is a ValueError."""
+    """The path of a file, from its path or its short name. An unknown name is a UserError."""
     if not name.strip():
-        raise ValueError(f"{folder.removesuffix('s')}={name!r}: expected the name of a file")
+        raise UserError(f"{folder.removesuffix('s')}={name!r}: expected the name of a file")
     given = Path(name)
     inner = Path(*given.parts[1:]) if given.parts[:1] == (folder,) else given
     parents = (Path(), Path(folder), PACKAGE / folder)
@@ -38,7 +38,7 @@ def find(folder: Folder, name: str) -> str:
     known = names(folder)
     close = difflib.get_close_matches(inner.with_suffix("").as_posix(), known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(close)}?" if close else f"packaged files: {', '.join(known[:SHOWN])}, …"
-    raise ValueError(f"{folder.removesuffix('s')}={cut(name, MAX_SHOWN)}: no such file; {hint}")
+    raise UserError(f"{folder.removesuffix('s')}={cut(name, MAX_SHOWN)}: no such file; {hint}")
 
 
 def names(folder: Folder) -> list[str]:

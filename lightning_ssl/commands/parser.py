@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from lightning_ssl.checks import NEGATIVE_NUMBER, shown
+from lightning_ssl.checks import NEGATIVE_NUMBER, UserError, shown
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises ValueError instead of printing the usage and exiting. Flags have one spelling."""
+    """An argument parser that raises UserError instead of printing the usage and exiting. Flags have one spelling."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
         return known, unknown
 
     def error(self, message: str) -> NoReturn:
-        raise ValueError(f"{message}{self.suggestion(message)} (see {self.prog} --help)")
+        raise UserError(f"{message}{self.suggestion(message)} (see {self.prog} --help)")
 
     def suggestion(self, message: str) -> str:
         """The flag that an unknown one resembles, as `; did you mean --batch-size?`; else empty."""

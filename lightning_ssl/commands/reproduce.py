@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_ssl.checks import require
+from lightning_ssl.checks import UserError, require
 from lightning_ssl.commands import packaged
 from lightning_ssl.commands.parser import Parser, whole_number
 from lightning_ssl.files import require_own_set
@@ -159,7 +159,7 @@ def train(
     for line in (*planning.announcement(reproduction, scale, planned), *missing.values()):
         print(line)
     if not planned:
-        raise ValueError(f"name={reproduction.name}: no run is possible: {next(iter(missing.values()))}")
+        raise UserError(f"name={reproduction.name}: no run is possible: {next(iter(missing.values()))}")
     copied = [] if arguments.dry_run else sharing.share(planned, sources(arguments, scale))
     if copied:
         print(f"{len(copied)} runs are finished in another sweep or in the archive, and are copied")
@@ -209,7 +209,7 @@ def compare(reproduction: Reproduction, work: Work, scale: Scale, arguments: arg
     evaluating.evaluate_all(evaluating.to_evaluate(reader.runs(folders)))
     runs = reader.runs(folders)
     if not runs:
-        raise ValueError(f"runs={arguments.runs!r}: no run in {wanted}")
+        raise UserError(f"runs={arguments.runs!r}: no run in {wanted}")
     table = tabulate(reproduction, work, runs)
     heading, page = reproduction.title, runs_folder / scale.name / f"{reproduction.name}.html"
     report = build(folders, page, title=heading, figures=False, reader=reader)

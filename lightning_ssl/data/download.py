@@ -25,7 +25,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor
 
-from lightning_ssl.checks import require
+from lightning_ssl.checks import UserError, require
 from lightning_ssl.data.split import Images
 from lightning_ssl.files import write_all
 from lightning_ssl.untrusted import one_line
@@ -68,7 +68,7 @@ class Published:
         if self.is_complete(folder):  # checked before the lock, because the root may be read-only
             return folder
         if source == "files" and not root.is_dir():
-            raise ValueError(self.missing_message(root, source, []))  # nothing is created where nothing can be read
+            raise UserError(self.missing_message(root, source, []))  # nothing is created where nothing can be read
         with self.locked_scratch(root) as scratch:
             if self.is_complete(folder):  # another process completed it while this one waited for the lock
                 return folder
@@ -83,7 +83,7 @@ class Published:
                     continue
                 write_all({folder / f"{split}.pt": cached(found[split]) for split in self.splits})
                 return folder
-        raise ValueError(self.missing_message(root, source, failures))
+        raise UserError(self.missing_message(root, source, failures))
 
     def is_complete(self, folder: Path) -> bool:
         return all((folder / f"{split}.pt").is_file() for split in self.splits)
@@ -105,7 +105,7 @@ class Published:
                     # FileLock sees that the file it waited for was removed, and locks a new one.
                     lock.unlink(missing_ok=True)
         except OSError as error:
-            raise ValueError(f"root={str(root)!r}: cannot write there: {error.strerror or error}") from error
+            raise UserError(f"root={str(root)!r}: cannot write there: {error.strerror or error}") from error
         finally:
             for folder in created:
                 with contextlib.suppress(OSError):  # it has files
@@ -185,7 +185,7 @@ def read_cache(file: Path) -> Images:
         split = Images(found["images"], found["labels"], tuple(map(str, found["classes"])))
         require_labels(split.labels, len(split.classes), lowest=-1)
     except Exception as error:  # an unpickler can raise anything
-        raise ValueError(f"{file} is not readable: delete it and fetch again ({one_line(error)})") from error
+        raise UserError(f"{file} is not readable: delete it and fetch again ({one_line(error)})") from error
     return split
 
 

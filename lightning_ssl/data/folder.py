@@ -29,7 +29,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require
+from lightning_ssl.checks import UserError, require
 from lightning_ssl.data.pixels import decode
 from lightning_ssl.data.readable import unreadable_files
 from lightning_ssl.data.split import Batch, DatasetInfo, Images, held_out, load_all
@@ -84,7 +84,7 @@ def open_split(
     require(not val_share or test is None, "val_share", val_share, f"0: {root} has test images in {TEST_FOLDERS[0]}")
     if split == "test" and not val_share:
         if test is None:
-            raise ValueError(no_test(name, root, val_share=val_share))
+            raise UserError(no_test(name, root, val_share=val_share))
         require_same_classes(root, test)
         return listed(root, test, store_size, corrupt)
     found = listed(root, train_place(root), store_size, corrupt)
@@ -128,7 +128,7 @@ def train_place(root: Path) -> Place:
         classes = tuple(each for each in class_names(root) if any(images_in(root / each)))
         if classes:
             return Place(root, classes)
-    raise ValueError(
+    raise UserError(
         f"root={str(root)!r}: root must be a folder with train/CLASS/*.jpg, CLASS/*.jpg, or *.jpg without labels"
     )
 
@@ -145,7 +145,7 @@ def require_same_classes(root: Path, test: Place) -> None:
     expected = train_place(root).classes if (root / "train").is_dir() else test.classes
     if test.classes != expected:
         odd = sorted(set(test.classes) ^ set(expected))
-        raise ValueError(f"root={str(root)!r}: {test.folder.name} and train must have the same classes, not {odd[:5]}")
+        raise UserError(f"root={str(root)!r}: {test.folder.name} and train must have the same classes, not {odd[:5]}")
 
 
 def listed(root: Path, place: Place, store_size: int, corrupt: str) -> ImageFolder:
@@ -166,7 +166,7 @@ def listed(root: Path, place: Place, store_size: int, corrupt: str) -> ImageFold
     first, why = next(iter(bad.items()))
     if corrupt == "error":
         more = f" ({len(bad)} of {len(files)} files are unreadable)" if len(bad) > 1 else ""
-        raise ValueError(f"{first} is not a readable image: {why}{more}; the option corrupt: skip leaves it out")
+        raise UserError(f"{first} is not a readable image: {why}{more}; the option corrupt: skip leaves it out")
     require(len(bad) < len(files), "root", str(root), f"a folder with readable images in {folder.name}")
     kept = whole.only(torch.tensor([file not in bad for file in files]))
     note = f"{folder}: {len(bad)} of {len(files)} images are unreadable and left out, first {first}"
@@ -185,7 +185,7 @@ def images_in(folder: Path, seen: dict[tuple[int, int], str] | None = None) -> I
         state = os.stat(parent)
         first = seen.setdefault((state.st_dev, state.st_ino), parent)
         if first != parent:
-            raise ValueError(f"{parent} is the same folder as {first}, by a link; remove the link")
+            raise UserError(f"{parent} is the same folder as {first}, by a link; remove the link")
         for name in names:
             if is_image(name):
                 yield os.path.join(parent, name)

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lightning_ssl.checks import UserError
 from lightning_ssl.data.items import Items, Source
 from lightning_ssl.data.split import DatasetInfo
 from lightning_ssl.user_code import reason
@@ -81,23 +82,23 @@ def load(name: str, options: dict[str, Any]) -> Source:
     try:
         library: Any = importlib.import_module("datasets")
     except ImportError as error:
-        raise ValueError(f"data.name={name}: it needs the package datasets: pip install datasets") from error
+        raise UserError(f"data.name={name}: it needs the package datasets: pip install datasets") from error
     ours = (*SOURCE_OPTIONS, *COLUMNS, *SPLITS)
     arguments = {key: value for key, value in options.items() if key not in ours}
     try:
         splits = library.load_dataset(name.removeprefix(PREFIX), **arguments)
     except Exception as error:
-        raise ValueError(f"data.name={name}: datasets.load_dataset failed: {reason(error)}") from error
+        raise UserError(f"data.name={name}: datasets.load_dataset failed: {reason(error)}") from error
     if not isinstance(splits, Mapping):
-        raise ValueError(f"data.name={name}: expected all splits; leave out the option split and use train and test")
+        raise UserError(f"data.name={name}: expected all splits; leave out the option split and use train and test")
     train = chosen(name, "train", options, list(splits), SPLITS)
     test = None if options.get("val_share") else chosen(name, "test", options, list(splits), SPLITS)
     if train is None:
-        raise ValueError(f"data.options.train: {name} has no split train; choose one of {', '.join(splits)}")
+        raise UserError(f"data.options.train: {name} has no split train; choose one of {', '.join(splits)}")
     columns = list(splits[train].features)
     image = chosen(name, "image", options, columns, COLUMNS) or image_column(splits[train].features)
     if image is None:
-        raise ValueError(f"data.options.image: {name} has no column of images; choose one of {', '.join(columns)}")
+        raise UserError(f"data.options.image: {name} has no column of images; choose one of {', '.join(columns)}")
     label = chosen(name, "label", options, columns, COLUMNS)
     made = [None if split is None else Columns(splits[split], image, label) for split in (train, test)]
     given = {key: options[key] for key in SOURCE_OPTIONS if key in options}
@@ -111,7 +112,7 @@ def chosen(
     given = options.get(role)
     if given is not None:
         if given not in present:
-            raise ValueError(f"data.options.{role}={given!r}: {name} has {', '.join(present)}")
+            raise UserError(f"data.options.{role}={given!r}: {name} has {', '.join(present)}")
         return str(given)
     return next((each for each in usual[role] if each in present), None)
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require
+from lightning_ssl.checks import UserError, require
 from lightning_ssl.data.pixels import from_anything
 from lightning_ssl.data.split import Batch, DatasetInfo, Images, held_out, load_all
 from lightning_ssl.user_code import place_of, place_of_error, reason
@@ -62,7 +62,7 @@ def read_item(dataset: Any, index: int, size: int | None) -> tuple[Tensor, int]:
     try:
         return from_anything(image, size), as_label(label)
     except ValueError as error:
-        raise ValueError(f"item {index} of {place_of(dataset)}: {error}") from error
+        raise UserError(f"item {index} of {place_of(dataset)}: {error}") from error
 
 
 def raw_item(dataset: Any, index: int) -> tuple[Any, Any]:
@@ -72,10 +72,10 @@ def raw_item(dataset: Any, index: int) -> tuple[Any, Any]:
     except Exception as error:
         # One line, also for the exceptions that a worker process cannot pass on.
         place = "" if place_of_error(error) else f"{place_of(dataset)}: "
-        raise ValueError(f"item {index} of the data set: {place}{reason(error)}") from error
+        raise UserError(f"item {index} of the data set: {place}{reason(error)}") from error
     if isinstance(item, tuple | list):
         if not item:
-            raise ValueError(f"item {index} of {place_of(dataset)}: it is empty; expected (image, label) or an image")
+            raise UserError(f"item {index} of {place_of(dataset)}: it is empty; expected (image, label) or an image")
         return item[0], item[1] if len(item) > 1 else None
     return item, None
 
@@ -87,7 +87,7 @@ def as_label(label: Any) -> int:
     if isinstance(label, Tensor | np.ndarray | np.generic) and label.ndim == 0:
         label = label.item()
     if isinstance(label, bool) or not isinstance(label, int) or label < -1:
-        raise ValueError(f"a label {label!r}; expected a whole number from 0, or None")
+        raise UserError(f"a label {label!r}; expected a whole number from 0, or None")
     return label
 
 
@@ -205,7 +205,7 @@ def require_map_style(key: str, dataset: Any) -> None:
     usable = hasattr(type(dataset), "__len__") and hasattr(type(dataset), "__getitem__")
     if not usable or isinstance(dataset, str | dict):
         kind = type(dataset).__name__
-        raise ValueError(
+        raise UserError(
             f"{key}: {kind} is no map-style data set; expected __len__ and __getitem__ ({place_of(dataset)})"
         )
     require(len(dataset) > 0, key, dataset, "a data set with at least one item")

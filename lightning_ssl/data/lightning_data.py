@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl._lightning import pl
-from lightning_ssl.checks import require
+from lightning_ssl.checks import UserError, require
 from lightning_ssl.data.items import fixed_random_numbers
 from lightning_ssl.data.split import Batch
 from lightning_ssl.user_code import place_of
@@ -61,7 +61,7 @@ def as_batch(batch: Any, where: str = "batch") -> Batch:
     """A batch as `(images, labels, ids)`; without ids they are −1."""
     if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
         form = f"{type(batch).__name__} of {len(batch)}" if hasattr(batch, "__len__") else type(batch).__name__
-        raise ValueError(f"{where} is a {form}; expected {EXPECTED}")
+        raise UserError(f"{where} is a {form}; expected {EXPECTED}")
     images, labels = batch[:2]
     for name, found, good in (
         ("images", images, isinstance(images, Tensor) and images.ndim == 4 and images.shape[1] == 3),
@@ -71,7 +71,7 @@ def as_batch(batch: Any, where: str = "batch") -> Batch:
     ):
         if not good:
             form = f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-            raise ValueError(f"{where} has {name} {form}; expected {EXPECTED}")
+            raise UserError(f"{where} has {name} {form}; expected {EXPECTED}")
     ids = batch[2] if len(batch) == 3 else torch.full_like(labels, -1)
     return images, labels, ids
 

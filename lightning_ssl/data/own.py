@@ -15,6 +15,7 @@ import inspect
 from pathlib import Path
 from typing import Any
 
+from lightning_ssl.checks import UserError
 from lightning_ssl.data.items import Items, Source
 from lightning_ssl.data.split import DatasetInfo
 from lightning_ssl.user_code import load_object, place_of, reason
@@ -54,7 +55,7 @@ def check_options(name: str, options: dict[str, Any]) -> None:
             hint = f"; did you mean {close[0]}?" if close else ""
             known = ", ".join([*valid, *(each for each in OURS if each not in valid)])
             where = f"data.options.{key}={value!r}: unknown option of {name} ({place_of(make)})"
-            raise ValueError(f"{where}; valid options: {known}{hint}")
+            raise UserError(f"{where}; valid options: {known}{hint}")
 
 
 def source(name: str, root: Path, options: dict[str, Any]) -> Source:
@@ -73,7 +74,7 @@ def load_maker(name: str) -> Any:
     make = load_object(name, KEY)
     if not callable(make):
         kind = type(make).__name__
-        raise ValueError(f"{KEY}={name}: it is of type {kind}; expected a function or class that makes a data set")
+        raise UserError(f"{KEY}={name}: it is of type {kind}; expected a function or class that makes a data set")
     return make
 
 
@@ -91,7 +92,7 @@ def make_source(name: str, make: Any, root: Path, options: dict[str, Any]) -> So
         splits = ({},)
     made = [call(name, make, {**arguments, **split}) for split in splits]
     if made[0] is None:
-        raise ValueError(f"{KEY}={name}: {place_of(make)}: it returned None for the training images")
+        raise UserError(f"{KEY}={name}: {place_of(make)}: it returned None for the training images")
     held_out = bool(ours.get("val_share"))
     test = made[1] if len(made) > 1 and not held_out else None
     return Source(made[0], test, f"{KEY}={name}", **ours)
@@ -102,7 +103,7 @@ def call(name: str, make: Any, arguments: dict[str, Any]) -> Any:
         return make(**arguments)
     except Exception as error:
         given = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
-        raise ValueError(f"{KEY}={name}: {reason(error)}; it was called with ({given})") from error
+        raise UserError(f"{KEY}={name}: {reason(error)}; it was called with ({given})") from error
 
 
 def parameters_of(make: Any) -> dict[str, inspect.Parameter]:

@@ -20,6 +20,8 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from lightning_ssl.checks import UserError
+
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "TIFF", "GIF")  # as Pillow names them
 # Pillow's decoders raise many kinds of errors for damaged files: SyntaxError for PNG, IndexError and struct.error too.
 UNREADABLE = (
@@ -37,7 +39,7 @@ def decode(file: str, size: int) -> Tensor:
             encoded.draft("RGB", (2 * size, 2 * size))  # JPEG: decode at a lower resolution, still twice the target
             return from_picture(encoded, size)
     except UNREADABLE as error:
-        raise ValueError(f"{file} is not a readable image: {reason_of(error)}") from error
+        raise UserError(f"{file} is not a readable image: {reason_of(error)}") from error
 
 
 @contextmanager
@@ -57,7 +59,7 @@ def check_aspect(picture: Image.Image) -> None:
     """Refuse an image that is a strip."""
     if max(picture.size) > MAX_ASPECT * min(picture.size):
         size = " × ".join(map(str, picture.size))
-        raise ValueError(f"{size} pixels; expected a longer side of at most {MAX_ASPECT} times the shorter")
+        raise UserError(f"{size} pixels; expected a longer side of at most {MAX_ASPECT} times the shorter")
 
 
 def reason_of(error: BaseException) -> str:
@@ -75,12 +77,10 @@ def as_rgb(picture: Image.Image) -> Image.Image:
     elif picture.mode == "F":
         gray = np.asarray(picture)
         if not (gray.min() >= 0 and gray.max() <= 1):
-            raise ValueError(
-                f"float values from {gray.min():.3g} to {gray.max():.3g}; expected [0, 1], or 8 or 16 bits"
-            )
+            raise UserError(f"float values from {gray.min():.3g} to {gray.max():.3g}; expected [0, 1], or 8 or 16 bits")
         picture = Image.fromarray(np.round(gray * 255).astype(np.uint8))
     elif picture.mode == "I":
-        raise ValueError("integers of 32 bits; expected 8 or 16 bits")
+        raise UserError("integers of 32 bits; expected 8 or 16 bits")
     return picture.convert("RGB")
 
 
@@ -110,7 +110,7 @@ def from_anything(image: Any, size: int | None = None) -> Tensor:
 def channels_first(image: Any) -> Tensor:
     """An array or tensor as uint8 (3, H, W)."""
     if not isinstance(image, Tensor | np.ndarray):
-        raise ValueError(f"an image of type {type(image).__name__}; {EXPECTED}")
+        raise UserError(f"an image of type {type(image).__name__}; {EXPECTED}")
     found = torch.as_tensor(np.ascontiguousarray(image) if isinstance(image, np.ndarray) else image).detach().cpu()
     shape = tuple(found.shape)
     if found.ndim == 2:
@@ -118,13 +118,13 @@ def channels_first(image: Any) -> Tensor:
     elif found.ndim == 3 and shape[2] in (1, 3, 4) and (isinstance(image, np.ndarray) or shape[0] not in (1, 3, 4)):
         found = found.permute(2, 0, 1)
     if found.ndim != 3 or found.shape[0] not in (1, 3, 4) or 0 in found.shape:
-        raise ValueError(f"an image of shape {shape}; {EXPECTED}")
+        raise UserError(f"an image of shape {shape}; {EXPECTED}")
     found = found[:3] if len(found) >= 3 else found.expand(3, -1, -1)  # a fourth channel is transparency
     if found.is_floating_point():
         low, high = found.aminmax()
         if not (low >= 0 and high <= 1):
-            raise ValueError(f"an image with values from {low:.3g} to {high:.3g}; {EXPECTED}; do not normalize")
+            raise UserError(f"an image with values from {low:.3g} to {high:.3g}; {EXPECTED}; do not normalize")
         found = found.mul(255).round().to(torch.uint8)
     if found.dtype != torch.uint8:
-        raise ValueError(f"an image of {found.dtype}; {EXPECTED}")
+        raise UserError(f"an image of {found.dtype}; {EXPECTED}")
     return found.contiguous()

@@ -17,6 +17,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from lightning_ssl.checks import UserError
+
 if TYPE_CHECKING:
     from lightning_ssl.data.split import Batch, Split
 
@@ -39,8 +41,8 @@ def decoded_batches(split: Split, batches: Iterable[Tensor], workers: int) -> It
     at_exit = Finalize(None, kill_workers, args=(set(active_children()) - before,), exitpriority=0)
     try:
         yield from decoded
-    except ValueError as error:  # of a worker, with its traceback as text; the last line is the message
-        raise ValueError(str(error).strip().rpartition("\n")[2].removeprefix("ValueError: ")) from error
+    except UserError as error:  # of a worker, with its traceback as text; the last line is the class and the message
+        raise UserError(str(error).strip().rpartition("\n")[2].partition(": ")[2]) from error
     finally:
         # An error keeps the iterator alive in its traceback, so its workers would wait for the garbage collector.
         if workers:

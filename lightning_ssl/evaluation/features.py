@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lightning_ssl.checks import UserError
 from lightning_ssl.data.loader import Loader
 from lightning_ssl.methods import Method
 
@@ -39,9 +40,9 @@ def extract_features(
             filled += len(x)
         advance()
     if features is None:
-        raise ValueError("data: no image has a label; a linear evaluation needs labels")
+        raise UserError("data: no image has a label; a linear evaluation needs labels")
     if not features[:filled].isfinite().all():
-        raise ValueError("checkpoint: the features are not finite numbers; the training diverged")
+        raise UserError("checkpoint: the features are not finite numbers; the training diverged")
     return LabelledFeatures(features[:filled], torch.cat(labels).to(device))
 
 
@@ -58,4 +59,4 @@ def select_device(name: str) -> torch.device:
         return found
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).partition("\n")[0]
-        raise ValueError(f"device={name!r}: device must be auto or a device that torch has here ({reason})") from error
+        raise UserError(f"device={name!r}: device must be auto or a device that torch has here ({reason})") from error

@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from lightning_ssl.checks import UserError
 from lightning_ssl.evaluation.restore import TrainedMethod
 from lightning_ssl.files import require_writable, write_atomic
 from lightning_ssl.runs import RunFolder
@@ -46,7 +47,7 @@ def require_record(trained: TrainedMethod) -> None:
     if trained.run is not None:
         problems = read_summary(trained.run.path / "summary.json")[1]
         if problems:
-            raise ValueError(f"{trained.run.path}: {problems[0]}")
+            raise UserError(f"{trained.run.path}: {problems[0]}")
 
 
 def update_summary(run: RunFolder, step: int, metrics: dict[str, float]) -> None:
@@ -79,7 +80,7 @@ def read_records(file: Path) -> list[dict[str, Any]]:
         for record in records:
             settings_of(record)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"{file} is not a file of evaluations: delete it and evaluate again") from error
+        raise UserError(f"{file} is not a file of evaluations: delete it and evaluate again") from error
     return records
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lightning_ssl import data
+from lightning_ssl.checks import UserError
 from lightning_ssl.data import DataModule
 from lightning_ssl.methods import Method
 from lightning_ssl.runs import RunFolder, read_checkpoint
@@ -44,14 +45,17 @@ def restore_method(path: str | Path, trust: Sequence[str] = ()) -> TrainedMethod
     # Without compilation: it takes longer than one pass over the images.
     uncompiled = {**model, "init_args": {**model.get("init_args", {}), "compile": False}}
     state = content["state_dict"]
-    try:
-        if all(path.startswith(f"{OURS}.") for _, path in paths_in(model, "model")):  # other networks may need memory
-            with torch.device("meta"):  # shapes are compared before memory is allocated
-                require_weights(build_method({"model": uncompiled}, trust), state, checkpoint)
-        method = build_method({"model": uncompiled}, trust)
-    except ValueError as error:
-        known = str(error).startswith("checkpoint=")
-        raise error if known else ValueError(f"checkpoint={str(checkpoint)!r}: {error}") from error
+
+    def build() -> Method:
+        try:
+            return build_method({"model": uncompiled}, trust)
+        except UserError as error:
+            raise UserError(f"checkpoint={str(checkpoint)!r}: {error}") from error
+
+    if all(path.startswith(f"{OURS}.") for _, path in paths_in(model, "model")):  # other networks may need memory
+        with torch.device("meta"):  # shapes are compared before memory is allocated
+            require_weights(build(), state, checkpoint)
+    method = build()
     require_weights(method, state, checkpoint)
     method.load_state_dict(state)
     in_run = checkpoint.parent == run.checkpoints and (run.path / "summary.json").exists()
@@ -80,11 +84,11 @@ def evaluation_data(
         data.require_data_set("data", name)
         require_trusted(name, "data", trust)
         if name.startswith("hf:") and not is_trusted("datasets", trust):
-            raise ValueError(f"data={name}: the hub is not trusted; --trust datasets or --data {name} allows it")
+            raise UserError(f"data={name}: the hub is not trusted; --trust datasets or --data {name} allows it")
     if options is None:
         options = trained_on.get("options") if name == trained_on.get("name") else None
     if root is None:
         root = trained_on.get("root", DEFAULT_ROOT)
         if root != DEFAULT_ROOT and not data.is_complete(name, root):
-            raise ValueError(f"data.root={root!r}: {name} is not complete there; --root FOLDER says where to put it")
+            raise UserError(f"data.root={root!r}: {name} is not complete there; --root FOLDER says where to put it")
     return DataModule(name, root, batch_size, options=options)

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lightning_ssl.checks import UserError
 from lightning_ssl.files import figure_files, write_all
 from lightning_ssl.palette import BLACK, COLOURS
 
@@ -132,7 +133,7 @@ class Result:
     def figure(self) -> Figure:
         """Draw the lab's figure."""
         if self.draw is None:
-            raise ValueError(f"lab {self.lab} draws no figure")
+            raise UserError(f"lab {self.lab} draws no figure")
         return self.draw(self)
 
     def save(self, folder: str | Path) -> Path:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from lightning_ssl.checks import require, require_finite
+from lightning_ssl.checks import UserError, require, require_finite
 from lightning_ssl.losses.device import Workspace, block_rows, exact_products, is_accelerator
 from lightning_ssl.losses.families import Family
 from lightning_ssl.losses.importance import (
@@ -124,7 +124,7 @@ class PairLoss(nn.Module):
         if getattr(self.importance, "uses_clean_view", False) != (clean is not None):
             given = "None" if clean is None else "a tensor"
             needs = "the un-augmented embeddings" if clean is None else "None"
-            raise ValueError(f"clean={given}: {self.importance} needs {needs}")
+            raise UserError(f"clean={given}: {self.importance} needs {needs}")
         return FusedPairs.apply(z1, z2, None if clean is None else clean.detach(), self)
 
     def value(self, d2_pos: Tensor, row_sum: Tensor, repulsion: Tensor, phi: Tensor | None) -> Tensor:

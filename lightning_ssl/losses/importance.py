@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.checks import is_number, require, require_finite
+from lightning_ssl.checks import UserError, is_number, require, require_finite
 from lightning_ssl.losses.families import ExponentialFamily, Family, require_scale
 from lightning_ssl.losses.interface import ImportanceType
 
@@ -99,7 +99,7 @@ class Importance(metaclass=ImportanceType):
 
     def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
         """∂/∂d2_neg_ij Σ_k cotangent_ik α_ik with a fixed cotangent, (M, K). `backprop_alpha` adds it to α."""
-        raise ValueError(f"backprop_alpha=True: {type(self).__name__} has no derivative of its weights to propagate")
+        raise UserError(f"backprop_alpha=True: {type(self).__name__} has no derivative of its weights to propagate")
 
 
 def check_distances(d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require
+from lightning_ssl.checks import UserError, require
 from lightning_ssl.user_code import name_of, place_of, place_of_error, reason
 
 ARGUMENTS = ("d2_pos", "d2_neg", "valid")
@@ -84,7 +84,7 @@ def require_importance(importance: Any) -> None:
     function = importance if plain else call_of(type(importance))
     if function is None or accepts_pairs(function, of_instance=not plain):
         return
-    raise ValueError(f"importance={name_of(importance)}: {wrong_signature(importance)}")
+    raise UserError(f"importance={name_of(importance)}: {wrong_signature(importance)}")
 
 
 def wrong_signature(importance: Any) -> str:
@@ -102,10 +102,10 @@ def call_checked(importance: Any, key: str, d2_pos: Tensor, d2_neg: Tensor, vali
     except Exception as error:
         if place_of_error(error) is None or isinstance(error, torch.OutOfMemoryError):
             raise
-        raise ValueError(f"{key}={name}: {reason(error)}") from error
+        raise UserError(f"{key}={name}: {reason(error)}") from error
     expected = f"expected a tensor of d2_neg's shape {tuple(d2_neg.shape)}"
     if not isinstance(alpha, Tensor):
-        raise ValueError(f"{key}={name}: {place_of(importance)}: it returned {type(alpha).__name__}; {expected}")
+        raise UserError(f"{key}={name}: {place_of(importance)}: it returned {type(alpha).__name__}; {expected}")
     if alpha.shape != d2_neg.shape:
-        raise ValueError(f"{key}={name}: {place_of(importance)}: it returned shape {tuple(alpha.shape)}; {expected}")
+        raise UserError(f"{key}={name}: {place_of(importance)}: it returned shape {tuple(alpha.shape)}; {expected}")
     return alpha

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lightning_ssl.checks import require
+from lightning_ssl.checks import UserError, require
 from lightning_ssl.distributed import gather_into, is_distributed, sum_scattered
 from lightning_ssl.losses.device import is_accelerator
 from lightning_ssl.losses.importance import Negatives
@@ -119,7 +119,7 @@ class Pairs:
                 seen = seen + self.weight_distances.half_norms.sum()
             if not math.isfinite(seen.item()):
                 views = [*z.split(self.samples), *([] if c is None else [c])]
-                raise ValueError(f"{self._non_finite(views)} (check_finite=False skips this check)")
+                raise UserError(f"{self._non_finite(views)} (check_finite=False skips this check)")
 
     @staticmethod
     def _non_finite(views: list[Tensor]) -> str:
@@ -276,7 +276,7 @@ def check_every_rank(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:
     gather_into(table, mine)
     fine, batches, widths, clean_widths, dtypes = table.view(-1, len(mine)).T.tolist()
     if not all(fine):
-        raise ValueError(complaint or f"rank {fine.index(0)} refused its views; its own message says why")
+        raise UserError(complaint or f"rank {fine.index(0)} refused its views; its own message says why")
     require(len(set(batches)) == 1, "local batch", batches, "the same on every rank (drop the last, incomplete one)")
     require(len(set(widths)) == 1, "width of z1", widths, "the same on every rank")
     require(len(set(clean_widths)) == 1, "width of clean", clean_widths, "the same on every rank")

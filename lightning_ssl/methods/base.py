@@ -19,7 +19,7 @@ from torch.optim.lr_scheduler import LambdaLR
 import lightning_ssl
 from lightning_ssl._lightning import pl
 from lightning_ssl.augment import TwoViews
-from lightning_ssl.checks import require, require_positive
+from lightning_ssl.checks import UserError, require, require_positive
 from lightning_ssl.data import DataModule
 from lightning_ssl.methods.hparams import as_plain, import_path, plain_arguments, require_trusted_arguments
 from lightning_ssl.networks import Norm, Projector, Stem, build_backbone, eval_mode, stem_for
@@ -244,7 +244,7 @@ class Method(pl.LightningModule):
         missing = {name: value for name, value in known.items() if self.hparams[name] is None and value is not None}
         size = missing.get("image_size", self.built_for)
         if size != self.built_for and stem_for(size) != getattr(self.backbone, "stem_name", None):
-            raise ValueError(
+            raise UserError(
                 f"image_size=None: the images have {size} pixels, and the backbone was built for {self.built_for}; "
                 f"pass image_size={size} to {type(self).__name__}"
             )

@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
+from lightning_ssl.checks import UserError
+
 
 def names() -> list[str]:
     """The papers whose figures are shipped, alphabetically."""
@@ -18,5 +20,5 @@ def names() -> list[str]:
 def load(name: str) -> dict[str, Any]:
     """The figures of one paper, as nested dictionaries; a cell is [mean, std]."""
     if name not in names():
-        raise ValueError(f"papers.load: name={name!r}: expected one of {', '.join(names())}")
+        raise UserError(f"papers.load: name={name!r}: expected one of {', '.join(names())}")
     return yaml.safe_load((files(__name__) / f"{name}.yaml").read_text(encoding="utf-8"))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lightning_ssl.checks import require
+from lightning_ssl.checks import UserError, require
 from lightning_ssl.files import Content, require_own_folder, require_replaceable, write_all
 from lightning_ssl.report import figures as drawing
 from lightning_ssl.report import page, tables
@@ -62,7 +62,7 @@ def build(
     runs = (reader or Reader()).runs(folders)
     if not runs:
         where = ", ".join(str(folder) for folder in folders)
-        raise ValueError(f"folder={where!r}: no run below it (a run holds config.yaml, metrics.csv, summary.json)")
+        raise UserError(f"folder={where!r}: no run below it (a run holds config.yaml, metrics.csv, summary.json)")
     target = page_path(folders, out, force)
     beside = target.with_suffix("")
     grouping = Grouping.of(runs, metric)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_ssl import machine
-from lightning_ssl.checks import is_number, require
+from lightning_ssl.checks import UserError, is_number, require
 from lightning_ssl.files import Content, copy_of, write_all
 from lightning_ssl.report.statistics import t_quantile
 from lightning_ssl.report.tables import Cell, md_cell, to_csv
@@ -62,7 +62,7 @@ def result_of(reproduction: Reproduction, folder: Path, seeds: int | None, train
         if seeds is None or found["settings"].get("seeds") == seeds:
             return found
     if not train:
-        raise ValueError(f"{file}: no result to compare; run without --no-train")
+        raise UserError(f"{file}: no result to compare; run without --no-train")
     run = importlib.import_module(f"lightning_ssl.labs.{reproduction.lab}").run
     start = time.perf_counter()
     result = run(progress=True, **({} if seeds is None else {"seeds": seeds}))
@@ -79,7 +79,7 @@ def read(file: Path) -> dict[str, Any]:
         check(found)
     except ValueError as error:
         again = "delete it and run the command again"
-        raise ValueError(f"{file} is not the result of a laboratory: {again} ({error})") from error
+        raise UserError(f"{file} is not the result of a laboratory: {again} ({error})") from error
     result: dict[str, Any] = found
     return result
 
@@ -101,7 +101,7 @@ def require_shape(above: str, found: Any, shape: dict[str, str]) -> None:
     require(isinstance(found, dict), above.removesuffix(".") or "content", found, "a mapping")
     for key, kind in shape.items():
         if key not in found:
-            raise ValueError(f"{above}{key}: a required key is missing")
+            raise UserError(f"{above}{key}: a required key is missing")
         require(KINDS[kind](found[key]), f"{above}{key}", found[key], kind)
 
 

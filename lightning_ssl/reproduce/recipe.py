@@ -15,7 +15,7 @@ from typing import Any, Literal
 import yaml  # type: ignore[import-untyped]
 
 from lightning_ssl import papers
-from lightning_ssl.checks import require
+from lightning_ssl.checks import UserError, require
 from lightning_ssl.runs.labels import Scalar
 
 Moment = Literal["early", "late"]
@@ -107,13 +107,13 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Reproduction:
-    """Read one reproduction. An unknown name is a ValueError."""
+    """Read one reproduction. An unknown name is a UserError."""
     file = files(papers.__name__) / "reproductions" / f"{name}.yaml"
     if not name.replace("-", "").isalnum() or not file.is_file():
         known = names()
         close = difflib.get_close_matches(name, known, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        raise ValueError(f"name={name!r}: no such reproduction; expected one of {', '.join(known)}, list{hint}")
+        raise UserError(f"name={name!r}: no such reproduction; expected one of {', '.join(known)}, list{hint}")
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     rows = {key: Row(key, **row) for key, row in content.get("rows", {}).items()}
     claims = tuple(each for entry in content.get("claims", []) for each in claims_of(entry, rows, name))

@@ -17,7 +17,7 @@ from jsonargparse import Namespace
 
 import lightning_ssl
 from lightning_ssl import networks
-from lightning_ssl.checks import shown
+from lightning_ssl.checks import UserError, shown
 
 REQUIRED = inspect.Parameter.empty
 # Classes whose arguments another class describes.
@@ -126,9 +126,9 @@ def check_arguments(key: str, part: Namespace) -> None:
         if isinstance(value, Namespace) and "class_path" in value:
             check_arguments(f"{key}.{name}", value)
         elif value is None and name in arguments and not allows_null(arguments[name].type):
-            raise ValueError(f"{key}.{name}=null: expected a value")
+            raise UserError(f"{key}.{name}=null: expected a value")
         elif name in arguments and is_dataclass(arguments[name].type) and not isinstance(value, Namespace):
-            raise ValueError(f"{key}.{name}={shown(value)}: expected keys below it")
+            raise UserError(f"{key}.{name}={shown(value)}: expected keys below it")
 
 
 def allows_null(hint: Any) -> bool:

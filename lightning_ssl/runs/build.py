@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from jsonargparse import ArgumentParser, Namespace
 
+from lightning_ssl.checks import UserError
 from lightning_ssl.data import DataModule
 from lightning_ssl.methods import Method
 from lightning_ssl.runs.arguments import check_arguments
@@ -39,13 +40,13 @@ def build(config: dict[str, Any], key: Literal["model", "data"], trust: Sequence
     try:
         parsed = parser.parse_object({key: config[key]})
     except (argparse.ArgumentError, KeyError) as error:
-        raise ValueError(f"{key} of the configuration: {one_line(error)}") from error
+        raise UserError(f"{key} of the configuration: {one_line(error)}") from error
     except Exception as error:  # a value that the parser does not expect
-        raise ValueError(f"{key} of the configuration: {first_line(error)}") from error
+        raise UserError(f"{key} of the configuration: {first_line(error)}") from error
     try:
         return instantiate(parser, parsed)[key]
-    except ValueError as error:
-        raise ValueError(f"{key} of the configuration: {with_full_key(error, {key: config[key]})}") from error
+    except UserError as error:
+        raise UserError(f"{key} of the configuration: {with_full_key(error, {key: config[key]})}") from error
 
 
 def instantiate(parser: ArgumentParser, parsed: Namespace) -> Namespace:

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lightning_ssl.checks import UserError
 from lightning_ssl.files import special_kind
 from lightning_ssl.untrusted import check_nested, one_line, printable
 
@@ -45,7 +46,7 @@ def load_checkpoint(file: Path) -> dict[str, Any]:
     """Load a checkpoint of this package, as plain values and tensors on the CPU. No code in it is run."""
     found = load_archive(file)
     if wrong := wrong_shape(found):
-        raise ValueError(f"checkpoint={str(file)!r}: {wrong}")
+        raise UserError(f"checkpoint={str(file)!r}: {wrong}")
     content: dict[str, Any] = found
     return content
 
@@ -55,15 +56,15 @@ def load_archive(file: Path) -> Any:
     import torch  # late: readers of run folders start without it
 
     if not file.exists():
-        raise ValueError(f"checkpoint={str(file)!r}: no such file; expected a checkpoint or a run folder")
+        raise UserError(f"checkpoint={str(file)!r}: no such file; expected a checkpoint or a run folder")
     if reason := damage(file):
-        raise ValueError(f"checkpoint={str(file)!r}: not a readable checkpoint ({reason})")
+        raise UserError(f"checkpoint={str(file)!r}: not a readable checkpoint ({reason})")
     try:
         content = torch.load(file, map_location="cpu", weights_only=True)
         check_nested(content)
         return content
     except Exception as error:  # an unpickler can raise anything
-        raise ValueError(f"checkpoint={str(file)!r}: {unreadable(error)}") from error
+        raise UserError(f"checkpoint={str(file)!r}: {unreadable(error)}") from error
 
 
 def unreadable(error: Exception) -> str:
@@ -137,7 +138,7 @@ def require_weights(module: nn.Module, state: Mapping[str, Any], file: Path) -> 
         return
     first = "; ".join(mismatch(printable(name), expected.get(name), found.get(name)) for name in wrong[:SHOWN])
     count = f" ({len(wrong)} of {len(names)} weights differ)" if len(wrong) > 1 else ""
-    raise ValueError(f"checkpoint={str(file)!r}: its weights do not fit the network: {first}{count}")
+    raise UserError(f"checkpoint={str(file)!r}: its weights do not fit the network: {first}{count}")
 
 
 def form_of(value: torch.Tensor) -> str:

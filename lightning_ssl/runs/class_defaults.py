@@ -13,6 +13,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 
 import lightning_ssl
+from lightning_ssl.checks import UserError
 from lightning_ssl.runs.imports import given_values
 from lightning_ssl.user_code import load_object, place_of
 
@@ -55,7 +56,7 @@ def resetting_flags(key: str, path: str, names: set[str]) -> Iterator[str]:
         if name not in names:
             continue
         if each.default is each.empty:
-            raise ValueError(f"{key}.{name}: {path} requires it ({place_of(class_of(path))})")
+            raise UserError(f"{key}.{name}: {path} requires it ({place_of(class_of(path))})")
         if each.default is None or isinstance(each.default, bool | int | float | str):
             yield f"--{key}.{name}={yaml.safe_dump(each.default).splitlines()[0]}"
 

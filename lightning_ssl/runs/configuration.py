@@ -33,6 +33,7 @@ from lightning_ssl.callbacks import FeatureSpectrum, ImportanceMonitor, OnlineKN
 from lightning_ssl.checks import (
     MAX_SHOWN,
     NEGATIVE_NUMBER,
+    UserError,
     cut,
     require,
     require_folder_name,
@@ -93,10 +94,10 @@ class Configuration:
         try:
             values = parser.parse_args([*argv, *flags_of_defaults(argv)])
         except argparse.ArgumentError as error:
-            raise ValueError(explain(argv) or one_line(error)) from error
+            raise UserError(explain(argv) or one_line(error)) from error
         except SystemExit as stop:  # --help was printed, or a module of the user's own exits
             if stop.code and (wrong := explain(argv)):
-                raise ValueError(wrong) from stop
+                raise UserError(wrong) from stop
             raise
         return cls(parser, completed(values))
 
@@ -119,7 +120,7 @@ class Configuration:
         return found
 
     def build(self) -> Parts:
-        """Seed the generators and build the objects. A class that refuses its arguments raises ValueError."""
+        """Seed the generators and build the objects. A class that refuses its arguments raises UserError."""
         pl.seed_everything(self.seed, verbose=False)
         seeded = self.values.clone()  # the stored seeds stay null: they follow from seed_everything
         for part in (seeded.data, seeded.model.init_args):
@@ -197,7 +198,7 @@ def check_duplicates(key: str, text: str) -> None:
         load_yaml(text)
     except ValueError as error:
         if "duplicate key" in str(error):
-            raise ValueError(f"{key}={cut(text, MAX_SHOWN)}: {error}") from error
+            raise UserError(f"{key}={cut(text, MAX_SHOWN)}: {error}") from error
 
 
 def check_config(given: str) -> None:
@@ -208,17 +209,17 @@ def check_config(given: str) -> None:
     try:
         content = load_yaml(text)
     except ValueError as error:
-        raise ValueError(f"{where}: not YAML: {error}") from error
+        raise UserError(f"{where}: not YAML: {error}") from error
     if not isinstance(content, dict) or not (content or is_text):
         what = "an empty file" if not content else type(content).__name__
-        raise ValueError(f"{where}: expected `trainer`, `model`, `data`, … and found {what}")
+        raise UserError(f"{where}: expected `trainer`, `model`, `data`, … and found {what}")
     for key, value in content.items():
         if not isinstance(key, str):
-            raise ValueError(f"{where}: the key {key!r} is not text")
+            raise UserError(f"{where}: the key {key!r} is not text")
         check_files(key, value)
         check_classes(key, value)
         if key in EXAMPLES and not isinstance(value, dict):
-            raise ValueError(f"{where}: {key}={shown(value)}: expected keys below it, such as {EXAMPLES[key]}")
+            raise UserError(f"{where}: {key}={shown(value)}: expected keys below it, such as {EXAMPLES[key]}")
 
 
 def check_classes(key: str, tree: Any) -> None:
@@ -230,9 +231,9 @@ def check_classes(key: str, tree: Any) -> None:
         return
     for name, value in tree.items():
         if name == "class_path" and not isinstance(value, str):
-            raise ValueError(f"{key}.class_path={shown(value)}: expected the name or the path of a class")
+            raise UserError(f"{key}.class_path={shown(value)}: expected the name or the path of a class")
         if name == "init_args" and "class_path" in tree and not isinstance(value, dict):
-            raise ValueError(f"{key}.init_args={shown(value)}: expected a mapping")
+            raise UserError(f"{key}.init_args={shown(value)}: expected a mapping")
         check_classes(key if name == "init_args" else f"{key}.{name}", value)
 
 

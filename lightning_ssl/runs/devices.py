@@ -10,12 +10,13 @@ import torch
 from pytorch_lightning.plugins.environments import ClusterEnvironment, LightningEnvironment
 from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
 
+from lightning_ssl.checks import UserError
 from lightning_ssl.runs.ranks import Launch, launch, print_once
 from lightning_ssl.runs.trainer_arguments import checked_trainer
 
 
 def for_launched_ranks(trainer: dict[str, Any]) -> tuple[dict[str, Any], int]:
-    """The arguments of the Trainer for the ranks that were started, and their number. Raises ValueError if they differ.
+    """The arguments of the Trainer for the ranks that were started, and their number. Raises UserError if they differ.
 
     Lightning itself accepts one device in each of several tasks: all of them would train the whole run in one folder.
     """
@@ -30,18 +31,18 @@ def for_launched_ranks(trainer: dict[str, Any]) -> tuple[dict[str, Any], int]:
         return trainer, started.ranks
     probe = checked_trainer(trainer)
     if isinstance(probe.strategy.launcher, _MultiProcessingLauncher):
-        raise ValueError(
+        raise UserError(
             f"trainer.strategy={trainer['strategy']!r}: strategy must be one whose processes run the command line, such"
             " as ddp: spawned and forked processes do not share the run"
         )
     alone = isinstance(getattr(probe.strategy, "cluster_environment", None), LightningEnvironment)
     if probe.num_nodes > 1 and alone:
-        raise ValueError(f"trainer.num_nodes={probe.num_nodes}: expected 1, or srun or torchrun to start the ranks")
+        raise UserError(f"trainer.num_nodes={probe.num_nodes}: expected 1, or srun or torchrun to start the ranks")
     expected = {"devices": started.ranks_per_node, "num_nodes": started.nodes}
     found = {"devices": probe.num_devices, "num_nodes": probe.num_nodes}
     for key in expected if started.launcher else ():
         if found[key] != expected[key]:
-            raise ValueError(
+            raise UserError(
                 f"trainer.{key}={trainer[key]}: expected {expected[key]}, because {started.launcher} started"
                 f" {started.ranks} ranks on {started.nodes} {'node' if started.nodes == 1 else 'nodes'}"
             )
@@ -55,7 +56,7 @@ def check_visible_gpus(started: Launch) -> None:
     """
     ranks, gpus = started.ranks_per_node, torch.cuda.device_count()
     if 0 < gpus < ranks:
-        raise ValueError(
+        raise UserError(
             f"trainer.devices=auto: {started.launcher} started {ranks} ranks on a node, which see {gpus}"
             f" {'GPU' if gpus == 1 else 'GPUs'}: every rank must see all GPUs of its node (in SLURM, --gpus-per-node"
             " instead of --gpus-per-task or --gpu-bind)"

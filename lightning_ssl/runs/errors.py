@@ -16,7 +16,7 @@ from dataclasses import fields
 from typing import Any
 
 from lightning_ssl import methods
-from lightning_ssl.checks import MAX_SHOWN, cut
+from lightning_ssl.checks import MAX_SHOWN, UserError, cut
 from lightning_ssl.data import DataModule
 from lightning_ssl.losses.families import Family
 from lightning_ssl.losses.importance import Importance
@@ -201,14 +201,14 @@ def refusal(error: BaseException) -> BaseException:
         if not PATTERNS["internal"].search(str(cause)):
             text = str(cause)
             if key is None or re.match(r"[\w.]+=", text):
-                return ValueError(text)
+                return UserError(text)
             kind = "" if isinstance(cause, ValueError) else f"{type(cause).__name__}: "
-            return ValueError(f"{key[1]}: {kind}{text}")
+            return UserError(f"{key[1]}: {kind}{text}")
         cause = cause.__cause__ or cause.__context__
-    return ValueError(one_line(error)) if isinstance(error, Exception) else error
+    return UserError(one_line(error)) if isinstance(error, Exception) else error
 
 
-def with_full_key(error: ValueError, config: dict[str, Any] | None = None) -> ValueError:
+def with_full_key(error: UserError, config: dict[str, Any] | None = None) -> UserError:
     """Name the full key in the error of a class: `tau=-1.0: …` becomes `model.importance.tau=-1.0: …`.
 
     error    an error of `checks.require`, raised when an object of the configuration was built or used
@@ -217,7 +217,7 @@ def with_full_key(error: ValueError, config: dict[str, Any] | None = None) -> Va
     The class is that of an object whose method is in the traceback. Its place in the configuration gives the key.
     """
     if re.match(r"options\.\w+=", str(error)):
-        return ValueError(f"data.{error}")
+        return UserError(f"data.{error}")
     refused = re.match(r"(\w+)=(.*)", str(error), re.DOTALL)
     if refused is None:
         return with_callback(error, config)
@@ -226,17 +226,17 @@ def with_full_key(error: ValueError, config: dict[str, Any] | None = None) -> Va
     for kind in classes_in_traceback(error):
         if (key := key_of_argument(kind, name, value, config)) is not None:
             last = key.rpartition(".")[2]
-            return ValueError(f"{key}={rest.replace(f': {name} must be', f': {last} must be', 1)}")
+            return UserError(f"{key}={rest.replace(f': {name} must be', f': {last} must be', 1)}")
     return error
 
 
-def with_callback(error: ValueError, config: dict[str, Any] | None) -> ValueError:
+def with_callback(error: UserError, config: dict[str, Any] | None) -> UserError:
     """Name the key of the user's callback that raised an error: `trainer.callbacks[0]: …`."""
     listed = [place for place in places(config) if place[0].startswith("trainer.callbacks")]
     for kind in classes_in_traceback(error):
         for path, owner, _ in listed:
             if owner == kind.__name__:
-                return ValueError(f"{path}: {error}")
+                return UserError(f"{path}: {error}")
     return error
 
 

@@ -32,7 +32,7 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
 
-from lightning_ssl.checks import require
+from lightning_ssl.checks import UserError, require
 from lightning_ssl.files import remove_leftovers, special_kind, write_atomic
 from lightning_ssl.runs.checkpoints import damage, load_checkpoint
 from lightning_ssl.runs.metrics import Series, growing_metric, read_metrics
@@ -86,9 +86,9 @@ class RunFolder:
         """Refuse a folder in which a file of a run is a pipe, a device or a folder. It cannot be written."""
         for name in (*FILES, "error.txt", ".lock"):
             if kind := special_kind(self.path / name):
-                raise ValueError(f"{self.path / name}: it is {kind}, not a regular file")
+                raise UserError(f"{self.path / name}: it is {kind}, not a regular file")
         if self.checkpoints.exists() and not self.checkpoints.is_dir():
-            raise ValueError(f"{self.checkpoints}: it is not a folder")
+            raise UserError(f"{self.checkpoints}: it is not a folder")
 
     def metrics(self) -> dict[str, Series]:
         """Every metric of metrics.csv."""
@@ -193,7 +193,7 @@ class RunFolder:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            raise ValueError(f"name={self.path.name!r}: another process is training in {self.path}") from None
+            raise UserError(f"name={self.path.name!r}: another process is training in {self.path}") from None
         try:
             for folder in (self.path, self.checkpoints):
                 remove_leftovers(folder)
@@ -242,13 +242,13 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     >>> import tempfile
     >>> read_checkpoint(tempfile.mkdtemp())
     Traceback (most recent call last):
-    ValueError: checkpoint=...: ... holds no undamaged checkpoint
+    lightning_ssl.checks.UserError: checkpoint=...: ... holds no undamaged checkpoint
     """
     file = Path(path)
     if file.is_dir():
         newest = RunFolder(file).newest_checkpoint()
         if newest is None:
-            raise ValueError(f"checkpoint={str(path)!r}: {file / 'checkpoints'} holds no undamaged checkpoint")
+            raise UserError(f"checkpoint={str(path)!r}: {file / 'checkpoints'} holds no undamaged checkpoint")
         file = newest
     return load_checkpoint(file)
 

@@ -36,6 +36,7 @@ from torch.optim import Optimizer
 
 from lightning_ssl._lightning import pl
 from lightning_ssl.callbacks.log import is_log_step
+from lightning_ssl.checks import UserError
 from lightning_ssl.distributed import sum_over_ranks
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.recorder import loss_of_batch
@@ -45,7 +46,7 @@ ADVICE = "try a lower learning rate or a longer warm-up"
 LOWEST_SCALE = 2.0**-16
 
 
-class LossNotFinite(ValueError):
+class LossNotFinite(UserError):
     """The training loss, its gradient, or a feature is NaN or infinite."""
 
 

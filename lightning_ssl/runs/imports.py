@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from lightning_ssl.checks import UserError
 from lightning_ssl.losses.importance import Importance
 from lightning_ssl.losses.interface import ARGUMENTS, call_of, wrong_signature
 from lightning_ssl.untrusted import load_yaml, read_text
@@ -95,7 +96,7 @@ def wrong_arguments(key: str, path: str, owner: type, values: list[tuple[str, An
     return None
 
 
-def failure(error: BaseException, config: dict[str, Any]) -> ValueError | None:
+def failure(error: BaseException, config: dict[str, Any]) -> UserError | None:
     """An error that a constructor of the user's own raised, with its key, file and line; None for any other error."""
     cause: BaseException | None = error
     while cause is not None:
@@ -103,7 +104,7 @@ def failure(error: BaseException, config: dict[str, Any]) -> ValueError | None:
             file = place.rpartition(":")[0]
             for key, path in walk("", config):
                 if is_path(path) and file_of(path, key) == file:
-                    return ValueError(f"{key.removesuffix('.class_path')}={path}: {reason(cause)}")
+                    return UserError(f"{key.removesuffix('.class_path')}={path}: {reason(cause)}")
         cause = cause.__cause__ or cause.__context__
     return None
 

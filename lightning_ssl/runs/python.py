@@ -17,6 +17,7 @@ from typing import Any
 
 from lightning_ssl._lightning import pl
 from lightning_ssl.callbacks import FeatureSpectrum, ImportanceMonitor, OnlineKNN, OnlineProbe, WeightNoise
+from lightning_ssl.checks import UserError
 from lightning_ssl.data import DataModule
 from lightning_ssl.methods.hparams import as_plain, import_path
 from lightning_ssl.runs.begin import begin
@@ -51,7 +52,7 @@ def record_run(
     """
     run = RunFolder(folder)
     if run.has_files() and not resume:
-        raise ValueError(f"folder={str(folder)!r}: there is a run already; choose another folder, or resume=True")
+        raise UserError(f"folder={str(folder)!r}: there is a run already; choose another folder, or resume=True")
     saver = checkpoints or Checkpoints()
     recorder = PythonRecorder(run, saver, {"group": group, "tags": list(tags)})
     callbacks: list[pl.Callback] = getattr(trainer, "callbacks")  # noqa: B009  mypy does not see it

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lightning_ssl._lightning import pl
+from lightning_ssl.checks import UserError
 
 rank_zero_only = pl.utilities.rank_zero.rank_zero_only
 
@@ -43,18 +44,16 @@ def launch() -> Launch:
     if {"TORCHELASTIC_RUN_ID", "WORLD_SIZE", "LOCAL_WORLD_SIZE"} <= os.environ.keys():
         ranks, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
         if ranks % local:
-            raise ValueError(f"WORLD_SIZE={ranks}: expected a multiple of LOCAL_WORLD_SIZE, {local}")
+            raise UserError(f"WORLD_SIZE={ranks}: expected a multiple of LOCAL_WORLD_SIZE, {local}")
         require_variables("torchrun", RANK=ranks, LOCAL_RANK=local)
         return Launch("torchrun", ranks, ranks // local)
     if is_srun_task():
         ranks, per_node = int(os.environ["SLURM_STEP_NUM_TASKS"]), os.environ.get("SLURM_STEP_TASKS_PER_NODE", "")
         if "," in per_node:
-            raise ValueError(
-                f"srun started {ranks} ranks, {per_node} on a node: expected the same number on every node"
-            )
+            raise UserError(f"srun started {ranks} ranks, {per_node} on a node: expected the same number on every node")
         nodes = int(os.environ.get("SLURM_STEP_NUM_NODES", 1))
         if ranks % nodes:
-            raise ValueError(f"SLURM_STEP_NUM_TASKS={ranks}: expected a multiple of SLURM_STEP_NUM_NODES, {nodes}")
+            raise UserError(f"SLURM_STEP_NUM_TASKS={ranks}: expected a multiple of SLURM_STEP_NUM_NODES, {nodes}")
         require_variables("srun", SLURM_PROCID=ranks, SLURM_LOCALID=ranks // nodes, SLURM_NODEID=nodes)
         require_variables("srun", SLURM_JOB_ID=None)
         return Launch("srun", ranks, nodes)
@@ -67,7 +66,7 @@ def require_variables(launcher: str, **limits: int | None) -> None:
         value = os.environ.get(name)
         if value is None or (limit is not None and int(value) >= limit):
             allowed = "set" if limit is None else f"a whole number below {limit}"
-            raise ValueError(f"{name}={value}: {name} must be {allowed}: {launcher} sets it for every rank")
+            raise UserError(f"{name}={value}: {name} must be {allowed}: {launcher} sets it for every rank")
 
 
 def is_srun_task() -> bool:

@@ -32,6 +32,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from lightning_ssl._lightning import pl
 from lightning_ssl.callbacks import OnlineProbe
+from lightning_ssl.checks import UserError
 from lightning_ssl.methods import Method
 from lightning_ssl.optim import constant
 from lightning_ssl.runs.checkpoints import is_whole, is_whole_tensor, load_checkpoint, require_weights, wrong_value
@@ -54,15 +55,15 @@ def require_resumable(file: Path, parts: Parts, batches: int) -> None:
     content = load_checkpoint(file)
     for key, kind in KINDS.items():
         if not isinstance(content.get(key), kind):
-            raise ValueError(f"checkpoint={str(file)!r}: it has no {key}; expected one written by `lightning-ssl fit`")
+            raise UserError(f"checkpoint={str(file)!r}: it has no {key}; expected one written by `lightning-ssl fit`")
     require_weights(parts.method, content["state_dict"], file)
     wrong = wrong_version(content) or wrong_loops(content["loops"], batches) or wrong_position(content, batches)
     wrong = wrong or wrong_optimizers(parts.method, content) or wrong_callbacks(parts, content["callbacks"])
     if wrong:
-        raise ValueError(f"checkpoint={str(file)!r}: {wrong}")
+        raise UserError(f"checkpoint={str(file)!r}: {wrong}")
     epoch, last = content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"], parts.trainer["max_epochs"]
     if last not in (None, -1) and epoch > last:
-        raise ValueError(f"trainer.max_epochs={last}: max_epochs must be at least {epoch}, the epochs of {file}")
+        raise UserError(f"trainer.max_epochs={last}: max_epochs must be at least {epoch}, the epochs of {file}")
 
 
 def wrong_version(content: dict[str, Any]) -> str | None:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lightning_ssl.checks import UserError
 from lightning_ssl.runs import keys
 from lightning_ssl.runs.checkpoints import damage
 from lightning_ssl.runs.configuration import Configuration
@@ -86,10 +87,10 @@ def choose_path(path: Path) -> Choice:
     """`--resume FOLDER` or `--resume CHECKPOINT`."""
     run = RunFolder(path if path.is_dir() else path.parent.parent)
     if not (run.path / "config.yaml").exists():
-        raise ValueError(f"resume={str(path)!r}: expected auto, never, a run folder or a checkpoint of one")
+        raise UserError(f"resume={str(path)!r}: expected auto, never, a run folder or a checkpoint of one")
     checkpoint = run.newest_checkpoint() if path.is_dir() else path
     if checkpoint is None:
-        raise ValueError(f"resume={str(path)!r}: {run.checkpoints} holds no undamaged checkpoint")
+        raise UserError(f"resume={str(path)!r}: {run.checkpoints} holds no undamaged checkpoint")
     return Choice(run, checkpoint)
 
 
@@ -107,16 +108,16 @@ def choose_named(config: Configuration, folder: Path, name: str, resume: str) ->
     run = RunFolder(folder / name)
     if resume == "never":
         if run.has_files() and is_first_process():  # other ranks may find the folder that the first one just made
-            raise ValueError(f"name={name!r}: {run.path} exists; choose another --name, or --resume auto")
+            raise UserError(f"name={name!r}: {run.path} exists; choose another --name, or --resume auto")
         return Choice(run)
     if run.has_files() and (change := first_change(config, run)):
         anyway = f", or --resume {run.path} to resume it anyway" if can_resume(run) else ""
-        raise ValueError(f"{change}, in {run.path}; choose another --name{anyway}")
+        raise UserError(f"{change}, in {run.path}; choose another --name{anyway}")
     checkpoint = run.newest_checkpoint()
     if checkpoint is None and run.step_checkpoints() and not run.is_finished():
         warnings.warn(f"{run.checkpoints} holds no undamaged checkpoint; training starts again", stacklevel=2)
     if checkpoint is None and run.is_finished() and extends(config, run):
-        raise ValueError(f"name={name!r}: {run.path} is finished and has no whole checkpoint; choose another --name")
+        raise UserError(f"name={name!r}: {run.path} is finished and has no whole checkpoint; choose another --name")
     return Choice(run, checkpoint)
 
 

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from lightning_ssl._lightning import pl
-from lightning_ssl.checks import is_number, shown
+from lightning_ssl.checks import UserError, is_number, shown
 
 # The lowest and the highest number of an argument.
 LIMITS: dict[str, tuple[float, float]] = {
@@ -38,21 +38,21 @@ def checked_trainer(arguments: dict[str, Any]) -> pl.Trainer:
         value = arguments.get(key)
         if is_number(value) and not lowest <= value <= highest:
             limit = f"at most {highest:.0e}" if value > highest else f"at least {lowest}"
-            raise ValueError(f"trainer.{key}={shown(value)}: {key} must be {limit}")
+            raise UserError(f"trainer.{key}={shown(value)}: {key} must be {limit}")
     for key in ABOVE_ZERO:
         value = arguments.get(key)
         if is_number(value) and not 0 < value < math.inf:
-            raise ValueError(f"trainer.{key}={shown(value)}: {key} must be above 0")
+            raise UserError(f"trainer.{key}={shown(value)}: {key} must be above 0")
     for key in NOT_ZERO:
         if arguments.get(key) == 0:
-            raise ValueError(f"trainer.{key}=0: {key} must be at least 1, or -1 for no limit: 0 trains nothing")
+            raise UserError(f"trainer.{key}=0: {key} must be at least 1, or -1 for no limit: 0 trains nothing")
     for key, allowed in REQUIRED_VALUES.items():
         if (value := arguments.get(key)) not in (None, allowed):
-            raise ValueError(f"trainer.{key}={value}: {key} must be {allowed}: a run has metrics and checkpoints")
+            raise UserError(f"trainer.{key}={value}: {key} must be {allowed}: a run has metrics and checkpoints")
     for least, most in (("min_epochs", "max_epochs"), ("min_steps", "max_steps")):
         low, high = arguments.get(least) or 0, arguments.get(most)
         if high not in (None, -1) and low > high:
-            raise ValueError(f"trainer.{least}={low}: {least} must be at most {most}, {high}")
+            raise UserError(f"trainer.{least}={low}: {least} must be at most {most}, {high}")
     built = build(arguments)
     if isinstance(built, pl.Trainer):
         check_time(built, arguments.get("max_time"))
@@ -65,7 +65,7 @@ def checked_trainer(arguments: dict[str, Any]) -> pl.Trainer:
     key = next(iter([*own, *named]), "")
     where = f"trainer.{key}={shown(given[key])}" if key else "trainer"
     reason = "the number is too large" if isinstance(built, OverflowError) else built
-    raise ValueError(f"{where}: {reason}") from built
+    raise UserError(f"{where}: {reason}") from built
 
 
 def check_time(trainer: pl.Trainer, max_time: Any) -> None:
@@ -73,7 +73,7 @@ def check_time(trainer: pl.Trainer, max_time: Any) -> None:
     timers = [each for each in getattr(trainer, "callbacks", []) if isinstance(each, pl.callbacks.Timer)]
     left = [timer.time_remaining() for timer in timers]
     if max_time is not None and any(seconds is not None and seconds <= 0 for seconds in left):
-        raise ValueError(f"trainer.max_time={shown(max_time)}: max_time must be above 0")
+        raise UserError(f"trainer.max_time={shown(max_time)}: max_time must be above 0")
 
 
 def check_batches(arguments: dict[str, Any], training: int, validation: int) -> None:
@@ -92,13 +92,13 @@ def check_batches(arguments: dict[str, Any], training: int, validation: int) -> 
         used.append(int(batches * limit) if isinstance(limit, float) else min(batches, limit))
         if batches and limit > 0 and used[-1] == 0:
             lowest = math.ceil(1e4 / batches) / 1e4
-            raise ValueError(
+            raise UserError(
                 f"trainer.{key}={limit}: {key} must be at least {lowest:g}: {batches} {kind} batches times {limit} is 0"
             )
     interval, batches = arguments.get("val_check_interval"), used[0]
     counts_epochs = arguments.get("check_val_every_n_epoch", 1) is not None
     if isinstance(interval, int) and interval > batches and counts_epochs and used[1]:
-        raise ValueError(
+        raise UserError(
             f"trainer.val_check_interval={interval}: val_check_interval must be at most {batches}, the batches of an"
             " epoch; with --trainer.check_val_every_n_epoch null it counts the batches of all epochs"
         )
@@ -109,7 +109,7 @@ def check_tuners(trainer: pl.Trainer) -> None:
     for kind, key in TUNERS.items():
         if any(isinstance(callback, kind) for callback in getattr(trainer, "callbacks", [])):
             reason = f"config.yaml would not have the value that it finds; set {key}"
-            raise ValueError(f"trainer.callbacks={kind.__name__!r}: trainer.callbacks must be without it: {reason}")
+            raise UserError(f"trainer.callbacks={kind.__name__!r}: trainer.callbacks must be without it: {reason}")
 
 
 def build(arguments: dict[str, Any]) -> pl.Trainer | Exception:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 
 from filelock import FileLock, Timeout
 
+from lightning_ssl.checks import UserError
 from lightning_ssl.noted_signals import SIGNALS, NotedSignals
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.sweep import trial
@@ -155,7 +156,7 @@ class Engine:
                 break
             except (EOFError, ConnectionError) as error:  # the forkserver was killed at this moment
                 if start == MAX_STARTS - 1:
-                    raise ValueError(
+                    raise UserError(
                         f"{row.id}: the parent process of the trials ended; does `lightning-ssl fit` work?"
                     ) from error
                 job = self.job(row, slot)
@@ -299,7 +300,7 @@ def exclusive_lock(folder: Path) -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout as error:
-        raise ValueError(f"{folder}: another `lightning-ssl sweep` is running in this folder") from error
+        raise UserError(f"{folder}: another `lightning-ssl sweep` is running in this folder") from error
     try:
         yield
     finally:
@@ -369,16 +370,16 @@ def check_settings(state: State, plan: Plan, folder: Path) -> None:
     stored, current = state.metadata("settings"), json.loads(json.dumps(plan.fixed_settings()))
     for row in state.trials():
         if row.status in UNFINISHED and not plan.allows(row.parameters):
-            raise ValueError(f"{state.file}: the parameters of trial {row.id} are not in the sweep file")
+            raise UserError(f"{state.file}: the parameters of trial {row.id} are not in the sweep file")
     if stored is None:
         return
     try:
         stored, current = plan.comparable_settings(stored), plan.comparable_settings(current)
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"{state.file}: the settings of the sweep cannot be read") from error
+        raise UserError(f"{state.file}: the settings of the sweep cannot be read") from error
     changed = [key for key in current if stored.get(key) != current[key]]
     if changed:
-        raise ValueError(
+        raise UserError(
             f"{folder}: the sweep file has changed since this sweep started ({', '.join(changed)}); "
             "restore it, or start another sweep with --name"
         )

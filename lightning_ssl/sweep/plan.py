@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_ssl.checks import require_folder_name, require_line, shown
+from lightning_ssl.checks import UserError, require_folder_name, require_line, shown
 from lightning_ssl.runs.keys import role
 from lightning_ssl.sweep import wandb_sweeps
 from lightning_ssl.sweep.state import Trial
@@ -185,7 +185,7 @@ def read(
         config["parameters"] = {**config["parameters"], SEED: {"values": list(range(seeds))}}
     cap = config.pop("run_cap", None)  # known to W&B's servers, but not to the schema of `sweeps`
     if cap is not None and (type(cap) is not int or not 1 <= cap <= MAX_TRIALS):
-        raise ValueError(f"{file}: run_cap={shown(cap)}: expected a whole number of trials, 1 to {MAX_TRIALS}")
+        raise UserError(f"{file}: run_cap={shown(cap)}: expected a whole number of trials, 1 to {MAX_TRIALS}")
     check_config(file, config)
     command = config.get("command") or list(DEFAULT_COMMAND)
     program = config.get("program", "")
@@ -197,7 +197,7 @@ def read(
     if cells:
         limits.append(len(cells))
     elif not limits:
-        raise ValueError(f"{file}: a {config['method']} search has no limit: give --count N, or run_cap in the file")
+        raise UserError(f"{file}: a {config['method']} search has no limit: give --count N, or run_cap in the file")
     return Plan(
         name=check_name(str(config.get("name") or file.stem) if name is None else name),
         config=config,
@@ -215,9 +215,9 @@ def load_file(file: Path) -> dict[str, Any]:
     try:
         config = load_yaml(text)
     except ValueError as error:
-        raise ValueError(f"{file}: not YAML: {error}") from error
+        raise UserError(f"{file}: not YAML: {error}") from error
     if not isinstance(config, dict):
-        raise ValueError(f"{file}: expected a sweep: `method`, `parameters`, …")
+        raise UserError(f"{file}: expected a sweep: `method`, `parameters`, …")
     return config
 
 
@@ -226,11 +226,11 @@ def grid_cells(file: Path, config: dict[str, Any]) -> list[Parameters]:
     # The size is checked first: W&B's engine builds every cell before it returns the first.
     size = math.prod(map(grid_values, config["parameters"].values()))
     if size > MAX_TRIALS:
-        raise ValueError(f"{file}: the grid has {size:,.0f} cells, more than {MAX_TRIALS:,}; use method: random")
+        raise UserError(f"{file}: the grid has {size:,.0f} cells, more than {MAX_TRIALS:,}; use method: random")
     try:
         return wandb_sweeps.grid_cells(config, MAX_TRIALS)
     except ValueError as error:
-        raise ValueError(f"{file}: {error}") from error
+        raise UserError(f"{file}: {error}") from error
 
 
 def grid_values(entry: dict[str, Any]) -> float:
@@ -247,51 +247,51 @@ def check_config(file: Path, config: dict[str, Any]) -> None:
     """Check a sweep with W&B's schema. Cases in which the schema gives no message or an unclear one come first."""
     parameters = config.get("parameters")
     if not isinstance(parameters, dict) or not parameters:
-        raise ValueError(f"{file}: parameters={shown(parameters)}: expected at least one, as `name: {{values: […]}}`")
+        raise UserError(f"{file}: parameters={shown(parameters)}: expected at least one, as `name: {{values: […]}}`")
     for name, entry in parameters.items():
         if not isinstance(name, str) or not PARAMETER_NAME.fullmatch(name):
-            raise ValueError(f"{file}: parameters: {shown(name)}: expected a name of letters, digits, _, . and -")
+            raise UserError(f"{file}: parameters: {shown(name)}: expected a name of letters, digits, _, . and -")
         check_parameter(f"{file}: parameters.{name}", name, entry)
     if config.get("method") not in ("grid", "random", "bayes"):
-        raise ValueError(f"{file}: method={shown(config.get('method'))}: expected grid, random or bayes")
+        raise UserError(f"{file}: method={shown(config.get('method'))}: expected grid, random or bayes")
     for key, value in config.items():
         check_plain(f"{file}: {key}", value)
     stop = config.get("early_terminate", {"min_iter": 1})
     if not isinstance(stop, dict) or not ("min_iter" in stop or {"max_iter", "s"} <= set(stop)):
-        raise ValueError(
+        raise UserError(
             f"{file}: early_terminate={shown(stop)}: expected {{type: hyperband, min_iter: …}}, or max_iter and s"
         )
     violations = wandb_sweeps.schema_violations(config)
     if violations:
-        raise ValueError(f"{file}: {' '.join(violations[0].split())}")
+        raise UserError(f"{file}: {' '.join(violations[0].split())}")
     if "metric" in config:
         require_line("metric.name", config["metric"]["name"])
     for section, needs in (("early_terminate", "early_terminate" in config), ("bayes", config["method"] == "bayes")):
         if needs and "metric" not in config:
-            raise ValueError(f"{file}: {section} needs `metric: {{name: …, goal: maximize}}`")
+            raise UserError(f"{file}: {section} needs `metric: {{name: …, goal: maximize}}`")
     if "early_terminate" in config:
         if type(stop.get("s", 1)) is not int or not 1 <= stop.get("s", 1) <= MAX_BANDS:
-            raise ValueError(f"{file}: early_terminate.s={stop['s']}: expected a whole number, 1 to {MAX_BANDS}")
+            raise UserError(f"{file}: early_terminate.s={stop['s']}: expected a whole number, 1 to {MAX_BANDS}")
         try:
             wandb_sweeps.runs_to_stop(config, [])
         except (ValueError, ArithmeticError) as error:
-            raise ValueError(f"{file}: early_terminate={shown(stop)}: {error}") from error
+            raise UserError(f"{file}: early_terminate={shown(stop)}: {error}") from error
 
 
 def check_parameter(where: str, name: object, entry: Any) -> None:
     if not isinstance(entry, dict):
-        raise ValueError(f"{where}={shown(entry)}: expected `{{values: […]}}`, `{{value: …}}` or a distribution")
+        raise UserError(f"{where}={shown(entry)}: expected `{{values: […]}}`, `{{value: …}}` or a distribution")
     if "parameters" in entry:
         inner = next(iter(entry["parameters"] or {"…": None})) if isinstance(entry["parameters"], dict) else "…"
-        raise ValueError(f"{where}: nested parameters are not supported; write the flat name `{name}.{inner}`")
+        raise UserError(f"{where}: nested parameters are not supported; write the flat name `{name}.{inner}`")
     for text in strings(entry):
         if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+", text):
-            raise ValueError(f"{where}: YAML reads {text} as text, not as a number; write {yaml_float(text)}")
+            raise UserError(f"{where}: YAML reads {text} as text, not as a number; write {yaml_float(text)}")
     check_plain(where, entry)
     try:
         wandb_sweeps.check_distribution(name, entry)
     except ValueError as error:
-        raise ValueError(f"{where}={shown(entry)}: {error}") from error
+        raise UserError(f"{where}={shown(entry)}: {error}") from error
 
 
 def check_plain(where: str, value: Any) -> None:
@@ -301,9 +301,9 @@ def check_plain(where: str, value: Any) -> None:
     except (TypeError, ValueError):
         is_json = False
     if not is_json:
-        raise ValueError(f"{where}={shown(value)}: expected text, finite numbers, true, false, null, and lists of them")
+        raise UserError(f"{where}={shown(value)}: expected text, finite numbers, true, false, null, and lists of them")
     if any("\0" in text for text in strings(value)):
-        raise ValueError(f"{where}={shown(value)}: expected text without null characters")
+        raise UserError(f"{where}={shown(value)}: expected text without null characters")
 
 
 def strings(value: Any) -> Iterator[str]:
@@ -327,10 +327,10 @@ def yaml_float(text: str) -> str:
 
 def check_command(file: Path, command: Any, program: str, parameters: dict[str, Any]) -> None:
     if not isinstance(command, list) or not all(isinstance(word, str | int | float) for word in command):
-        raise ValueError(f"{file}: command={shown(command)}: expected a list of words")
+        raise UserError(f"{file}: command={shown(command)}: expected a list of words")
     words = [str(word) for word in command]
     if "${program}" in words and not program:
-        raise ValueError(f"{file}: the command uses ${{program}}, but the file has no `program`")
+        raise UserError(f"{file}: the command uses ${{program}}, but the file has no `program`")
     for word in words:
         macro = re.fullmatch(r"\$\{(.*)\}", word)
         if macro and macro[1] not in wandb_sweeps.MACROS and not macro[1].startswith("envvar:"):
@@ -339,16 +339,16 @@ def check_command(file: Path, command: Any, program: str, parameters: dict[str, 
         given = [word.partition("=")[0].removeprefix("--") for word in flags if word.startswith("--")]
         for flag in RESERVED_FLAGS:
             if flag in parameters or flag in given:
-                raise ValueError(f"{file}: {flag}: the sweep sets --{flag} for each trial; remove it")
+                raise UserError(f"{file}: {flag}: the sweep sets --{flag} for each trial; remove it")
 
 
 def check_extra_flags(flags: Sequence[str]) -> None:
     """Refuse flags after `--` that the sweep sets, and a first word that belongs to no flag."""
     if flags and not flags[0].startswith("-"):
-        raise ValueError(f"-- {shown(flags[0])}: expected flags of a trial after --, such as --trainer.max_epochs=1")
+        raise UserError(f"-- {shown(flags[0])}: expected flags of a trial after --, such as --trainer.max_epochs=1")
     for word in flags:
         if (flag := word.partition("=")[0].removeprefix("--")) in RESERVED_FLAGS and word.startswith("--"):
-            raise ValueError(f"-- --{flag}: the sweep sets --{flag} for each trial; remove it")
+            raise UserError(f"-- --{flag}: the sweep sets --{flag} for each trial; remove it")
 
 
 def fit_flags(command: Sequence[str]) -> list[str] | None:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lightning_ssl.checks import UserError
 from lightning_ssl.untrusted import load_json
 
 UNFINISHED = ("pending", "running", "interrupted")
@@ -71,7 +72,7 @@ class Trial:
 def check_file(file: Path) -> None:
     """Refuse a file that is not the state of a sweep, before anything is written to it."""
     if file.exists() and not file.is_file():
-        raise ValueError(f"{file}: not the state of a sweep (not a regular file); choose another --name")
+        raise UserError(f"{file}: not the state of a sweep (not a regular file); choose another --name")
     if not file.exists() or file.stat().st_size == 0 or file.with_name(f"{file.name}-wal").exists():
         return
     columns = ", ".join(Trial.__dataclass_fields__)
@@ -82,14 +83,14 @@ def check_file(file: Path) -> None:
             tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
             version = database.execute("PRAGMA user_version").fetchone()[0]
             if tables and version != SCHEMA_VERSION:
-                raise ValueError(f"{file}: {OTHER_VERSION}")
+                raise UserError(f"{file}: {OTHER_VERSION}")
             if tables:
                 for row in database.execute("SELECT key, value FROM metadata"):
                     as_settings(file, row["key"], row["value"])
                 for row in database.execute(f"SELECT {columns} FROM trials ORDER BY number"):
                     as_trial(file, row)
     except sqlite3.Error as error:
-        raise ValueError(f"{file}: not the state of a sweep ({error}); choose another --name") from error
+        raise UserError(f"{file}: not the state of a sweep ({error}); choose another --name") from error
 
 
 def as_settings(file: Path, key: str, text: str) -> Any:
@@ -97,9 +98,9 @@ def as_settings(file: Path, key: str, text: str) -> Any:
     try:
         value = load_json(text)
     except (ValueError, TypeError) as error:
-        raise ValueError(f"{file}: {key} of the table `metadata` cannot be read ({error})") from error
+        raise UserError(f"{file}: {key} of the table `metadata` cannot be read ({error})") from error
     if key == "settings" and not (isinstance(value, dict) and isinstance(value.get("parameters"), dict)):
-        raise ValueError(f"{file}: the settings of the sweep cannot be read")
+        raise UserError(f"{file}: the settings of the sweep cannot be read")
     return value
 
 
@@ -109,16 +110,16 @@ def as_trial(file: Path, row: sqlite3.Row | None) -> Trial:
         content = dict(row or {})
         parameters = load_json(content["parameters"])
         if not isinstance(parameters, dict) or content["status"] not in STATUSES:
-            raise ValueError("parameters or status")
+            raise UserError("parameters or status")
         if wrong := [name for name, kind in TYPES.items() if not isinstance(content[name], kind)]:
-            raise ValueError(wrong[0])
+            raise UserError(wrong[0])
         if wrong := [name for name in LOWEST if content[name] is not None and not is_counted(name, content[name])]:
-            raise ValueError(wrong[0])
+            raise UserError(wrong[0])
         if not TRIAL_ID.fullmatch(content["id"]):
-            raise ValueError("id")
+            raise UserError("id")
         return Trial(**{**content, "parameters": parameters, "pruned": bool(content["pruned"])})
     except (ValueError, TypeError, KeyError) as error:
-        raise ValueError(f"{file}: a row of the table `trials` cannot be read ({error})") from error
+        raise UserError(f"{file}: a row of the table `trials` cannot be read ({error})") from error
 
 
 def is_counted(name: str, value: float) -> bool:
@@ -145,16 +146,16 @@ class State:
 
     @contextmanager
     def one_line_errors(self) -> Iterator[None]:
-        """Turn an error of SQLite into a ValueError with the file: a full disk, or a folder that was removed."""
+        """Turn an error of SQLite into a UserError with the file: a full disk, or a folder that was removed."""
         try:
             yield
         except sqlite3.Error as error:
-            raise ValueError(f"{self.file}: {error}; the same command resumes the sweep") from error
+            raise UserError(f"{self.file}: {error}; the same command resumes the sweep") from error
 
     def require_file(self) -> None:
         """Refuse to go on without the file: SQLite writes to a file that was removed without an error."""
         if not self.file.exists():
-            raise ValueError(f"{self.file}: it was removed while the sweep was running")
+            raise UserError(f"{self.file}: it was removed while the sweep was running")
 
     def schema_version(self) -> int:
         version: int = self.execute("PRAGMA user_version").fetchone()[0]
@@ -169,7 +170,7 @@ class State:
         self.execute("COMMIT")
         if self.schema_version() != SCHEMA_VERSION:
             self.close()
-            raise ValueError(f"{self.file}: {OTHER_VERSION}")
+            raise UserError(f"{self.file}: {OTHER_VERSION}")
 
     def close(self) -> None:
         self.database.close()

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_ssl.checks import shown
+from lightning_ssl.checks import UserError, shown
 
 Parameters = dict[str, Any]
 
@@ -177,7 +177,7 @@ def check_distribution(name: object, entry: dict[str, Any]) -> None:
     except ValueError:
         raise
     except Exception as error:  # a jsonschema error, whose message is the whole schema
-        raise ValueError("no W&B distribution has these keys and types") from error
+        raise UserError("no W&B distribution has these keys and types") from error
     if "value" in entry or "values" in entry:
         return
     try:
@@ -187,7 +187,7 @@ def check_distribution(name: object, entry: dict[str, Any]) -> None:
     except (ArithmeticError, TypeError, ValueError):  # integers of more than 64 bits
         finite = False
     if not finite:
-        raise ValueError("its draws are not finite numbers")
+        raise UserError("its draws are not finite numbers")
 
 
 # -- commands ---------------------------------------------------------------------------------------------------------

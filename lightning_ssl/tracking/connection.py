@@ -17,6 +17,7 @@ import pydantic
 import requests
 import wandb
 
+from lightning_ssl.checks import UserError
 from lightning_ssl.tracking import private
 
 PING_TIMEOUT = 4.0  # seconds until the first response of the server
@@ -44,7 +45,7 @@ def mode() -> tuple[str, str]:
         if not private.has_key(found.base_url):
             return "offline", "there is no key (WANDB_API_KEY, or `wandb login`)"
     except pydantic.ValidationError as error:  # such as WANDB_MODE=maybe
-        raise ValueError(f"W&B's settings: {error_line(error)}") from error
+        raise UserError(f"W&B's settings: {error_line(error)}") from error
     except Exception as error:  # a malformed key; wandb.init will raise the same error
         return "online", error_line(error)
     if not is_reachable(found):

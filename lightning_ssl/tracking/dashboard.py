@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from lightning_ssl.checks import UserError
+
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
 
@@ -25,16 +27,16 @@ LOGARITHMIC = ("tau", "batch_size", "lr")
 
 
 def save(workspace: Workspace) -> None:
-    """Save the workspace in W&B. Raises ValueError in one line if that is not possible."""
+    """Save the workspace in W&B. Raises UserError in one line if that is not possible."""
     from lightning_ssl.tracking import connection  # late: `dashboard --help` needs no wandb
 
     mode, reason = connection.mode()
     if mode != "online":
-        raise ValueError(f"dashboard: {reason}; --dump FILE writes the workspace without a server")
+        raise UserError(f"dashboard: {reason}; --dump FILE writes the workspace without a server")
     try:
         workspace.save()
     except Exception as error:  # a refused key, an unknown project, …
-        raise ValueError(f"dashboard: {connection.error_line(error)}") from error
+        raise UserError(f"dashboard: {connection.error_line(error)}") from error
     print(f"the workspace is at {workspace.url}")
 
 

@@ -33,6 +33,7 @@ from pytorch_lightning.loggers import WandbLogger
 from pytorch_lightning.loggers.logger import rank_zero_experiment
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
+from lightning_ssl.checks import UserError
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.keys import FLAGS, role
 from lightning_ssl.runs.labels import flatten, label_of_config, short_label
@@ -94,7 +95,7 @@ class RunFolderWandbLogger(WandbLogger):
             except Exception as error:  # the client raises many types; none stops the training
                 reason = connection.error_line(error)
         else:
-            raise ValueError(f"logger='wandb': {reason}")
+            raise UserError(f"logger='wandb': {reason}")
         if started.disabled:
             print(f"W&B: {reason}; nothing is recorded for W&B", file=sys.stderr, flush=True)
             return started

@@ -13,6 +13,7 @@ from helpers.killing import fit_until_killed, in_a_fork, one_thread  # noqa: F40
 from helpers.outcome import assert_same, outcome
 
 from lightning_ssl import cli, methods, runs
+from lightning_ssl.checks import RunFailed
 from lightning_ssl.commands import fit, result
 from lightning_ssl.commands.progress import TrainingBar
 from lightning_ssl.runs import RunFolder, resumable
@@ -261,7 +262,7 @@ def lost(*_):
 def test_the_error_of_a_rank_names_error_txt_only_if_the_rank_wrote_it(is_first, end, tmp_path, monkeypatch):
     monkeypatch.setattr(fit, "is_first_process", lambda: is_first)
     monkeypatch.setattr(fit, "make_trainer", lost)
-    with pytest.raises(ValueError, match=f"^RuntimeError: connection closed{end}$"):
+    with pytest.raises(RunFailed, match=f"^RuntimeError: connection closed{end}$"):
         fit.main(words(tmp_path))
     assert (tmp_path / "run" / "error.txt").exists() == is_first
 
