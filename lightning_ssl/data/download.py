@@ -68,7 +68,7 @@ class Published:
         if self.is_complete(folder):  # checked before the lock, because the root may be read-only
             return folder
         if source == "files" and not root.is_dir():
-            raise UserError(self.missing_message(root, source, []))  # nothing is created where nothing can be read
+            raise UserError(self.missing_message(root, []))  # nothing is created where nothing can be read
         with self.locked_scratch(root) as scratch:
             if self.is_complete(folder):  # another process completed it while this one waited for the lock
                 return folder
@@ -83,7 +83,7 @@ class Published:
                     continue
                 write_all({folder / f"{split}.pt": cached(found[split]) for split in self.splits})
                 return folder
-        raise UserError(self.missing_message(root, source, failures))
+        raise UserError(self.missing_message(root, failures))
 
     def is_complete(self, folder: Path) -> bool:
         return all((folder / f"{split}.pt").is_file() for split in self.splits)
@@ -137,18 +137,15 @@ class Published:
             official(scratch, download=True)
             return self.read(official, scratch)
 
-    def missing_message(self, root: Path, source: str, failures: list[str]) -> str:
-        """The error for missing data: three options, and the reason why each tried source failed."""
+    def missing_message(self, root: Path, failures: list[str]) -> str:
+        """The error for missing data: why each source failed, and what a user can do."""
         from torchvision import datasets
 
         archive = getattr(datasets, self.official).filename
-        command = f"lightning-ssl data fetch {self.name} --root {root}"
-        online = (
-            command if source == "files" else f"run {command} on a machine with a network and copy {root / self.name}"
-        )
+        tried = f" ({'; '.join(failures)})" if failures else ""
+        download = "" if failures else f"run `lightning-ssl data fetch {self.name} --root {root}`, or "
         return (
-            f"{self.name} is not in {root}. Three options: (1) {online}; (2) put {archive} into {root};"
-            f" (3) --data.name shapes, which needs no download" + (f". Tried {'; '.join(failures)}" if failures else "")
+            f"{self.name} is not in {root}{tried}: {download}put {archive} there; --data.name shapes needs no download"
         )
 
 

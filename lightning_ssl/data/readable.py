@@ -84,7 +84,7 @@ def fingerprint(files: list[str]) -> str:
     for file in files:
         with contextlib.suppress(OSError):
             state = os.stat(file)
-            digest.update(f"{file}\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
+            digest.update(os.fsencode(file) + f"\0{state.st_size}\0{state.st_mtime_ns}\n".encode())
     return digest.hexdigest()
 
 

@@ -11,7 +11,9 @@ The classes that it names are checked where they are built (`trust.py`).
 
 from __future__ import annotations
 
+import pickle
 import re
+import warnings
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,7 +62,9 @@ def load_archive(file: Path) -> Any:
     if reason := damage(file):
         raise UserError(f"checkpoint={str(file)!r}: not a readable checkpoint ({reason})")
     try:
-        content = torch.load(file, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch asks to report a file that it refuses
+            content = torch.load(file, map_location="cpu", weights_only=True)
         check_nested(content)
         return content
     except Exception as error:  # an unpickler can raise anything
@@ -68,9 +72,10 @@ def load_archive(file: Path) -> Any:
 
 
 def unreadable(error: Exception) -> str:
-    """Why `torch.load(weights_only=True)` failed: the code that a file names, or the first line of the error."""
-    if foreign := re.search(r"GLOBAL (\S+)", str(error)):
-        return f"it has a {foreign[1]}, and only tensors and plain values are read"
+    """Why `torch.load(weights_only=True)` failed. torch's own text advises to load the file without this check."""
+    if isinstance(error, pickle.UnpicklingError):
+        named = re.search(r"GLOBAL (\S+)", str(error))
+        return f"it has {f'a {named[1]}' if named else 'other objects'}, and only tensors and plain values are read"
     return f"not a readable checkpoint ({printable(error).strip().partition(chr(10))[0] or type(error).__name__})"
 
 

@@ -335,7 +335,7 @@ def test_a_run_folder_is_locked_by_one_process(tmp_path):
         (["--model=SimCLR", "--model.tau=0"], "model.tau=0.0: tau must be"),
         (["--model=SimCLR", "--model.backbone=resnet19"], "model.backbone='resnet19': backbone must be one of"),
         (["--model=SimCLR", "--data.name=cifar11"], "data.name='cifar11': name must be one of shapes"),
-        (["--model=SimCLR", "--data.name=cifar100", "--data.download=false", "--data.root=nowhere"], "Three options"),
+        (["--model=SimCLR", "--data.name=cifar100", "--data.download=false", "--data.root=x"], "cifar100 is not in x"),
         ([*SIMCLR, "--data.batch_size=97"], "data.batch_size=97: batch_size must be between 1 and"),
         ([*SIMCLR, "--seed_everything=true"], "seed_everything=True: expected int"),
         (["--model=SimCLR", "--trainer.max_epoch=3"], "trainer.max_epoch"),

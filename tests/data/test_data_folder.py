@@ -1,5 +1,6 @@
 """An image folder: layout, decoding, worker processes, errors."""
 
+import os
 import shutil
 
 import numpy as np
@@ -207,6 +208,14 @@ def test_the_first_unreadable_file_is_named_at_the_start(root):
     ) as no:
         module.prepare_data()
     assert len(str(no.value).splitlines()) == 1
+
+
+def test_an_image_whose_name_is_not_utf8_is_read(tmp_path):
+    for folder, name in ((b"train", b"caf\xe9.png"), (b"val", b"0.png")):
+        file = os.path.join(os.fsencode(tmp_path), folder, b"ant", name)
+        os.makedirs(os.path.dirname(file))
+        Image.new("RGB", (9, 9), (0, 100, 0)).save(os.fsdecode(file))
+    assert data.load("folder", tmp_path, "train", store_size=8).images[0, 1].unique().tolist() == [100]
 
 
 def test_unreadable_files_are_left_out_with_one_line_that_counts_them(root, capsys):

@@ -160,7 +160,7 @@ def test_info_needs_no_data():
 def test_missing_data_without_download_is_one_line(tmp_path):
     module = DataModule("cifar10", root=str(tmp_path), download=False)
     module.prepare_data()
-    with pytest.raises(ValueError, match=r"cifar10 is not in .* Three options"):
+    with pytest.raises(ValueError, match=r"cifar10 is not in .*: run `lightning-ssl data fetch cifar10"):
         module.setup("fit")
 
 

@@ -1,11 +1,15 @@
 """The run folder: reading of any content, values of metrics, checkpoints with damage."""
 
 import os
+import pickle
 import zipfile
+from pathlib import Path
 
 import pytest
+import torch
 
-from lightning_ssl.runs.checkpoints import damage
+from lightning_ssl.checks import UserError
+from lightning_ssl.runs.checkpoints import damage, load_archive
 from lightning_ssl.runs.folder import RunFolder
 
 
@@ -64,6 +68,16 @@ def test_a_compressed_archive_is_no_checkpoint(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.ckpt", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("data.pkl", bytes(10**7))
     assert damage(tmp_path / "a.ckpt") == "a compressed archive, which torch does not write"
+
+
+def test_the_error_of_other_objects_does_not_advise_to_load_them(tmp_path):
+    torch.save({"a": 1}, tmp_path / "plain.ckpt")
+    with zipfile.ZipFile(tmp_path / "plain.ckpt") as plain, zipfile.ZipFile(tmp_path / "a.ckpt", "w") as archive:
+        for name in plain.namelist():
+            text = pickle.dumps({"a": Path("x")}, protocol=4) if name.endswith("data.pkl") else plain.read(name)
+            archive.writestr(name, text)
+    with pytest.raises(UserError, match=r"it has other objects, and only tensors and plain values are read$"):
+        load_archive(tmp_path / "a.ckpt")
 
 
 def test_damage_anywhere_in_a_checkpoint_is_found(tmp_path):
