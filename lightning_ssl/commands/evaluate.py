@@ -62,8 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     trust = trusted_modules(arguments.trust, arguments.data)
 
     # Late: torch takes seconds to import, and --help needs none of it.
-    from lightning_ssl.evaluation.evaluate import evaluate
-    from lightning_ssl.evaluation.record import require_record, save_record
+    from lightning_ssl.evaluation.record import evaluate_checkpoint, require_record, save_record
     from lightning_ssl.evaluation.restore import evaluation_data, restore_method
 
     trained = restore_method(arguments.checkpoint, trust)
@@ -71,8 +70,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     module = evaluation_data(trained.config, arguments.data, arguments.root, options, arguments.batch_size, trust)
     seeds = range(arguments.seed, arguments.seed + arguments.seeds)
     with progress_bars() as progress:
-        record = evaluate(
-            trained, module, PROTOCOLS[arguments.protocol], seeds, arguments.device, arguments.best_test, progress
+        record = evaluate_checkpoint(
+            trained,
+            module,
+            protocols=PROTOCOLS[arguments.protocol],
+            seeds=seeds,
+            device=arguments.device,
+            best_test=arguments.best_test,
+            progress=progress,
         )
     print_table(trained, record)
     print(save_record(trained, record))

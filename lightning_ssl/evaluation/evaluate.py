@@ -11,8 +11,7 @@ from lightning_ssl.callbacks.knn import vote
 from lightning_ssl.data import DataModule
 from lightning_ssl.evaluation import linear
 from lightning_ssl.evaluation.features import LabelledFeatures, extract_features, select_device
-from lightning_ssl.evaluation.restore import TrainedMethod
-from lightning_ssl.runs.version import version
+from lightning_ssl.methods import Method
 
 KNN: dict[str, Any] = {"k": 200, "tau": 0.1, "distance": "cosine"}  # the defaults of `OnlineKNN`
 
@@ -25,25 +24,27 @@ def no_progress(task: str, steps: int | None) -> Callable[[], None]:
 
 
 def evaluate(
-    trained: TrainedMethod,
+    method: Method,
     module: DataModule,
     protocols: Sequence[str] = ("adam", "lbfgs"),
     seeds: Sequence[int] = (0, 1, 2),
     device: str = "auto",
     best_test: bool = False,
     progress: Progress = no_progress,
+    trained_on: str | None = None,
 ) -> dict[str, Any]:
     """Evaluate a method on a data set. Returns the metrics and all settings as plain values.
 
     protocols   of `linear`: "adam", "lbfgs" or both
     seeds       of the classifiers that Adam trains; the first one also decides the held-out images of L-BFGS
     best_test   also record the best test accuracy over the epochs of Adam, which is chosen on the test images
+    trained_on  the data set of training; the names of the metrics have the data set if it is another one
     """
     target = select_device(device)
     module.prepare_data()
     module.setup("test")
     timer = Timer()
-    method = trained.method.to(target)
+    method = method.to(target)
     loaders = {"training": module.sequential_dataloader("train"), "test": module.sequential_dataloader("test")}
     train, test = (
         extract_features(method, loader, target, progress(f"features of the {name} images", len(loader)))
@@ -61,11 +62,9 @@ def evaluate(
         timer.lap("lbfgs")
     knn_top1 = knn_accuracy(train, test, classes)
     timer.lap("knn")
-    suffix = "" if module.data_set == (trained.config.get("data") or {}).get("name") else f"@{module.data_set}"
+    suffix = "" if trained_on in (None, module.data_set) else f"@{module.data_set}"
     return {
         "metrics": {**linear_metrics(outcomes, suffix), f"knn/top1{suffix}": knn_top1},
-        "checkpoint": trained.checkpoint.name,
-        "step": trained.step,
         "data": {
             "name": module.data_set,
             "options": module.options,
@@ -78,7 +77,6 @@ def evaluate(
         "knn": KNN,
         "seconds": timer.laps,
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "version": version(),
     }
 
 

@@ -12,11 +12,22 @@ from pathlib import Path
 from typing import Any
 
 from lightning_ssl.checks import UserError
+from lightning_ssl.data import DataModule
+from lightning_ssl.evaluation.evaluate import evaluate
 from lightning_ssl.evaluation.restore import TrainedMethod
 from lightning_ssl.files import require_writable, write_atomic
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.folder import read_summary
+from lightning_ssl.runs.version import version
 from lightning_ssl.untrusted import load_json, read_text
+
+
+def evaluate_checkpoint(trained: TrainedMethod, module: DataModule, **options: Any) -> dict[str, Any]:
+    """Evaluate the weights of a checkpoint on a data set. `options` are the further arguments of `evaluate`."""
+    trained_on = (trained.config.get("data") or {}).get("name", "")
+    found = evaluate(trained.method, module, trained_on=trained_on, **options)
+    origin = {"checkpoint": trained.checkpoint.name, "step": trained.step, "version": version()}
+    return {"metrics": found["metrics"], **origin, **found}
 
 
 def save_record(trained: TrainedMethod, record: dict[str, Any]) -> str:

@@ -23,8 +23,7 @@ def to_evaluate(runs: Sequence[RunRecord]) -> list[Path]:
 def evaluate_all(folders: Sequence[Path], device: str = "auto") -> None:
     """Evaluate run folders, with a line for each. One that cannot be evaluated is named and left out."""
     # Late: torch takes seconds to import, and a reproduction that is complete needs none of it.
-    from lightning_ssl.evaluation.evaluate import evaluate
-    from lightning_ssl.evaluation.record import save_record
+    from lightning_ssl.evaluation.record import evaluate_checkpoint, save_record
     from lightning_ssl.evaluation.restore import evaluation_data, restore_method
 
     for number, folder in enumerate(folders, 1):
@@ -32,7 +31,9 @@ def evaluate_all(folders: Sequence[Path], device: str = "auto") -> None:
         try:
             trained = restore_method(folder)
             # One classifier for each run, as in the papers: the spread is that of the training seeds.
-            record = evaluate(trained, evaluation_data(trained.config), ("adam",), (0,), device)
+            record = evaluate_checkpoint(
+                trained, evaluation_data(trained.config), protocols=("adam",), seeds=(0,), device=device
+            )
             save_record(trained, record)
             outcome = f"{EVALUATION}={record['metrics'][EVALUATION]:.4f}"
         except (ValueError, OSError) as error:
