@@ -1,5 +1,6 @@
 """`fit`, `sweep`, `evaluate` and the report with the user's own loss and data, from the working directory."""
 
+import importlib
 import json
 import multiprocessing
 import os
@@ -135,8 +136,7 @@ def test_two_ranks_train_an_own_loss_as_one_process_does(folder):
     flags = ["--model=smooth.Smooth", *SMALL[2:], "--trainer.max_epochs=1"]
     assert on_two_ranks([*flags, "--name=two"]) == [0, 0]
     assert fit.main([*flags, "--name=one"]) == 0
-    import smooth
-
+    smooth = importlib.import_module("smooth")
     one, two = weights_of("one"), weights_of("two")
     steps, pixels = 6, 2 * 16 * 32 * 32
     close(two, one, terms=steps * (2 * terms_of(smooth.Smooth()) + pixels), gain=2)

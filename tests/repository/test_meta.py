@@ -1,8 +1,11 @@
 """The files around the code are valid and agree with it: citation, workflow, hooks, issue templates, change log."""
 
+import ast
 import re
 import subprocess
 import sys
+from importlib.metadata import distribution
+from pathlib import Path
 
 import pytest
 import yaml
@@ -124,3 +127,44 @@ def test_the_workflow_and_the_hooks_call_what_exists():
     for hook in load(".pre-commit-config.yaml")["repos"][0]["hooks"]:
         program = hook["entry"].split()[0].rpartition("/")[2]
         assert f"$(BIN)/{program}" in lint
+
+
+LOCAL = ("tests", "docs", "benchmarks")  # folders of modules that tests import by their names
+DEPENDENCIES = {"docstring-parser": "jsonargparse", "packaging": "pytest"}  # imported by tests, installed with another
+
+
+def imports(file, seen):
+    """The packages that a test needs, itself or in the local modules that it imports, but those of `importorskip`.
+
+    An import inside a function of docs/ or benchmarks/ does not count.
+    """
+    seen.add(file)
+    found, guarded = set(), set()
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree) if file.is_relative_to(ROOT / "tests") else tree.body:
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.importorskip":
+            guarded.add(node.args[0].value)
+        for name in names:
+            path = name.replace(".", "/")
+            files = {ROOT / folder / end for folder in LOCAL for end in (f"{path}.py", f"{path}/__init__.py")}
+            found.add(name.partition(".")[0])
+            found.update(*(imports(each, seen) for each in files - seen if each.exists()))
+    return found - guarded
+
+
+def test_make_test_installs_what_the_tests_import():
+    listed = {*pins("requirements.txt"), *pins("requirements-dev.txt")}
+    for name, parent in DEPENDENCIES.items():
+        assert parent in listed
+        assert name in {canonicalize_name(Requirement(each).name) for each in distribution(parent).requires}
+    known = {*sys.stdlib_module_names, "lightning_ssl"}
+    known |= {path.stem for folder in LOCAL for path in (ROOT / folder).iterdir()}
+    known |= {Path(file.parts[0]).stem for name in listed | DEPENDENCIES.keys() for file in distribution(name).files}
+    for file in sorted((ROOT / "tests").rglob("*.py")):
+        if file.parent.name != "bolts":  # a separate environment
+            assert imports(file, set()) - known == set(), file
