@@ -15,6 +15,7 @@ The callbacks that measure use the encoder in evaluation mode, do not draw from 
 the images of all ranks. Accuracies are shares between 0 and 1.
 """
 
+from lightning_ssl._lightning import pl
 from lightning_ssl.callbacks.importance import ImportanceMonitor
 from lightning_ssl.callbacks.knn import OnlineKNN
 from lightning_ssl.callbacks.noise import WeightNoise
@@ -22,3 +23,14 @@ from lightning_ssl.callbacks.probe import OnlineProbe
 from lightning_ssl.callbacks.spectrum import FeatureSpectrum
 
 __all__ = ["FeatureSpectrum", "ImportanceMonitor", "OnlineKNN", "OnlineProbe", "WeightNoise"]
+
+# Those whose settings change a measured accuracy come first: the order of the columns in metrics.csv.
+BY_FLAG: dict[str, type[pl.Callback]] = {
+    kind.flag: kind
+    for kind in sorted(
+        (kind for kind in map(globals().__getitem__, __all__) if hasattr(kind, "flag")),
+        key=lambda kind: (kind.role, kind.flag),
+        reverse=True,
+    )
+}
+"""The callbacks that `lightning-ssl fit` has by default, by the flag that configures each; null switches one off."""

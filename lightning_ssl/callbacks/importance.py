@@ -51,6 +51,9 @@ class ImportanceMonitor(pl.Callback):
     >>> trainer = pl.Trainer(accelerator="cpu", logger=False, callbacks=[ImportanceMonitor(every_n_steps=100)])
     """
 
+    flag = "importance_monitor"
+    role = "incidental"
+
     def __init__(self, every_n_steps: int = 50, rows: int = 128) -> None:
         require(every_n_steps >= 1, "every_n_steps", every_n_steps, "at least 1")
         require(rows >= 1, "rows", rows, "at least 1")

@@ -62,6 +62,9 @@ class OnlineKNN(pl.Callback):
     >>> trainer = pl.Trainer(accelerator="cpu", logger=False, callbacks=[OnlineKNN(k=20, every_n_epochs=5)])
     """
 
+    flag = "knn"
+    role = "measuring"
+
     def __init__(
         self,
         k: int = 200,

@@ -190,6 +190,9 @@ class OnlineProbe(pl.Callback):
     >>> trainer = pl.Trainer(accelerator="cpu", logger=False, callbacks=[OnlineProbe(), OnlineProbe("slow", lr=1e-4)])
     """
 
+    flag = "probe"
+    role = "measuring"
+
     def __init__(
         self,
         name: str = "online",

@@ -104,6 +104,9 @@ class FeatureSpectrum(pl.Callback):
     >>> trainer = pl.Trainer(accelerator="cpu", logger=False, callbacks=[FeatureSpectrum(every_n_epochs=5)])
     """
 
+    flag = "spectrum"
+    role = "incidental"
+
     def __init__(self, every_n_epochs: int = 1, images: int = 256) -> None:
         require(every_n_epochs >= 1, "every_n_epochs", every_n_epochs, "at least 1")
         require(images >= 2, "images", images, "at least 2")

@@ -29,7 +29,7 @@ from pytorch_lightning.cli import LightningArgumentParser
 
 from lightning_ssl import data
 from lightning_ssl._lightning import pl
-from lightning_ssl.callbacks import FeatureSpectrum, ImportanceMonitor, OnlineKNN, OnlineProbe
+from lightning_ssl.callbacks import BY_FLAG as CALLBACKS
 from lightning_ssl.checks import (
     MAX_SHOWN,
     NEGATIVE_NUMBER,
@@ -56,13 +56,6 @@ from lightning_ssl.runs.imports import explain, failure
 from lightning_ssl.trust import texts_in
 from lightning_ssl.untrusted import check_yaml, load_yaml, read_text
 
-# The callbacks that measure, by the flag that configures each; null switches one off.
-CALLBACKS: dict[str, type[pl.Callback]] = {
-    "probe": OnlineProbe,
-    "knn": OnlineKNN,
-    "spectrum": FeatureSpectrum,
-    "importance_monitor": ImportanceMonitor,
-}
 PARTS = ("trainer", "model", "data", "checkpoint", *CALLBACKS)
 EXAMPLES = {"trainer": "max_epochs", "data": "name", "checkpoint": "keep"}
 load_of_jsonargparse = get_loader("yaml")
