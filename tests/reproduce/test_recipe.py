@@ -107,7 +107,7 @@ def test_every_run_of_a_sweep_belongs_to_one_row(name, monkeypatch):
 def test_a_reproduction_runs_every_row_with_one_seed_before_the_next_seed(monkeypatch):
     _, (table1, _) = planned_for("table1", "night", monkeypatch)
     assert [settings["seed_everything"] for settings in table1.settings] == 7 * [0] + 7 * [1]
-    assert len({settings["model.class_path"] for settings in table1.settings[:7]}) > 1
+    assert len({settings["model"] for settings in table1.settings[:7]}) > 1
 
 
 @pytest.mark.slow

@@ -48,7 +48,7 @@ def test_a_finished_run_of_another_sweep_is_copied_and_fit_trains_nothing(table4
     source = other_run(table4, tmp_path / "table1-cpu" / "034-direct-seed_everything=1")
     ((sweep, _),) = copied = share([table4], [tmp_path / "table1-cpu", tmp_path / "nowhere-cpu"])
     assert sweep == "table4_cifar10-cpu"
-    target = RunFolder(table4.folder / "004-p=4-seed_everything=1")
+    target = RunFolder(table4.folder / "007-p=4-seed_everything=1")
     assert [folder.name for folder in table4.folder.iterdir()] == [target.path.name]
     assert target.summary()["name"] == target.path.name
     assert target.summary()["copied_from"] == "table1-cpu/034-direct-seed_everything=1"
