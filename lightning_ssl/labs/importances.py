@@ -31,7 +31,7 @@ from torch import Tensor
 
 from lightning_ssl import papers
 from lightning_ssl.checks import require, require_positive
-from lightning_ssl.labs.lab import Claim, Result, panels, per_seed, track
+from lightning_ssl.labs.lab import Claim, Result, mean_std, panels, per_seed, track
 from lightning_ssl.losses.families import InfoNCE, Quadratic
 from lightning_ssl.losses.importance import Direct, Entropy, Exact, FromFamily, Gaussian, Importance, Uniform
 from lightning_ssl.losses.solved import Inverse, Square, Tsallis
@@ -361,10 +361,10 @@ def _table(named: dict[str, Entry], measured: dict[str, Tensor], table1: dict[st
     lines = [head, f"{''.ljust(width)}  negatives  entropy  weights  before → after            (paper)"]
     lines.append("-" * len(head))
     for k, name in enumerate(named):
-        std = after[k].std() if after.shape[1] > 1 else torch.zeros(())
+        accuracy, std = mean_std(after[k])
         lines.append(
             f"{name.ljust(width)}  {measured['effective'][k].mean():9.1f}  {measured['entropy'][k].mean():7.3f}  "
-            f"{measured['zeros'][k].mean():7.1%}  {before[k].mean():.3f} → {after[k].mean():.3f} ± {std:.3f}"
+            f"{measured['zeros'][k].mean():7.1%}  {before[k].mean():.3f} → {accuracy:.3f} ± {std:.3f}"
             + (f"     {table1[name]:8.2f}" if name in table1 else "")
         )
     return "\n".join(lines)
@@ -388,9 +388,9 @@ def _draw(result: Result) -> Figure:
         path.plot(torch.arange(len(used)) * MEASURED_EVERY, used, line, color=colour, label=name)
     path.set(title="How many negatives a row really uses", xlabel="step", ylabel="effective negatives", yscale="log")
     places = list(range(len(names)))[::-1]
-    mean, std = a["after"].mean(1), a["after"].std(1) if a["after"].shape[1] > 1 else torch.zeros(len(names))
     for k, place in enumerate(places):
-        accuracy.barh(place, float(mean[k]), xerr=float(std[k]), color=styles[k][0], alpha=0.85, height=0.7)
+        mean, std = mean_std(a["after"][k])
+        accuracy.barh(place, mean, xerr=std, color=styles[k][0], alpha=0.85, height=0.7)
         accuracy.plot([float(a["before"][k].mean())] * 2, [place - 0.35, place + 0.35], "k:", linewidth=1.5)
     accuracy.set_yticks(places, names)
     accuracy.set(title="Linear readout (dotted: before training)", xlabel="accuracy")

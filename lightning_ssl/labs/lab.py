@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lightning_ssl.checks import UserError
+from lightning_ssl.comparison.claims import Relation, margin_of, mean_holds
+from lightning_ssl.comparison.spread import standard_deviation
 from lightning_ssl.files import figure_files, write_all
 from lightning_ssl.palette import BLACK, COLOURS
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PALETTE = (*COLOURS, BLACK)  # for a fixed number of lines; palette.line_style is for any number
+RELATIONS: dict[str, Relation] = {"=": "equal", "≥": "above", "≤": "below"}
 _LARGEST_ARRAY_IN_JSON = 20_000
 
 
@@ -63,14 +67,27 @@ class Claim:
         sigmas: float = 2.0,
     ) -> Claim:
         """Claim that the mean of `values` is within `tolerance` of the paper, or within `sigmas` of its deviations."""
-        mean, std = mean_std(values)
-        # Published figures have two digits, so a difference often equals the tolerance. The factor absorbs rounding.
-        margin = max(tolerance, sigmas * (paper_std or 0.0)) * (1 + 1e-9)
-        agrees = abs(mean - paper) <= margin
         rule = f"within {tolerance:g} of the paper" if tolerance else "the paper's figure exactly"
         if paper_std is not None:
             rule = f"within {sigmas:g} of the paper's standard deviations or {tolerance:g}"
-        return cls(name, mean, std, paper, paper_std, rule, agrees, margin=margin, count=len(_floats(values)))
+        margin = margin_of(tolerance, paper_std, sigmas)
+        return cls.of_mean(name, values, "=", paper, rule, margin, paper_std)
+
+    @classmethod
+    def of_mean(
+        cls,
+        name: str,
+        values: torch.Tensor | Sequence[float] | float,
+        relation: str,
+        paper: float,
+        rule: str,
+        margin: float = 0.0,
+        paper_std: float | None = None,
+    ) -> Claim:
+        """Claim that the mean of `values` is equal to the paper (=), above it (≥) or below it (≤), by `margin`."""
+        mean, std = mean_std(values)
+        agrees = mean_holds(RELATIONS[relation], mean - paper, margin)
+        return cls(name, mean, std, paper, paper_std, rule, agrees, relation, margin, len(_floats(values)))
 
     @classmethod
     def at_most(cls, name: str, values: torch.Tensor | Sequence[float] | float, bound: float) -> Claim:
@@ -161,9 +178,7 @@ class Result:
 def mean_std(values: torch.Tensor | Sequence[float] | float) -> tuple[float, float]:
     """Mean and standard deviation (n − 1 in the denominator; 0 for a single value)."""
     x = _floats(values)
-    mean = math.fsum(x) / len(x)
-    variance = math.fsum((v - mean) ** 2 for v in x) / max(len(x) - 1, 1)
-    return mean, math.sqrt(variance)
+    return fmean(x), standard_deviation(x) or 0.0
 
 
 def seeded_generator(seed: int, stream: int = 0) -> torch.Generator:

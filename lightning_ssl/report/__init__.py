@@ -11,7 +11,7 @@ groups.py       which runs are one experiment
 differences.py  which settings differ between runs, and which of them make groups
 data_sets.py    which runs have the same data
 images.py       which images an accuracy comes from, and choices on test images
-statistics.py   intervals, tests, the verdict
+verdict.py      the rows of the table, the verdict in words; comparison/ has the numbers
 published.py    the papers' figure for a setting
 curves.py       metrics by epoch
 tables.py       CSV, Markdown, LaTeX

@@ -13,7 +13,7 @@ from lightning_ssl.report import page, tables
 from lightning_ssl.report.differences import value_list
 from lightning_ssl.report.groups import Grouping
 from lightning_ssl.report.images import choice_on_test_images, measured_on
-from lightning_ssl.report.statistics import Row, Verdict, list_names, rows, verdict
+from lightning_ssl.report.verdict import Row, Verdict, list_names, rows, verdict
 from lightning_ssl.runs.record import STATUSES, Reader, RunRecord
 
 MARKER = b"lightning-ssl report"  # in the page and in the witness of its folder

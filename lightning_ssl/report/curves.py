@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from lightning_ssl.comparison.spread import spread_by_epoch
 from lightning_ssl.report.groups import Group
 from lightning_ssl.runs.metrics import Curve
 
@@ -94,17 +95,10 @@ def band(group: Group, metric: Metric) -> Band | None:
         return None
     epochs = np.concatenate([curve[0] for curve in curves])
     values = np.concatenate([curve[1] for curve in curves]) * (100 if metric.percent else 1)
-    finite = np.isfinite(values)
-    if not finite.any():
+    if not np.isfinite(values).any():
         return None
-    distinct, index = np.unique(epochs[finite], return_inverse=True)
-    values = values[finite]
-    count = np.bincount(index)
-    mean = np.bincount(index, values) / count
-    if len(curves) == 1:
-        return subsample(Band(distinct, mean, None))
-    squares = np.bincount(index, (values - mean[index]) ** 2)
-    return subsample(Band(distinct, mean, np.sqrt(squares / np.maximum(count - 1, 1))))
+    distinct, mean, std = spread_by_epoch(epochs, values)
+    return subsample(Band(distinct, mean, std if len(curves) > 1 else None))
 
 
 def run_curve(curve: Curve, metric: Metric) -> Band:

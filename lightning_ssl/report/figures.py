@@ -21,7 +21,7 @@ from lightning_ssl.report.data_sets import unique
 from lightning_ssl.report.differences import natural
 from lightning_ssl.report.groups import Group, Grouping, setting_name
 from lightning_ssl.report.groups import accuracy as final_accuracy
-from lightning_ssl.report.statistics import Row
+from lightning_ssl.report.verdict import Row
 from lightning_ssl.runs.labels import SYMBOLS, Scalar, format_value
 
 if TYPE_CHECKING:

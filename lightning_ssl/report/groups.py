@@ -16,6 +16,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from lightning_ssl.report.data_sets import base_name, data_sets, separation
 from lightning_ssl.report.differences import Differences
@@ -52,7 +53,7 @@ class Group:
     @property
     def mean(self) -> float | None:
         """Mean of the final accuracies. Each seed counts once."""
-        return math.fsum(self.results.values()) / len(self.results) if self.results else None
+        return fmean(self.results.values()) if self.results else None
 
     def statuses(self) -> dict[str, int]:
         """Number of runs by status."""
@@ -109,7 +110,7 @@ class Grouping:
             if value is not None:
                 # A run without a seed is an observation of its own.
                 by_seed[run.folder.as_posix() if run.seed is None else run.seed].append(value)
-        group.results = {seed: math.fsum(values) / len(values) for seed, values in sorted(by_seed.items(), key=repr)}
+        group.results = {seed: fmean(values) for seed, values in sorted(by_seed.items(), key=repr)}
         repeated = sum(len(values) > 1 for values in by_seed.values())
         if repeated:
             self.notes.append(

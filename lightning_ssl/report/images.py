@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from lightning_ssl.report.groups import Group, Grouping
-from lightning_ssl.report.statistics import list_names
+from lightning_ssl.report.verdict import list_names
 from lightning_ssl.runs.labels import format_value, loss_name
 from lightning_ssl.runs.record import RunRecord, sweep_settings
 

@@ -26,6 +26,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from lightning_ssl.comparison.differences import LEVEL
 from lightning_ssl.report.curves import PANELS, Metric, Panel
 from lightning_ssl.report.differences import natural
 from lightning_ssl.report.figure_data import SINGLE_RUN_PANELS, figure_data
@@ -33,8 +34,8 @@ from lightning_ssl.report.figures import DARK, LIGHT, group_styles
 from lightning_ssl.report.groups import Group, Grouping, accuracy, setting_name
 from lightning_ssl.report.images import choice_on_test_images
 from lightning_ssl.report.published import published
-from lightning_ssl.report.statistics import LEVEL, Row, Verdict, p_digits, p_text, rounds_to_zero, signed
 from lightning_ssl.report.tables import command_of, winners
+from lightning_ssl.report.verdict import Row, Verdict, p_digits, p_text, signed
 from lightning_ssl.runs.labels import Scalar, format_value
 from lightning_ssl.runs.record import STATUSES, RunRecord
 
@@ -273,8 +274,7 @@ def difference_cells(row: Row) -> list[Cell]:
     difference = signed(c.difference)
     if c.p_holm is None or c.p is None:
         return [Cell(difference, c.difference, small=interval), Cell(small=c.test)]
-    significant = c.p_holm < LEVEL and not rounds_to_zero(c.difference)
-    sign = ("up" if c.difference > 0 else "down") if significant else ""
+    sign = ("up" if c.difference > 0 else "down") if c.significant else ""
     test = c.test + (f", n = {c.pairs}" if c.pairs else "")
     return [
         Cell(strong=difference, sort=c.difference, small=interval, kind=sign),

@@ -12,11 +12,11 @@ import csv
 import io
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from lightning_ssl.report.groups import Grouping, setting_name
 from lightning_ssl.report.published import published
-from lightning_ssl.report.statistics import Row, Verdict, p_digits, signed
+from lightning_ssl.report.verdict import Row, Verdict, p_digits, signed
 from lightning_ssl.runs.labels import Scalar, format_value
 from lightning_ssl.runs.record import STATUSES, RunRecord
 
@@ -145,17 +145,24 @@ def legend(rows: Sequence[Row], verdicts: Sequence[Verdict]) -> list[str]:
 def markdown(grouping: Grouping, rows: Sequence[Row], verdicts: Sequence[Verdict], notes: Sequence[str]) -> str:
     """Return a Markdown table and the notes below it; a group that wins on its data set is bold."""
     bold = winners(verdicts)
-    titles = table_header(grouping)
-    text_columns = 1 + len(grouping.swept) + (len(grouping.data_sets) > 1)
-    lines = ["| " + " | ".join(map(md_cell, titles)) + " |"]
-    lines.append("|" + "|".join(["---"] * text_columns + ["---:"] * (len(titles) - text_columns)) + "|")
-    for row in rows:
-        texts = [md_cell(cell) for cell in table_row(grouping, row)]
-        if id(row.group) in bold:
-            texts = [f"**{text}**" for text in texts]
-        lines.append("| " + " | ".join(texts) + " |")
+    table = md_table(
+        [table_header(grouping), *(table_row(grouping, row) for row in rows)],
+        text_columns=1 + len(grouping.swept) + (len(grouping.data_sets) > 1),
+        bold={k for k, row in enumerate(rows, 1) if id(row.group) in bold},
+    )
     below = [*legend(rows, verdicts), *(verdict.line for verdict in verdicts), *notes]
-    return "\n".join([*lines, "", *(md_cell(note) + "  " for note in below)]) + "\n"
+    return "\n".join([table, "", *(md_cell(note) + "  " for note in below)]) + "\n"
+
+
+def md_table(lines: Sequence[Sequence[str]], text_columns: int, bold: Container[int] = ()) -> str:
+    """Return a Markdown table. The first line is the header; the columns after the first ones are right-aligned.
+
+    bold   indices of the lines that are bold
+    """
+    rule = "|" + "|".join(["---"] * text_columns + ["---:"] * (len(lines[0]) - text_columns)) + "|"
+    texts = [[f"**{md_cell(cell)}**" if k in bold else md_cell(cell) for cell in line] for k, line in enumerate(lines)]
+    head, *rows = ["| " + " | ".join(line) + " |" for line in texts]
+    return "\n".join([head, rule, *rows])
 
 
 def md_cell(text: str) -> str:

@@ -15,12 +15,12 @@ from typing import Any
 
 from lightning_ssl import machine
 from lightning_ssl.checks import UserError, is_number, require
+from lightning_ssl.comparison.claims import VERDICTS, Verdict, decide
+from lightning_ssl.comparison.spread import interval, standard_error
 from lightning_ssl.files import Content, copy_of, write_all
-from lightning_ssl.report.statistics import t_quantile
-from lightning_ssl.report.tables import Cell, md_cell, to_csv
-from lightning_ssl.reproduce.recipe import Relation, Reproduction
-from lightning_ssl.reproduce.verdicts import VERDICTS, Verdict, decide
-from lightning_ssl.reproduce.writing import markdown
+from lightning_ssl.labs.lab import RELATIONS
+from lightning_ssl.report.tables import Cell, md_cell, md_table, to_csv
+from lightning_ssl.reproduce.recipe import Reproduction
 from lightning_ssl.runs.version import version
 from lightning_ssl.sweep.screen import format_duration
 from lightning_ssl.untrusted import load_json, read_text
@@ -30,7 +30,6 @@ RULE = (
     "several runs, the whole 95 % interval of the mean (Student's t) must satisfy it. If no part of the interval "
     "satisfies it, the claim does not hold. Otherwise it is not decided."
 )
-RELATIONS: dict[str, Relation] = {"=": "equal", "≥": "above", "≤": "below"}
 RESULT = {
     "settings": "a mapping",
     "claims": "a list",
@@ -142,7 +141,7 @@ def page(reproduction: Reproduction, result: dict[str, Any], command: str) -> st
         f"# {reproduction.title}",
         f"{len(claims)} claims; {counts}. The setting of the paper runs on a CPU, so both scales are the same.",
         f"![{name}]({name}.png)",
-        markdown(lines, text_columns=3),
+        md_table(lines, text_columns=3),
         f"{RULE}\n\n{notes}",
         "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in made)]),
     ]
@@ -161,8 +160,7 @@ def verdict_of(claim: dict[str, Any]) -> Verdict:
 def interval_of(claim: dict[str, Any]) -> tuple[float, float]:
     """The 95 % interval of the mean of a claim; the mean itself if there is one run."""
     count = claim["count"]
-    half = t_quantile(count - 1) * claim["std"] / math.sqrt(count) if count > 1 else 0.0
-    return claim["ours"] - half, claim["ours"] + half
+    return interval(claim["ours"], standard_error((claim["std"], count)), count - 1)
 
 
 def number(value: float | None) -> str:

@@ -16,10 +16,10 @@ import yaml  # type: ignore[import-untyped]
 
 from lightning_ssl import papers
 from lightning_ssl.checks import UserError, require
+from lightning_ssl.comparison.claims import Relation
 from lightning_ssl.runs.labels import Scalar
 
 Moment = Literal["early", "late"]
-Relation = Literal["above", "below", "equal"]
 EARLY = 0.2  # share of the training; the papers' first column is 100 of 500 epochs
 DATA = "DATA"  # in a path of `Row.published`: the data set
 

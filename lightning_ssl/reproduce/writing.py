@@ -5,16 +5,18 @@ Text of run folders is untrusted; it is escaped by the functions of report/table
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from lightning_ssl import machine
+from lightning_ssl.comparison.claims import VERDICTS
+from lightning_ssl.comparison.spread import Spread
 from lightning_ssl.report.differences import natural, value_list
-from lightning_ssl.report.statistics import Spread, signed
-from lightning_ssl.report.tables import Cell, md_cell, percent, to_csv
+from lightning_ssl.report.tables import Cell, md_cell, md_table, percent, to_csv
+from lightning_ssl.report.verdict import signed
 from lightning_ssl.reproduce.recipe import EARLY, Moment, Scale
 from lightning_ssl.reproduce.results import PROBE, Table
-from lightning_ssl.reproduce.verdicts import RULE, VERDICTS, Judgement
+from lightning_ssl.reproduce.verdicts import RULE, Judgement
 from lightning_ssl.runs.labels import Scalar, label_of
 from lightning_ssl.runs.record import RunRecord
 from lightning_ssl.sweep.screen import format_duration
@@ -106,7 +108,7 @@ def claims_table(table: Table) -> str:
         ]
         cells += ["–" if j.published is None else signed(j.published), "–" if c is None else signed(c.difference)]
         lines.append([*cells, interval(j)])
-    return markdown(lines, text_columns=4 + several)
+    return md_table(lines, text_columns=4 + several)
 
 
 def interval(judgement: Judgement) -> str:
@@ -125,7 +127,7 @@ def accuracies_table(table: Table, data: str) -> str:
         for at in MOMENTS:
             paper = table.published(row.key, data, at)
             cells.append("–" if paper is None else f"{paper[0]:.2f} ± {paper[1]:.2f}")
-            cells.append(spread_text(Spread.of(list(values[at].values()))))
+            cells.append(spread_text(values[at].values()))
         lines.append(cells)
     networks = sorted({str(each.run.settings.get("model.backbone")) for each in table.measured if each.data == data})
     where = (
@@ -133,14 +135,15 @@ def accuracies_table(table: Table, data: str) -> str:
         + (f" with {md_cell(', '.join(networks))}." if networks else ".")
         + (f" Published on {table.work.published_on}." if table.work.published_on else "")
     )
-    return f"{where} ± is the standard deviation over seeds, in brackets the 95 % interval of the mean.\n\n" + markdown(
+    return f"{where} ± is the standard deviation over seeds, in brackets the 95 % interval of the mean.\n\n" + md_table(
         lines, text_columns=2
     )
 
 
-def spread_text(spread: Spread | None) -> str:
-    if spread is None:
+def spread_text(values: Collection[float]) -> str:
+    if not values:
         return "–"
+    spread = Spread.of(values)
     if spread.std is None:
         return f"{spread.mean:.2f}"
     return f"{spread.mean:.2f} ± {spread.std:.2f} [{spread.low:.2f}, {spread.high:.2f}]"
@@ -199,13 +202,6 @@ def machines(runs: Sequence[RunRecord]) -> str:
     """The machines that trained the runs."""
     found = sorted({str(run.summary["machine"]) for run in runs if run.summary.get("machine")})
     return "; ".join(found) or f"not recorded; this page was written on {machine.describe()}"
-
-
-def markdown(lines: Sequence[Sequence[str]], text_columns: int) -> str:
-    """A Markdown table; the columns after the first ones are right-aligned."""
-    rule = "|" + "|".join(["---"] * text_columns + ["---:"] * (len(lines[0]) - text_columns)) + "|"
-    rows = ["| " + " | ".join(map(md_cell, line)) + " |" for line in lines]
-    return "\n".join([rows[0], rule, *rows[1:]])
 
 
 def summary_lines(table: Table) -> list[str]:

@@ -7,9 +7,10 @@ from helpers import ROOT
 
 from lightning_ssl import labs
 from lightning_ssl.commands import packaged
+from lightning_ssl.comparison.claims import decide
 from lightning_ssl.reproduce import planning, recipe
 from lightning_ssl.reproduce.results import row_of
-from lightning_ssl.reproduce.verdicts import decide, published_difference
+from lightning_ssl.reproduce.verdicts import published_difference
 from lightning_ssl.runs.record import RunRecord
 
 TABLES = [name for name in recipe.names() if recipe.load(name).lab is None]

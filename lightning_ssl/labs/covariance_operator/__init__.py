@@ -49,7 +49,7 @@ from lightning_ssl.labs.covariance_operator.operators import (
     triple_weights,
 )
 from lightning_ssl.labs.covariance_operator.residue import residue_bound, train
-from lightning_ssl.labs.lab import Claim, Result
+from lightning_ssl.labs.lab import Claim, Result, mean_std
 
 ROUNDING = 1e-9
 
@@ -164,7 +164,7 @@ def _residue_claims(name: str, shares: Tensor, path: Tensor, sigmas: Sequence[fl
     label = f"Section 4.1, {name}: residue share after {len(path) - 1} steps"
     return [
         Claim.at_most(weakest, shares[sigmas.index(min(sigmas))], 0.05),
-        Claim(label, end, path[-1].std().item(), start, None, rule, end < start, "≤"),
+        Claim(label, end, mean_std(path[-1])[1], start, None, rule, end < start, "≤"),
     ]
 
 
@@ -181,8 +181,9 @@ def _corollary_1(population: Population, betas: Sequence[float], lowest: Tensor)
 def _notes(arrays: dict[str, Tensor], losses: Sequence[str], settings: dict[str, Any]) -> list[str]:
     asymmetry, lowest = arrays["normalized_asymmetry"], arrays["smallest_eigenvalue"]
     notes = [
-        f"with l2-normalized outputs the operator is not symmetric (Eqn. 56): ‖OP − OPᵀ‖/‖OP‖ = "
-        f"{asymmetry.mean():.2f} ± {asymmetry.std():.2f}",
+        "with l2-normalized outputs the operator is not symmetric (Eqn. 56): ‖OP − OPᵀ‖/‖OP‖ = {:.2f} ± {:.2f}".format(
+            *mean_std(asymmetry)
+        ),
     ]
     sigmas = settings["sigmas"]
     if len(sigmas) > 1:

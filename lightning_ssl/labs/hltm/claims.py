@@ -10,10 +10,12 @@ from typing import Any
 from torch import Tensor
 
 from lightning_ssl import papers
+from lightning_ssl.comparison.claims import mean_holds
+from lightning_ssl.comparison.spread import standard_error
 from lightning_ssl.labs.hltm.networks import Networks
 from lightning_ssl.labs.hltm.theorems import theorem5, theorem6_error
 from lightning_ssl.labs.hltm.tree import polarities
-from lightning_ssl.labs.lab import Claim
+from lightning_ssl.labs.lab import Claim, mean_std
 
 STAGES = ("initial", "after epoch 1", "converged")
 PAPER_WIDTHS = (2, 10)
@@ -74,11 +76,11 @@ def theorem_claims(settings: dict[str, Any]) -> tuple[list[Claim], str]:
     error = theorem6_error(rho, Networks(settings["depth"], max(settings["widths"]), seeds, len(deltas)))
     lucky = theorem5(rho=0.8, c=6.0, eta=0.05, children=20, seeds=range(first, first + 100))
     layers, width = lucky.any(1).double(), lucky.shape[1]
-    share, rule = layers.mean().item(), "at least 1 − η of 100 random layers"
+    (share, std), rule = mean_std(layers), "at least 1 − η of 100 random layers"
     name = f"Theorem 5: share of layers of {width} nodes with a lucky one (ρ=0.8, c=6, η=0.05)"
     claims = [
         Claim.at_most("Theorem 6: largest relative error of o_μ a_μ a_μᵀ", error, 1e-5),
-        Claim(name, share, layers.std().item(), 0.95, None, rule, share >= 0.95, "≥"),
+        Claim(name, share, std, 0.95, None, rule, share >= 0.95, "≥"),
     ]
     enough = math.ceil(math.log(0.05) / math.log1p(-lucky.double().mean().item()))
     return claims, f"Theorem 5: of {width} nodes, {enough} would do"
@@ -93,10 +95,10 @@ def table6_notes(cells: list[Claim], settings: dict[str, Any]) -> list[str]:
     mean = sum(abs(claim.difference) for claim in cells) / size
     # Two of the paper's standard deviations are wide where its trials scatter. Two standard errors of the difference of
     # two means are narrower.
-    strict = sum(
-        abs(claim.difference) <= 0.005 + 2 * ((claim.std**2 + (claim.paper_std or 0) ** 2) / settings["seeds"]) ** 0.5
-        for claim in cells
-    )
+    seeds, strict = settings["seeds"], 0
+    for claim in cells:
+        margin = 0.005 + 2 * standard_error((claim.std, seeds), (claim.paper_std or 0.0, seeds))
+        strict += mean_holds("equal", claim.difference, margin)
     return [
         f"Table 6: {agreeing} of {size} cells agree ({agreeing / size:.0%}); mean |difference| {mean:.3f}",
         f"Table 6, stricter: {strict} of {size} within two standard errors of the difference of the means",

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from lightning_ssl.labs.lab import Claim, mean_std
+from lightning_ssl.comparison.claims import margin_of, mean_holds
+from lightning_ssl.labs.lab import Claim
 from lightning_ssl.labs.landscape.data import METRICS
 from lightning_ssl.labs.landscape.tables import Row, published_cells
 
@@ -28,9 +29,8 @@ def ordering_claims(final: dict[Row, Tensor], sparsities: Sequence[float]) -> li
         if better in minimum and worse in minimum:
             for k, sparsity in enumerate(sparsities):
                 gains = minimum[better][k] - minimum[worse][k]
-                gain, spread = mean_std(gains)
                 name, rule = f"{better} over {worse}, β={sparsity:g}, minimum", "the mean difference is positive"
-                claims.append(Claim(name, gain, spread, 0.0, None, rule, gain > 0, "≥", 0.0, len(gains)))
+                claims.append(Claim.of_mean(name, gains, "≥", 0.0, rule))
     return claims
 
 
@@ -54,12 +54,9 @@ def direction_claims(paths: dict[Row, Tensor]) -> list[Claim]:
         direction = expected.get(row.name.partition(":")[0])
         if row.table == "figures" and direction:
             gains = (path[-1] - path[0])[..., 2].mean(0)
-            gain, spread = mean_std(gains)
-            agrees = gain > 0 if direction == "rises" else gain < 0
-            relation = "≥" if direction == "rises" else "≤"
             rule = "the minimum max-cosine moves as the paper says"
-            name = f"{row.name}, {direction}"
-            claims.append(Claim(name, gain, spread, 0.0, None, rule, agrees, relation, 0.0, len(gains)))
+            relation = "≥" if direction == "rises" else "≤"
+            claims.append(Claim.of_mean(f"{row.name}, {direction}", gains, relation, 0.0, rule))
     return claims
 
 
@@ -69,7 +66,7 @@ def make_notes(claims: list[Claim], arrays: dict[str, Tensor], sparsities: Seque
     cells = [claim for claim in claims if claim.name.startswith("Table ")]
     if cells:
         near = sum(claim.agrees for claim in cells)
-        spread = sum(abs(c.difference) <= max(TOLERANCE, 2 * (c.paper_std or 0)) for c in cells)
+        spread = sum(mean_holds("equal", c.difference, margin_of(TOLERANCE, c.paper_std)) for c in cells)
         notes.append(
             f"{near} of {len(cells)} published cells within ±{TOLERANCE:g}; "
             f"{spread} within that or two of the paper's standard deviations"

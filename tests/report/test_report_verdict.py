@@ -1,89 +1,15 @@
-"""Intervals and tests against scipy and slow definitions, the verdict, and published values by setting."""
+"""The verdict in words, the rows of the table, and published values by setting."""
 
 import re
 
-import numpy as np
 import pytest
-from helpers.closeness import close
 from helpers.run_folders import write_run, write_sweep
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy import stats
 
 from lightning_ssl import papers
 from lightning_ssl.report.groups import Grouping
 from lightning_ssl.report.published import published
-from lightning_ssl.report.statistics import Comparison, Spread, compare, holm, list_names, rows, verdict
+from lightning_ssl.report.verdict import list_names, rows, verdict
 from lightning_ssl.runs.record import Reader
-
-samples = st.lists(st.floats(0, 100), min_size=2, max_size=8).filter(lambda x: np.std(x) > 1e-3)
-
-
-@given(samples)
-def test_interval_equals_student_t(x):
-    spread = Spread.of(x)
-    low, high = stats.t.interval(0.95, len(x) - 1, np.mean(x), stats.sem(x))
-    close((spread.mean, spread.std), (np.mean(x), np.std(x, ddof=1)), terms=len(x), scale=max(x))
-    quantile = stats.t.ppf(0.975, len(x) - 1)  # factor of the standard deviation
-    close((spread.low, spread.high), (low, high), terms=len(x), scale=max(x), gain=quantile)
-
-
-def p_gain(spread, *xs):
-    """Bound the relative error of p: rounding changes the standard error by max/spread eps, and p is at most t^n."""
-    return max(len(x) for x in xs) * max(np.max(x) for x in xs) / spread
-
-
-def test_one_seed_has_no_interval_and_no_test():
-    assert Spread.of([70.0]) == Spread(1, 70.0, None, None, None)
-    comparison = compare({0: 70.0}, {0: 69.0})
-    assert comparison.difference == 1.0
-    assert comparison.p is None
-    assert "no test" in comparison.test
-
-
-@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=2, max_size=8))
-def test_common_seeds_are_compared_by_a_paired_t_test(pairs):
-    a, b = np.array(pairs).T
-    if np.std(a - b) < 1e-3:
-        return
-    ours = compare(dict(enumerate(a)), dict(enumerate(b)))
-    theirs = stats.ttest_rel(a, b)
-    assert ours.test == "paired t"
-    close(ours.p, theirs.pvalue, terms=len(a), gain=p_gain(np.std(a - b), a, b))
-    interval, quantile = theirs.confidence_interval(0.95), stats.t.ppf(0.975, len(a) - 1)
-    close((ours.low, ours.high), tuple(interval), terms=len(a), scale=np.max(pairs), gain=quantile)
-
-
-@given(samples, samples)
-def test_different_seeds_are_compared_by_welch_t_test(a, b):
-    ours = compare(dict(enumerate(a)), {100 + k: v for k, v in enumerate(b)})
-    theirs = stats.ttest_ind(a, b, equal_var=False)
-    assert ours.test == "Welch t"
-    close(ours.p, theirs.pvalue, terms=len(a) + len(b), gain=p_gain(min(np.std(a), np.std(b)), a, b))
-
-
-def test_only_common_seeds_are_paired():
-    ours = compare({0: 70.0, 1: 71.0, 7: 99.0}, {0: 69.0, 1: 69.5, 8: 0.0})
-    assert ours.pairs == 2
-    close(ours.difference, 1.25, terms=2, scale=71)
-
-
-def test_equal_runs_have_p_one_and_a_constant_difference_has_no_p():
-    assert compare({0: 70.0, 1: 71.0}, {0: 70.0, 1: 71.0}).p == 1.0
-    assert compare({0: 71.0, 1: 72.0}, {0: 70.0, 1: 71.0}).p is None
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
-def test_holm_equals_its_definition(ps):
-    comparisons = [Comparison(0.0, p=p) for p in ps]
-    assert holm([*comparisons, None, Comparison(0.0)]) == len(ps)
-    order = np.argsort(ps, kind="stable")
-    for k, index in enumerate(order):
-        expected = min(1.0, max((len(ps) - j) * ps[order[j]] for j in range(k + 1)))
-        close(comparisons[index].p_holm, expected)
-
-
-# -- the verdict ------------------------------------------------------------------------------------------------------
 
 
 def grouping_of(folder):

@@ -1,0 +1,53 @@
+"""Mean, standard deviation, interval and p against scipy and numpy."""
+
+import numpy as np
+from helpers.closeness import close
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from lightning_ssl.comparison.spread import Spread, interval, p_value, spread_by_epoch, standard_error
+
+samples = st.lists(st.floats(0, 100), min_size=2, max_size=8).filter(lambda x: np.std(x) > 1e-3)
+
+
+@given(samples)
+def test_interval_equals_student_t(x):
+    spread = Spread.of(x)
+    low, high = stats.t.interval(0.95, len(x) - 1, np.mean(x), stats.sem(x))
+    close((spread.mean, spread.std), (np.mean(x), np.std(x, ddof=1)), terms=len(x), scale=max(x))
+    quantile = stats.t.ppf(0.975, len(x) - 1)  # factor of the standard deviation
+    close((spread.low, spread.high), (low, high), terms=len(x), scale=max(x), gain=quantile)
+
+
+def test_one_value_has_no_deviation_and_no_interval():
+    assert Spread.of([70.0]) == Spread(1, 70.0, None, None, None)
+
+
+def test_an_interval_without_a_degree_of_freedom_is_the_estimate():
+    assert interval(70.0, 3.0, 0) == (70.0, 70.0)
+
+
+@given(samples)
+def test_standard_error_of_a_mean_equals_scipy(x):
+    std = np.std(x, ddof=1)
+    close(standard_error((std, len(x))), stats.sem(x), terms=len(x), scale=max(x))
+
+
+@given(st.floats(-5, 5), st.floats(0.1, 5), st.integers(1, 20))
+def test_p_is_the_share_of_both_tails(difference, error, freedom):
+    t = abs(difference) / error
+    close(p_value(difference, error, freedom), 2 * stats.t.sf(t, freedom), gain=1 + t * t * freedom)
+
+
+def test_without_a_standard_error_only_a_difference_of_zero_has_a_p():
+    assert (p_value(0.0, 0.0, 2), p_value(1.0, 0.0, 2)) == (1.0, None)
+
+
+def test_curves_have_the_mean_and_deviation_of_the_finite_values_of_each_epoch():
+    epochs = np.array([1, 2, 3, 1, 2, 3, 1, 3])
+    values = np.array([1.0, 4.0, np.inf, 2.0, np.nan, np.nan, 6.0, -np.inf])
+    found, mean, std = spread_by_epoch(epochs, values)
+    assert found.tolist() == [1, 2]  # epoch 3 has no finite value
+    close(mean, np.array([3.0, 4.0]))
+    close(std, np.array([np.std([1, 2, 6], ddof=1), 0.0]), scale=6, terms=3)
