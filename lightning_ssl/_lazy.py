@@ -1,11 +1,29 @@
-"""Public names that are imported on first use, so that `import lightning_ssl` stays light (PEP 562)."""
+"""Public names: which there are, without importing their files, and their import on first use (PEP 562)."""
 
 from __future__ import annotations
 
 import importlib
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+
+def exported(folder: Path) -> dict[str, list[str]]:
+    """The names in `__all__` of each file of a package, by file, without importing it."""
+    found = {}
+    for file in sorted(folder.glob("[!_]*.py")):
+        if listed := re.search(r"^__all__ = \[(.*?)\]", file.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
+            found[file.stem] = re.findall(r'"(\w+)"', listed[1])
+    return found
+
+
+def import_files(package: str, folder: Path) -> dict[str, Any]:
+    """Import every file of a package that exports names. Returns these names with their values."""
+    files = exported(folder)
+    modules = {file: importlib.import_module(f"{package}.{file}") for file in files}
+    return {name: getattr(modules[file], name) for file, names in files.items() for name in names}
 
 
 def lazy_names(

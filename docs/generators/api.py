@@ -1,4 +1,4 @@
-"""The API pages: one per package, with the public names in the order of `lightning_ssl.PUBLIC_NAMES`."""
+"""The API pages: one per package, with its public names."""
 
 from __future__ import annotations
 

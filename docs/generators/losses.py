@@ -17,32 +17,10 @@ from lightning_ssl.commands.fit_flags import about
 from lightning_ssl.losses import Family, FromFamily, Importance, InfoNCE, Regularized
 from lightning_ssl.runs.arguments import arguments_of, concrete
 
-ALPHA, DUAL, ONE_LAYER = "[α-CL](papers.md)", "[dual networks](papers.md)", "[one layer](papers.md)"
-REGULARIZER = f"{ALPHA}, Section 6"
-TABLE_OF_LOSSES = f"{ALPHA}, Figure 1"
-# Where each class comes from. A class without an entry is an error of the build.
-SOURCES = {
-    "Entropy": REGULARIZER,
-    "Inverse": f"{REGULARIZER}; solved for μ, which the released code does not do. With the γ and τ of the paper "
-    "the rows are uniform: [the row Inverse](results/inverse.md)",
-    "Square": f"{REGULARIZER}; with rows that sum to 1, which the released code does not have",
-    "Tsallis": "ours: one family with Entropy, Inverse and Square as members",
-    "Direct": f"{ALPHA}, Eqns. 12 and 44",
-    "Uniform": f"{ONE_LAYER}, Section 2",
-    "Gaussian": f"{ONE_LAYER}, Lemma 1",
-    "Exact": f"{DUAL}, Eqns. 6 and 7",
-    "FromFamily": f"{ALPHA}, Theorem 1",
-    "Regularized": f"{ALPHA}, Definition 1, for any concave r",
-    "ReleasedInverse": f"the code released with {ALPHA}, not its text",
-    "ReleasedSquare": f"the code released with {ALPHA}, not its text",
-    "InfoNCE": TABLE_OF_LOSSES,
-    "MINE": TABLE_OF_LOSSES,
-    "SoftTriplet": TABLE_OF_LOSSES,
-    "NPlusOneTuplet": TABLE_OF_LOSSES,
-    "LiftedStructured": TABLE_OF_LOSSES,
-    "Triplet": TABLE_OF_LOSSES,
-    "ModifiedTriplet": TABLE_OF_LOSSES,
-    "Quadratic": f"{TABLE_OF_LOSSES}; divided by the number of negatives",
+# Pages that the sources name.
+LINKS = {
+    **dict.fromkeys(("α-CL", "dual networks", "one layer"), "papers.md"),
+    "the row Inverse": "results/inverse.md",
 }
 # Classes that no packaged file can name.
 WITHOUT_FILE = {
@@ -76,9 +54,12 @@ With x_ij = d2_pos_i − d2_neg_ij and ξ_i = Σ_j ψ(x_ij), `FamilyLoss(family)
 def section(kind: type) -> str:
     """α, equation, source, configuration, arguments and figure of one class."""
     name = kind.__name__
-    if name not in SOURCES:
-        raise ValueError(f"docs/generators/losses.py: SOURCES has no entry for {name}: say which paper it comes from")
-    lines = [f"### {name}", "", markdown(about(kind)), "", f"- Source: {SOURCES[name]}"]
+    source = vars(kind).get("source")
+    if not source:
+        raise ValueError(f"{name} declares no source: say which paper it comes from")
+    for words, page in LINKS.items():
+        source = source.replace(words, f"[{words}]({page})")
+    lines = [f"### {name}", "", markdown(about(kind)), "", f"- Source: {source}"]
     lines.append(f"- Configuration: {configuration(name)}")
     lines.append(f"- Class: {{py:obj}}`lightning_ssl.{name}`")
     lines += [f"- `{each.name}`: {each.description}" for each in arguments_of(kind).values() if each.description]

@@ -15,22 +15,25 @@ The callbacks that measure use the encoder in evaluation mode, do not draw from 
 the images of all ranks. Accuracies are shares between 0 and 1.
 """
 
-from lightning_ssl._lightning import pl
-from lightning_ssl.callbacks.importance import ImportanceMonitor
-from lightning_ssl.callbacks.knn import OnlineKNN
-from lightning_ssl.callbacks.noise import WeightNoise
-from lightning_ssl.callbacks.probe import OnlineProbe
-from lightning_ssl.callbacks.spectrum import FeatureSpectrum
+from __future__ import annotations
 
-__all__ = ["FeatureSpectrum", "ImportanceMonitor", "OnlineKNN", "OnlineProbe", "WeightNoise"]
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-# Those whose settings change a measured accuracy come first: the order of the columns in metrics.csv.
+from lightning_ssl import facts
+from lightning_ssl._lazy import import_files
+
+if TYPE_CHECKING:  # a type checker cannot see the names of a file without a line here
+    from lightning_ssl._lightning import pl
+    from lightning_ssl.callbacks.importance import *  # noqa: F403
+    from lightning_ssl.callbacks.knn import *  # noqa: F403
+    from lightning_ssl.callbacks.noise import *  # noqa: F403
+    from lightning_ssl.callbacks.probe import *  # noqa: F403
+    from lightning_ssl.callbacks.spectrum import *  # noqa: F403
+
+globals().update(public := import_files(__name__, Path(__file__).parent))
+__all__ = sorted(public)
 BY_FLAG: dict[str, type[pl.Callback]] = {
-    kind.flag: kind
-    for kind in sorted(
-        (kind for kind in map(globals().__getitem__, __all__) if hasattr(kind, "flag")),
-        key=lambda kind: (kind.role, kind.flag),
-        reverse=True,
-    )
+    each.declared["flag"]: public[each.name] for each in facts.callbacks() if "flag" in each.declared
 }
 """The callbacks that `lightning-ssl fit` has by default, by the flag that configures each; null switches one off."""

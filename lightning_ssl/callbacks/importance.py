@@ -24,9 +24,12 @@ from lightning_ssl.callbacks.log import log_now
 from lightning_ssl.callbacks.spectrum import effective_number
 from lightning_ssl.checks import require
 from lightning_ssl.distributed import sum_over_ranks
+from lightning_ssl.facts import Metric, Panel
 from lightning_ssl.losses.device import exact_products
 from lightning_ssl.losses.energy import PairLoss
 from lightning_ssl.losses.pairs import Pairs
+
+__all__ = ["ImportanceMonitor"]
 
 
 def row_statistics(alpha: Tensor, valid: Tensor) -> Tensor:
@@ -53,6 +56,17 @@ class ImportanceMonitor(pl.Callback):
 
     flag = "importance_monitor"
     role = "incidental"
+    panel = Panel(
+        "alpha",
+        "Pair importance α",
+        "How many negatives have weight in a row of α, and how even the weights are.",
+    )
+    metrics = (
+        Metric("alpha/effective_negatives", "effective negatives", every_step=True),
+        Metric("alpha/entropy", "entropy of α", every_step=True),
+        Metric("alpha/top1", "largest weight in a row", every_step=True),
+        Metric("alpha/zeros", "share of zero weights", "lower", every_step=True),
+    )
 
     def __init__(self, every_n_steps: int = 50, rows: int = 128) -> None:
         require(every_n_steps >= 1, "every_n_steps", every_n_steps, "at least 1")

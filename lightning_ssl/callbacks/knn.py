@@ -20,6 +20,9 @@ from lightning_ssl.callbacks.schedule import is_due
 from lightning_ssl.checks import require, require_positive
 from lightning_ssl.data.split import Batch
 from lightning_ssl.distributed import gather_equal_rows, sum_over_ranks
+from lightning_ssl.facts import Metric
+
+__all__ = ["OnlineKNN"]
 
 Distance = Literal["cosine", "euclidean"]
 PAIRS = 2**22  # similarities computed at once
@@ -64,6 +67,7 @@ class OnlineKNN(pl.Callback):
 
     flag = "knn"
     role = "measuring"
+    metrics = (Metric("knn/top1", "nearest neighbours, top-1", "higher", "accuracy", percent=True),)
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ by the learning rate of the step. Only matrices and convolutions get noise; bias
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.optim import Optimizer
@@ -18,6 +18,8 @@ from torch.utils.hooks import RemovableHandle
 from lightning_ssl._lightning import pl
 from lightning_ssl.checks import require
 from lightning_ssl.seeding import generator_of
+
+__all__ = ["WeightNoise"]
 
 
 class WeightNoise(pl.Callback):
@@ -29,6 +31,10 @@ class WeightNoise(pl.Callback):
 
     >>> trainer = pl.Trainer(accelerator="cpu", logger=False, callbacks=[WeightNoise(std=0.01)])
     """
+
+    role = "loss"  # noise in every update is part of what is minimized (dual-network paper, Table 2)
+    roles: ClassVar = {"seed": "incidental"}
+    symbols: ClassVar = {"std": "noise"}
 
     def __init__(self, std: float = 0.01, seed: int | None = None) -> None:
         require(0 <= std < math.inf, "std", std, "a finite number, at least 0")

@@ -24,7 +24,10 @@ from lightning_ssl.callbacks.schedule import batches_until_validation
 from lightning_ssl.checks import require, require_positive
 from lightning_ssl.data.split import Batch
 from lightning_ssl.distributed import gather_equal_rows, sum_over_ranks
+from lightning_ssl.facts import Metric
 from lightning_ssl.optim import adopt_loaded_state, can_fuse
+
+__all__ = ["OnlineProbe"]
 
 
 class LinearProbe:
@@ -192,6 +195,11 @@ class OnlineProbe(pl.Callback):
 
     flag = "probe"
     role = "measuring"
+    metrics = (
+        Metric("online/top1", "online probe, top-1", "higher", "accuracy", percent=True),
+        Metric("online/top5", "online probe, top-5", "higher", "accuracy", percent=True),
+        Metric("online/loss", "loss of the online probe", "lower", "loss"),
+    )
 
     def __init__(
         self,

@@ -29,7 +29,10 @@ from lightning_ssl.callbacks.encoder import require_encoder, validation_features
 from lightning_ssl.callbacks.schedule import is_due
 from lightning_ssl.checks import require
 from lightning_ssl.distributed import gather_rows, sum_over_ranks
+from lightning_ssl.facts import Metric, Panel
 from lightning_ssl.networks import eval_mode
+
+__all__ = ["FeatureSpectrum"]
 
 
 def effective_number(weights: Tensor) -> Tensor:
@@ -106,6 +109,18 @@ class FeatureSpectrum(pl.Callback):
 
     flag = "spectrum"
     role = "incidental"
+    panel = Panel(
+        "spectrum",
+        "Rank and collapse",
+        "A falling rank or a standard deviation near 0 indicates collapse.",
+    )
+    metrics = (
+        Metric("spectrum/rankme", "RankMe"),
+        Metric("spectrum/effective", "effective rank"),
+        Metric("spectrum/std", "standard deviation of unit features"),
+        Metric("spectrum/alignment", "alignment", "lower"),
+        Metric("spectrum/uniformity", "uniformity", "lower"),
+    )
 
     def __init__(self, every_n_epochs: int = 1, images: int = 256) -> None:
         require(every_n_epochs >= 1, "every_n_epochs", every_n_epochs, "at least 1")

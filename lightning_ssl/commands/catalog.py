@@ -1,7 +1,7 @@
 """What can be chosen: importances, families, methods, backbones, augmentations, data sets, sweeps, labs.
 
-Each entry has a name, one line, and the packaged configuration that shows its use. The sections of classes import
-torch; data, sweeps and labs do not.
+Each entry has a name, one line, and the packaged configuration that shows its use. Backbones and augmentations import
+torch; the other sections do not.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import yaml  # type: ignore[import-untyped]
 
 from lightning_ssl import data, labs
 from lightning_ssl.commands import packaged
+from lightning_ssl.facts import Room, concrete
 
 if TYPE_CHECKING:
     from lightning_ssl.augment import View
@@ -33,28 +34,20 @@ CHOSEN = {"AlphaCL": "method/direct", "SimCLR": "method/infonce"}
 
 
 def importances() -> list[Entry]:
-    from lightning_ssl.losses import Importance
-
-    return classes(Importance)
+    return classes("losses", "Importance")
 
 
 def families() -> list[Entry]:
-    from lightning_ssl.losses import Family
-
-    return classes(Family)
+    return classes("losses", "Family")
 
 
 def methods() -> list[Entry]:
-    from lightning_ssl.methods import Method
-
-    return classes(Method)
+    return classes("methods", "Method")
 
 
-def classes(base: type) -> list[Entry]:
-    """The subclasses of a base, with the first line of their docstrings."""
-    from lightning_ssl.runs.arguments import concrete, summary
-
-    return [Entry(kind.__name__, summary(kind), config_of(kind.__name__)) for kind in concrete(base)]
+def classes(room: Room, base: str) -> list[Entry]:
+    """The public subclasses of a base, with the first line of their docstrings."""
+    return [Entry(each.name, each.summary, config_of(each.name)) for each in concrete(room, base)]
 
 
 def backbones() -> list[Entry]:

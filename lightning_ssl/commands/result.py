@@ -9,12 +9,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lightning_ssl.runs import panels
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.metrics import TIMING_METRICS
 from lightning_ssl.trust import OURS, paths_in
 from lightning_ssl.untrusted import printable
 
-RESULTS = ("online/top1", "knn/top1")  # the first rows
+RESULTS = [metric.key for metric in panels.RESULTS.values()]  # the first rows
 
 
 def print_result(run: RunFolder) -> None:

@@ -21,6 +21,8 @@ from lightning_ssl.data.sampling import SequentialSampler, ShuffledSampler
 from lightning_ssl.data.split import DatasetInfo, Images, Split, labelled_share, stratified
 from lightning_ssl.machine import available_cores
 
+__all__ = ["DataModule"]
+
 MAX_BYTES_ON_DEVICE = 2**31  # of a split, with `on_device="auto"`
 
 

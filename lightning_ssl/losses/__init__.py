@@ -9,60 +9,19 @@ energy.py      E_α, `PairLoss`, `FamilyLoss` and their kernels
 device.py      the size of a block and what the host may read, by device
 """
 
-from lightning_ssl.losses.energy import FamilyLoss, PairLoss, contrastive_covariance, energy
-from lightning_ssl.losses.families import (
-    MINE,
-    ExponentialFamily,
-    Family,
-    InfoNCE,
-    LiftedStructured,
-    ModifiedTriplet,
-    NPlusOneTuplet,
-    Quadratic,
-    SoftTriplet,
-    Triplet,
-)
-from lightning_ssl.losses.importance import (
-    Direct,
-    Entropy,
-    Exact,
-    FromFamily,
-    Gaussian,
-    Importance,
-    Streaming,
-    Uniform,
-)
-from lightning_ssl.losses.released import ReleasedInverse, ReleasedSquare
-from lightning_ssl.losses.solved import Inverse, Regularized, Solved, Square, Tsallis
+from __future__ import annotations
 
-__all__ = [
-    "MINE",
-    "Direct",
-    "Entropy",
-    "Exact",
-    "ExponentialFamily",
-    "Family",
-    "FamilyLoss",
-    "FromFamily",
-    "Gaussian",
-    "Importance",
-    "InfoNCE",
-    "Inverse",
-    "LiftedStructured",
-    "ModifiedTriplet",
-    "NPlusOneTuplet",
-    "PairLoss",
-    "Quadratic",
-    "Regularized",
-    "ReleasedInverse",
-    "ReleasedSquare",
-    "SoftTriplet",
-    "Solved",
-    "Square",
-    "Streaming",
-    "Triplet",
-    "Tsallis",
-    "Uniform",
-    "contrastive_covariance",
-    "energy",
-]
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lightning_ssl._lazy import import_files
+
+if TYPE_CHECKING:  # a type checker cannot see the names of a file without a line here
+    from lightning_ssl.losses.energy import *  # noqa: F403
+    from lightning_ssl.losses.families import *  # noqa: F403
+    from lightning_ssl.losses.importance import *  # noqa: F403
+    from lightning_ssl.losses.released import *  # noqa: F403
+    from lightning_ssl.losses.solved import *  # noqa: F403
+
+globals().update(public := import_files(__name__, Path(__file__).parent))
+__all__ = sorted(public)

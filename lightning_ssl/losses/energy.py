@@ -35,6 +35,8 @@ from lightning_ssl.losses.importance import (
 from lightning_ssl.losses.interface import call_checked, has_rows, require_importance
 from lightning_ssl.losses.pairs import Anchors, Pairs, StripNegatives, Tile
 
+__all__ = ["FamilyLoss", "PairLoss", "contrastive_covariance", "energy"]
+
 PairWeights = Importance | Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 

@@ -18,6 +18,19 @@ from torch import Tensor
 
 from lightning_ssl.checks import require, require_finite, require_positive
 
+__all__ = [
+    "MINE",
+    "ExponentialFamily",
+    "Family",
+    "InfoNCE",
+    "LiftedStructured",
+    "ModifiedTriplet",
+    "NPlusOneTuplet",
+    "Quadratic",
+    "SoftTriplet",
+    "Triplet",
+]
+
 
 def require_scale(argument: str, value: float) -> None:
     """Refuse a temperature or slope whose product with a distance can lose all digits in float32."""
@@ -137,6 +150,10 @@ class InfoNCE(ExponentialFamily):
     tensor([0.3517])
     """
 
+    source = "α-CL, Figure 1"
+    symbols: ClassVar = {"eps": "ε"}
+    unlabelled: ClassVar = {"eps": 1}
+
     tau: float = 0.5
     eps: float = 1.0
     margin = 0.0
@@ -168,6 +185,8 @@ class MINE(ExponentialFamily):
     tensor([0.3032])
     """
 
+    source = "α-CL, Figure 1"
+
     tau = 1.0
     margin = 0.0
 
@@ -196,6 +215,8 @@ class SoftTriplet(ExponentialFamily):
     >>> SoftTriplet(tau=0.5, margin=0.0).value(torch.tensor([0.1]), torch.tensor([[0.2, 0.9]]))
     tensor([0.3517])
     """
+
+    source = "α-CL, Figure 1"
 
     tau: float = 0.5
     margin: float = 0.0
@@ -227,6 +248,8 @@ class NPlusOneTuplet(ExponentialFamily):
     tensor([0.8562])
     """
 
+    source = "α-CL, Figure 1"
+
     tau = 1.0
     margin = 0.0
 
@@ -254,6 +277,8 @@ class LiftedStructured(ExponentialFamily):
     >>> LiftedStructured(margin=1.0).value(torch.tensor([0.1]), torch.tensor([[0.2, 0.9]]))
     tensor([1.6983])
     """
+
+    source = "α-CL, Figure 1"
 
     margin: float = 1.0
     tau = 1.0
@@ -286,6 +311,8 @@ class Triplet(Family):
     tensor([1.1000])
     """
 
+    source = "α-CL, Figure 1"
+
     margin: float = 1.0
 
     def __post_init__(self) -> None:
@@ -315,6 +342,8 @@ class ModifiedTriplet(Family):
     >>> ModifiedTriplet(c=1.0).value(torch.tensor([0.1]), torch.tensor([[0.2, 0.9]]))
     tensor([0.7850])
     """
+
+    source = "α-CL, Figure 1"
 
     c: float = 1.0
 
@@ -346,6 +375,7 @@ class Quadratic(Family):
     tensor([-0.4500])
     """
 
+    source = "α-CL, Figure 1; divided by the number of negatives"
     averages: ClassVar[bool] = True
 
     def phi(self, x: Tensor) -> Tensor:

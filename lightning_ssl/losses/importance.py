@@ -28,6 +28,8 @@ from lightning_ssl.checks import UserError, is_number, require, require_finite
 from lightning_ssl.losses.families import ExponentialFamily, Family, require_scale
 from lightning_ssl.losses.interface import ImportanceType
 
+__all__ = ["Direct", "Entropy", "Exact", "FromFamily", "Gaussian", "Importance", "Streaming", "Uniform"]
+
 
 class Rows(NamedTuple):
     """Whole rows of α."""
@@ -76,6 +78,7 @@ class Importance(metaclass=ImportanceType):
     tensor([1.7275])
     """
 
+    symbols: ClassVar = {"tau": "τ"}
     uses_clean_view: ClassVar[bool] = False
     """Whether d2_neg must be the distances of the un-augmented samples."""
 
@@ -180,6 +183,7 @@ class Entropy(Streaming):
     tensor([[0.5570, 0.3057, 0.1373]])
     """
 
+    source = "α-CL, Section 6"
     tau: float = 0.5
 
     def __post_init__(self) -> None:
@@ -208,6 +212,9 @@ class Direct(Streaming):
     >>> Direct(tau=0.5, p=4.0)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
     tensor([[0.5344, 0.3511, 0.1146]])
     """
+
+    source = "α-CL, Eqns. 12 and 44"
+    unlabelled: ClassVar = {"normalize": True}
 
     tau: float = 0.5
     p: float = 4.0
@@ -263,6 +270,8 @@ class Uniform(Streaming):
     tensor([[1., 1., 1.]])
     """
 
+    source = "one layer, Section 2"
+
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
         return d2_neg.zero_()
 
@@ -282,6 +291,8 @@ class Gaussian(Streaming):
     >>> Gaussian(tau=0.5)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
     tensor([[0.6703, 0.3679, 0.1653]])
     """
+
+    source = "one layer, Lemma 1"
 
     uses_clean_view: ClassVar[bool] = True
     tau: float = 0.5
@@ -310,6 +321,9 @@ class Exact(Streaming):
     >>> Exact(tau=0.5)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
     tensor([[0.8026, 0.5379, 0.2837]])
     """
+
+    source = "dual networks, Eqns. 6 and 7"
+    unlabelled: ClassVar = {"kind": "infonce", "r0": 0}
 
     uses_clean_view: ClassVar[bool] = True
     tau: float = 0.5
@@ -348,6 +362,7 @@ class FromFamily(Streaming):
     tensor([[0.3333, 0.3333, 0.3333]])
     """
 
+    source = "α-CL, Theorem 1"
     family: Family
 
     def __post_init__(self) -> None:

@@ -15,6 +15,8 @@ from torch import Tensor
 from lightning_ssl.losses.families import require_scale
 from lightning_ssl.losses.importance import Importance, Negatives, Rows, Streaming, relative_to_nearest
 
+__all__ = ["ReleasedInverse", "ReleasedSquare"]
+
 
 @dataclass(frozen=True)
 class ReleasedInverse(Streaming):
@@ -29,6 +31,7 @@ class ReleasedInverse(Streaming):
     tensor([[1.1952, 1.0000, 0.8452]])
     """
 
+    source = "the code released with α-CL, not its text"
     tau: float = 0.5
     exponent: float = 0.5
 
@@ -62,6 +65,7 @@ class ReleasedSquare(Importance):
     tensor(2.8000)
     """
 
+    source = "the code released with α-CL, not its text"
     tau: float = 5.0
 
     def __post_init__(self) -> None:

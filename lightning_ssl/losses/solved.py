@@ -12,7 +12,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -27,6 +27,8 @@ from lightning_ssl.losses.importance import (
     refuse_second_derivative,
     relative_to_nearest,
 )
+
+__all__ = ["Inverse", "Regularized", "Solved", "Square", "Tsallis"]
 
 
 class ImplicitRows(torch.autograd.Function):
@@ -102,6 +104,7 @@ class Tsallis(Solved):
     tensor([[0.6963, 0.2856, 0.0181]])
     """
 
+    source = "ours: one family with Entropy, Inverse and Square as members"
     tau: float = 0.5
     q: float = 1.0
 
@@ -258,6 +261,12 @@ class Inverse(SolvedByTsallis):
     tensor([[0.3458, 0.3341, 0.3201]])
     """
 
+    source = (
+        "α-CL, Section 6; solved for μ, which the released code does not do. With the γ and τ of the paper the rows "
+        "are uniform: the row Inverse"
+    )
+    symbols: ClassVar = {"gamma": "γ"}
+
     tau: float = 0.5
     gamma: float = 2.0
 
@@ -282,6 +291,8 @@ class Square(SolvedByTsallis):
     >>> Square(tau=0.5)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
     tensor([[0.8000, 0.2000, 0.0000]])
     """
+
+    source = "α-CL, Section 6; with rows that sum to 1, which the released code does not have"
 
     tau: float = 5.0
 
@@ -309,6 +320,8 @@ class Regularized(Solved):
     >>> burg
     Regularized(½ log α)
     """
+
+    source = "α-CL, Definition 1, for any concave r"
 
     r_prime: Callable[[Tensor], Tensor]
     r_prime_inverse: Callable[[Tensor], Tensor]
@@ -388,7 +401,6 @@ def solve_top_weight(
     newton: Callable[[Tensor], tuple[Tensor, Tensor]], log_count: Tensor, start_high: bool
 ) -> tuple[Tensor, int]:
     """Solve every row for the logarithm of its largest weight; return it, (M, 1), and the number of iterations.
-
     KKT: r'(α_ij) = c_ij − μ_i on the support. Shift c so that the nearest pair of the row has c = 0. This pair has the
     largest weight t_i, μ_i = −r'(t_i), and 1/K ≤ t_i ≤ 1 is a bracket of t_i for every concave r.
 

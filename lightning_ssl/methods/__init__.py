@@ -3,33 +3,20 @@
 base.py         `Method`: views, backbone, projector, optimizer, schedule
 contrastive.py  `SimCLR`, `AlphaCL`
 siamese.py      `SimSiam`, `BYOL`
-arguments.py    the role of every argument
-
-Importing this package does not import torch. The classes are loaded when one of them is first used.
+hparams.py      the arguments of a method as plain values
 """
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from lightning_ssl.methods.base import Head, Method, Optimization
-    from lightning_ssl.methods.contrastive import AlphaCL, SimCLR
-    from lightning_ssl.methods.siamese import BYOL, PredictorHead, SimSiam
+from lightning_ssl._lazy import import_files
 
-__all__ = ["BYOL", "AlphaCL", "Head", "Method", "Optimization", "PredictorHead", "SimCLR", "SimSiam"]
+if TYPE_CHECKING:  # a type checker cannot see the names of a file without a line here
+    from lightning_ssl.methods.base import *  # noqa: F403
+    from lightning_ssl.methods.contrastive import *  # noqa: F403
+    from lightning_ssl.methods.siamese import *  # noqa: F403
 
-
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # All files at once: jsonargparse looks for `--model SimCLR` among the subclasses of Method that are imported.
-    for file in ("base", "contrastive", "siamese"):
-        module = importlib.import_module(f"{__name__}.{file}")
-        globals().update({each: vars(module)[each] for each in __all__ if each in vars(module)})
-    return globals()[name]
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+globals().update(public := import_files(__name__, Path(__file__).parent))
+__all__ = sorted(public)

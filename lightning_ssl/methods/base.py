@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,8 @@ from lightning_ssl.seeding import generator_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+__all__ = ["Head", "Method", "Optimization"]
 
 DEFAULT_SIZE = 32  # pixels of the images, if neither the arguments nor the data say it
 OptimizerName = Literal["adam", "sgd", "lars"]
@@ -154,6 +156,12 @@ class Method(pl.LightningModule):
     (torch.Size([]), torch.Size([4, 112]))
     """
 
+    # The network and its training, and the random draws and the way of computing. What a subclass adds is its loss.
+    roles: ClassVar = {
+        "backbone": "setting", "stem": "setting", "image_size": "setting", "mean": "setting", "std": "setting",
+        "augment": "setting", "projector": "setting", "optimization": "setting",
+        "seed": "incidental", "channels_last": "incidental", "compile": "incidental",
+    }  # fmt: skip
     needs_clean = False
 
     def __init__(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -14,12 +14,16 @@ from lightning_ssl.losses.importance import Direct, Importance
 from lightning_ssl.losses.pairs import Anchors
 from lightning_ssl.methods.base import Method, Views
 
+__all__ = ["AlphaCL", "SimCLR"]
+
 
 class Contrastive(Method):
     """The base of the contrastive methods: a loss on unit embeddings of two views.
 
     Both views go through the network as one batch, so a batch norm sees them together, as in SimCLR.
     """
+
+    unlabelled: ClassVar[dict[str, Any]] = {"anchors": "both"}
 
     def __init__(self, loss: PairLoss, **network: Any) -> None:
         self.needs_clean = getattr(loss.importance, "uses_clean_view", False)
@@ -56,6 +60,9 @@ class SimCLR(Contrastive):
     torch.Size([])
     """
 
+    symbols: ClassVar = {"tau": "τ", "eps": "ε"}
+    unlabelled: ClassVar = {"eps": 1}
+
     def __init__(self, tau: float = 0.5, eps: float = 1.0, anchors: Anchors = "both", **network: Any) -> None:
         super().__init__(FamilyLoss(InfoNCE(tau, eps), anchors=anchors, check_finite=False), **network)
 
@@ -77,6 +84,10 @@ class AlphaCL(Contrastive):
     >>> model.compute_loss(model.views(images)).shape
     torch.Size([])
     """
+
+    roles: ClassVar = {"tile": "incidental"}
+    symbols: ClassVar = {"beta": "β"}
+    unlabelled: ClassVar = {"beta": 0, "backprop_alpha": False}
 
     def __init__(
         self,

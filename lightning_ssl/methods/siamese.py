@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,8 @@ from lightning_ssl.checks import require
 from lightning_ssl.methods.base import Head, Method, Views
 from lightning_ssl.networks import Norm, Predictor
 from lightning_ssl.optim import momentum_schedule
+
+__all__ = ["BYOL", "PredictorHead", "SimSiam"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,8 @@ class SimSiam(Method):
     True
     """
 
+    roles: ClassVar = {"predictor": "setting"}
+
     def __init__(
         self,
         predictor: PredictorHead = SIMSIAM_PREDICTOR,
@@ -98,6 +102,8 @@ class BYOL(Method):
     >>> bool(0 <= model.compute_loss(model.views(images)) <= 8)
     True
     """
+
+    roles: ClassVar = {"predictor": "setting"}
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Metrics by epoch: the panels that show them, and the mean and standard deviation of a group's runs."""
+"""Metrics by epoch: the mean and standard deviation of a group's runs."""
 
 from __future__ import annotations
 
@@ -7,75 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from lightning_ssl.comparison.spread import spread_by_epoch
+from lightning_ssl.facts import Metric
 from lightning_ssl.report.groups import Group
 from lightning_ssl.runs.metrics import Curve
 
 POINTS = 250  # maximum number of points of a curve; a figure cannot show more
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A column of metrics.csv and its name in the figures; `percent` if the column is a share, shown times 100."""
-
-    key: str
-    name: str
-    percent: bool = False
-
-
-@dataclass(frozen=True)
-class Panel:
-    """A figure with several metrics to choose from; the first one is the default."""
-
-    key: str
-    title: str
-    description: str
-    metrics: tuple[Metric, ...]
-
-
-PANELS = (
-    Panel(
-        "accuracy",
-        "Accuracy",
-        "Accuracy on the test images, or on the held-out images if data.holdout is set.",
-        (
-            Metric("online/top1", "online probe, top-1 (%)", True),
-            Metric("knn/top1", "nearest neighbours, top-1 (%)", True),
-            Metric("online/top5", "online probe, top-5 (%)", True),
-        ),
-    ),
-    Panel(
-        "loss",
-        "Loss",
-        "Scales differ between losses: compare shapes, not values.",
-        (
-            Metric("train/loss_epoch", "training loss"),
-            Metric("online/loss", "loss of the online probe"),
-        ),
-    ),
-    Panel(
-        "alpha",
-        "Pair importance α",
-        "How many negatives have weight in a row of α, and how even the weights are.",
-        (
-            Metric("alpha/effective_negatives", "effective negatives"),
-            Metric("alpha/entropy", "entropy of α"),
-            Metric("alpha/top1", "largest weight in a row"),
-            Metric("alpha/zeros", "share of zero weights"),
-        ),
-    ),
-    Panel(
-        "spectrum",
-        "Rank and collapse",
-        "A falling rank or a standard deviation near 0 indicates collapse.",
-        (
-            Metric("spectrum/rankme", "RankMe"),
-            Metric("spectrum/effective", "effective rank"),
-            Metric("spectrum/std", "standard deviation of unit features"),
-            Metric("spectrum/alignment", "alignment"),
-            Metric("spectrum/uniformity", "uniformity"),
-        ),
-    ),
-)
 
 
 @dataclass(frozen=True)

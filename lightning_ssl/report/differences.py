@@ -18,14 +18,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lightning_ssl.runs.keys import CALLBACKS, INCIDENTAL, NOISE, Role, role
+from lightning_ssl.runs.keys import CALLBACKS, INCIDENTAL, Role, role
 from lightning_ssl.runs.labels import Scalar, format_value, loss_of, plain_number
+from lightning_ssl.runs.panels import RESULTS
 from lightning_ssl.runs.record import RunRecord
 
 Settings = dict[str, Scalar]
 VALUES_SHOWN = 4  # values of a key that a note lists
 KEYS_SHOWN = 12  # keys that a note lists
-METRICS = {"probe": "online/top1", "knn": "knn/top1", "trainer": "every accuracy"}  # what measuring keys change
+# The metric that a key of the role "measuring" changes, by its first part.
+METRICS = {**{flag: metric.key for flag, metric in RESULTS.items()}, "trainer": "every accuracy"}
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def completed(runs: Sequence[RunRecord]) -> dict[Path, Settings]:
     """The settings of each run, with plain numbers, and with a value for each part that another run sets to null.
 
     A part with arguments and without a class, such as a projector, has the value "given". The value of
-    trainer.callbacks is the list of their names without WeightNoise, which belongs to the loss.
+    trainer.callbacks is the list of their names without those that belong to the loss.
     """
     null = {key for run in runs for key, value in run.settings.items() if value is None} | {CALLBACKS}
     found = {}
@@ -112,8 +114,9 @@ def completed(runs: Sequence[RunRecord]) -> dict[Path, Settings]:
             for parent in parents(key):
                 if parent in null and parent != CALLBACKS:
                     settings.setdefault(parent, "given")
-            if key.startswith(f"{CALLBACKS}.") and not is_below(key, {NOISE}):
-                callbacks.add(key.removeprefix(f"{CALLBACKS}.").partition(".")[0])
+            if key.startswith(f"{CALLBACKS}."):
+                name = key.removeprefix(f"{CALLBACKS}.").partition(".")[0]
+                callbacks |= {name} - ({name} if role(f"{CALLBACKS}.{name}") == "loss" else set())
         settings[CALLBACKS] = ", ".join(sorted(callbacks)) or None
         found[run.folder] = settings
     return found

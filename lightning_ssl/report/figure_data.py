@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from lightning_ssl.comparison.spread import Spread
-from lightning_ssl.report.curves import PANELS, Band, band, run_curve
+from lightning_ssl.report.curves import Band, band, run_curve
 from lightning_ssl.report.figures import GROUPS_DRAWN, group_styles, parallel_coordinates
 from lightning_ssl.report.groups import Group, Grouping
 from lightning_ssl.report.verdict import Row
+from lightning_ssl.runs.panels import PANELS
 
 SINGLE_RUN_PANELS = ("accuracy", "loss")  # panels that can show the curve of each run
 PLOTLY_DASH = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}

@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from lightning_ssl.facts import Panel
 from lightning_ssl.files import figure_files
 from lightning_ssl.palette import GREEN, LINE_STYLES, ORANGE, line_style
-from lightning_ssl.report.curves import PANELS, Panel, band
+from lightning_ssl.report.curves import band
 from lightning_ssl.report.data_sets import unique
 from lightning_ssl.report.differences import natural
 from lightning_ssl.report.groups import Group, Grouping, setting_name
 from lightning_ssl.report.groups import accuracy as final_accuracy
 from lightning_ssl.report.verdict import Row
 from lightning_ssl.runs.labels import SYMBOLS, Scalar, format_value
+from lightning_ssl.runs.panels import PANELS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

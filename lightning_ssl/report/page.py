@@ -27,7 +27,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from lightning_ssl.comparison.differences import LEVEL
-from lightning_ssl.report.curves import PANELS, Metric, Panel
+from lightning_ssl.facts import Metric, Panel
 from lightning_ssl.report.differences import natural
 from lightning_ssl.report.figure_data import SINGLE_RUN_PANELS, figure_data
 from lightning_ssl.report.figures import DARK, LIGHT, group_styles
@@ -37,6 +37,7 @@ from lightning_ssl.report.published import published
 from lightning_ssl.report.tables import command_of, winners
 from lightning_ssl.report.verdict import Row, Verdict, p_digits, p_text, signed
 from lightning_ssl.runs.labels import Scalar, format_value
+from lightning_ssl.runs.panels import PANELS, RESULTS
 from lightning_ssl.runs.record import STATUSES, RunRecord
 
 
@@ -359,7 +360,8 @@ def duration_text(seconds: float) -> str:
 
 def explanation(grouping: Grouping, rows: Sequence[Row]) -> dict[str, Any]:
     """Return what the text below the comparison table depends on."""
-    evaluators = {"online": "the online probe", "linear": "the linear evaluation", "knn": "the kNN classifier"}
+    evaluators = {each.key.partition("/")[0]: f"the {each.title.partition(',')[0]}" for each in RESULTS.values()}
+    evaluators["linear"] = "the linear evaluation"
     baselines = [row.baseline for row in rows if row.baseline is not None]
     return {
         "metric": grouping.metric,

@@ -14,7 +14,7 @@ from typing import Any
 
 from lightning_ssl import papers
 from lightning_ssl.report.groups import Group
-from lightning_ssl.runs.keys import NOISE
+from lightning_ssl.runs.keys import CALLBACKS
 from lightning_ssl.runs.labels import Scalar, plain_number
 
 EPOCHS = (100, 300, 500)  # columns of the tables
@@ -45,7 +45,7 @@ LOSSES: dict[str, list[dict[str, Scalar]]] = {
     "direct": [{**ALPHA_CL, **DIRECT}],
     "direct_unnormalized": [{**ALPHA_CL, **DIRECT, "model.importance.normalize": False}],
     "exact": [{**ALPHA_CL, **EXACT}],
-    "exact_noise": [{**ALPHA_CL, **EXACT, f"{NOISE}.std": 0.01}],
+    "exact_noise": [{**ALPHA_CL, **EXACT, f"{CALLBACKS}.WeightNoise.std": 0.01}],
 }
 # Default arguments of the methods. A configuration may omit them.
 DEFAULTS: dict[str, dict[str, Scalar]] = {

@@ -9,8 +9,9 @@
 
 Keys are dotted flags of `lightning-ssl fit` (labels.py, `flatten`). The report groups runs by their loss, their data
 and their settings, and mentions other differences in a note. The label of a loss names the keys of the loss, and W&B
-gets the same words. `tests/runs/test_keys.py` compares the tuples below with the signatures of the Trainer, the data
-module and the methods: a new argument has no role until it is entered here or in methods/arguments.py.
+gets the same words. Methods and callbacks declare the roles of their arguments (facts.py). `tests/runs/test_keys.py`
+compares the tuples below with the signatures of the Trainer and the data module: a new argument has no role until it is
+entered here.
 """
 
 from __future__ import annotations
@@ -18,22 +19,27 @@ from __future__ import annotations
 from functools import cache
 from typing import Literal
 
-from lightning_ssl.methods import arguments
+from lightning_ssl import facts
 
 Role = Literal["loss", "data", "setting", "measuring", "other", "incidental"]
 
 # Flags of `fit` outside of trainer, model and data.
-MEASURING = ("probe", "knn")  # callbacks whose settings change the accuracy that is measured
+FLAG_ROLES: dict[str, Role] = {
+    each.declared["flag"]: each.declared["role"] for each in facts.callbacks() if "flag" in each.declared
+}
 PLACE = ("config", "runs", "name", "resume")  # where a run is; they are not stored in its config.yaml
 TRACKING = ("logger", "group", "tags")  # how a run is tracked; they may change when it is resumed
-INCIDENTAL = (*PLACE, *TRACKING, "seed_everything", "debug", "checkpoint", "spectrum", "importance_monitor")
+INCIDENTAL = (
+    *PLACE, *TRACKING, "seed_everything", "debug", "checkpoint",
+    *(flag for flag, role in FLAG_ROLES.items() if role == "incidental"),
+)  # fmt: skip
 # Where a run is computed. The batch size is that of all ranks together, so these keys may change too.
 MACHINE = (
     "trainer.accelerator", "trainer.strategy", "trainer.devices", "trainer.num_nodes", "data.workers", "data.on_device",
 )  # fmt: skip
 # Keys that the config.yaml of an older version lacks, with the value that describes what that version did.
 ADDED = {"data.holdout": 0}
-FLAGS = (*MEASURING, *INCIDENTAL, "trainer", "model", "data")  # every flag of `fit`, without what follows a dot
+FLAGS = (*FLAG_ROLES, *INCIDENTAL, "trainer", "model", "data")  # every flag of `fit`, without what follows a dot
 
 DATA = ("name", "split", "holdout", "options")
 DATA_SETTINGS = ("batch_size", "reshuffle")
@@ -56,9 +62,7 @@ TRAINER_INCIDENTAL = (
     "plugins", "default_root_dir", "model_registry",
 )  # fmt: skip
 
-CALLBACKS = "trainer.callbacks"
-# Noise in every update is part of what is minimized (dual-network paper, Table 2).
-NOISE = f"{CALLBACKS}.WeightNoise"
+CALLBACKS = "trainer.callbacks"  # callbacks without a flag, each at the key of its class
 
 
 def is_compared(key: str) -> bool:
@@ -81,15 +85,26 @@ def role(key: str) -> Role:
         return data_role(argument)
     if top == "trainer":
         return trainer_role(key, argument)
-    if top in MEASURING:
-        return "measuring"
+    if top in FLAG_ROLES:
+        return FLAG_ROLES[top]
     return "incidental" if top in INCIDENTAL else "other"
 
 
 def model_role(argument: str) -> Role:
-    if argument in arguments.INCIDENTAL:
-        return "incidental"
-    return "setting" if argument in arguments.NETWORK else "loss"
+    """The role that a method declares for an argument, which is the same for every method; else the loss."""
+    role: Role = facts.declared("roles", "methods").get(argument, "loss")
+    return role
+
+
+def callback_role(key: str) -> Role:
+    """The role of a callback in trainer.callbacks and of its arguments, as its class declares it."""
+    name, _, argument = key.removeprefix(f"{CALLBACKS}.").partition(".")
+    known = facts.facts_of("callbacks")
+    if name not in known or "flag" in known[name].declared:  # the user's own, or a second one beside that of its flag
+        return "other"
+    declared = known[name].declared
+    role: Role = declared.get("roles", {}).get(argument, declared["role"])
+    return role
 
 
 def data_role(argument: str) -> Role:
@@ -99,8 +114,8 @@ def data_role(argument: str) -> Role:
 
 
 def trainer_role(key: str, argument: str) -> Role:
-    if key == NOISE or key.startswith(f"{NOISE}."):
-        return "incidental" if key == f"{NOISE}.seed" else "loss"
+    if key.startswith(f"{CALLBACKS}."):
+        return callback_role(key)
     if argument in TRAINER_SETTINGS:
         return "setting"
     if argument in TRAINER_MEASURING:

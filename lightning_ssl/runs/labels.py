@@ -10,15 +10,13 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
-from lightning_ssl.runs.keys import NOISE, role
+from lightning_ssl.facts import Room, declared, facts_of
+from lightning_ssl.runs.keys import role
 
 Scalar: TypeAlias = "str | int | float | bool | None"
 
-SYMBOLS = {"tau": "τ", "gamma": "γ", "eps": "ε", "beta": "β"}
-# Default values that a label leaves out. Other parameters of a loss are always named.
-OMITTED: dict[str, Scalar] = {
-    "anchors": "both", "beta": 0, "backprop_alpha": False, "normalize": True, "eps": 1, "kind": "infonce", "r0": 0,
-}  # fmt: skip
+ROOMS: tuple[Room, Room] = ("losses", "methods")
+SYMBOLS: dict[str, str] = declared("symbols", *ROOMS)  # an argument has one symbol in every class
 
 
 def loss_of(settings: Mapping[str, Scalar]) -> tuple[tuple[str, Scalar], ...]:
@@ -37,16 +35,24 @@ def label_of(settings: Mapping[str, Scalar]) -> str:
     if words == ["SimCLR"]:
         words.append("InfoNCE")
     for key, value in loss_of(settings):
-        name = "noise" if key == f"{NOISE}.std" else key.rpartition(".")[2]
+        owner, _, name = key.rpartition(".")
         if key == "model":
             continue
         if name in ("importance", "family"):
             if value not in ("FromFamily", None):
                 words.append(str(value))
-        elif value is not None and not (name in OMITTED and value == OMITTED[name]):
-            symbol = SYMBOLS.get(name, name)
+        elif value is not None and not is_unlabelled(settings.get(owner), name, value):
+            callback = facts_of("callbacks").get(owner.rpartition(".")[2])
+            symbol = (callback.declared.get("symbols", {}) if callback else SYMBOLS).get(name, name)
             parameters.append(symbol if value is True else f"{symbol}={format_value(value)}")
     return " ".join(words + sorted(parameters, key=str.casefold))
+
+
+def is_unlabelled(kind: Scalar, name: str, value: Scalar) -> bool:
+    """Whether the label of a class leaves out this value. A class of the user's own can inherit from any of ours."""
+    known = facts_of("losses") | facts_of("methods")
+    left_out = known[kind].declared.get("unlabelled", {}) if kind in known else declared("unlabelled", *ROOMS)
+    return name in left_out and bool(left_out[name] == value)
 
 
 def label_of_config(config: Mapping[str, Any]) -> str:

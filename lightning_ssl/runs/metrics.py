@@ -20,11 +20,13 @@ from typing import BinaryIO, TypeAlias
 
 import numpy as np
 
-LOWER_IS_BETTER = re.compile(r"loss|alignment|uniformity|zeros")
+from lightning_ssl.runs.panels import METRICS
+
+LOWER_IS_BETTER = re.compile("|".join(["loss", *(re.escape(each.key) for each in METRICS if each.better == "lower")]))
 # Timing metrics: they differ when the same run is repeated.
 TIMING_METRICS = ("images_per_second",)
 # Metrics that are logged many times an epoch. The value of an epoch is their mean; for other metrics it is the last.
-STEPWISE = ("train/", "alpha/")
+STEPWISE = ("train/", *(each.key for each in METRICS if each.every_step))
 
 Curve: TypeAlias = "tuple[np.ndarray, np.ndarray]"  # epochs trained (E,), values (E,)
 

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import lightning_ssl
 from lightning_ssl._lightning import pl
-from lightning_ssl.callbacks import FeatureSpectrum, ImportanceMonitor, OnlineKNN, OnlineProbe, WeightNoise
 from lightning_ssl.checks import UserError
 from lightning_ssl.data import DataModule
 from lightning_ssl.methods.hparams import as_plain, import_path
@@ -27,7 +27,7 @@ from lightning_ssl.runs.guard import DivergenceGuard
 from lightning_ssl.runs.recorder import Recorder, RunLogger
 
 RECORDED = ("max_epochs", "max_steps", "accumulate_grad_batches", "gradient_clip_val", "precision", "num_nodes")
-OUR_CALLBACKS = (OnlineProbe, OnlineKNN, FeatureSpectrum, ImportanceMonitor, WeightNoise)
+OUR_CALLBACKS = tuple(getattr(lightning_ssl, name) for name in lightning_ssl.PUBLIC_NAMES["callbacks"])
 
 
 def record_run(

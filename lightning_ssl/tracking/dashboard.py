@@ -5,7 +5,7 @@
 
 Runs are grouped by `label`: the loss with its parameters (see logger.py for the keys of a run). The panels are: the
 accuracy of the probes by epoch, with the standard error over seeds; the final accuracy, with the standard deviation;
-parallel coordinates of common sweep parameters; statistics of α; rank and collapse of the features.
+parallel coordinates of common sweep parameters; what the other callbacks measure.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lightning_ssl.checks import UserError
+from lightning_ssl.facts import Metric
+from lightning_ssl.runs.panels import PANELS, RESULTS, SHARED
 
 if TYPE_CHECKING:
     from wandb_workspaces.workspaces import Workspace
@@ -77,35 +79,24 @@ def sections(parameters: Sequence[str]) -> list[Any]:
             panels=[
                 bar_plot("Linear probe, last epoch: mean and standard deviation over seeds", FINAL),
                 bar_plot("Linear probe, best epoch", f"best/{FINAL}"),
-                bar_plot("Nearest neighbours, last epoch", "knn/top1"),
+                *(bar_plot(f"{title(each)}, last epoch", each.key) for each in RESULTS.values() if each.key != FINAL),
             ],
         ),
         ws.Section(
             name="Accuracy by epoch",
             is_open=True,
-            panels=[line_plot("Linear probe, top 1", FINAL), line_plot("Nearest neighbours, top 1", "knn/top1")],
+            panels=[line_plot(title(each), each.key) for each in RESULTS.values()],
         ),
         ws.Section(name="Parameters", is_open=True, panels=[parallel_coordinates(parameters), parameter_importance()]),
-        ws.Section(
-            name="Pair importance α",
-            is_open=True,
-            panels=[
-                line_plot("Effective negatives of an anchor", "alpha/effective_negatives", x=STEP),
-                line_plot("Entropy of a row of α", "alpha/entropy", x=STEP),
-                line_plot("Share of zeros in α", "alpha/zeros", x=STEP),
-                line_plot("Largest α of a row", "alpha/top1", x=STEP),
-            ],
-        ),
-        ws.Section(
-            name="Features: rank and collapse",
-            is_open=False,
-            panels=[
-                line_plot("RankMe", "spectrum/rankme"),
-                line_plot("Effective rank", "spectrum/effective"),
-                line_plot("Standard deviation of unit features", "spectrum/std"),
-                line_plot("Alignment", "spectrum/alignment"),
-                line_plot("Uniformity", "spectrum/uniformity"),
-            ],
+        *(
+            ws.Section(
+                name=panel.title,
+                is_open=True,
+                panels=[
+                    line_plot(title(each), each.key, x=STEP if each.every_step else "epoch") for each in panel.metrics
+                ],
+            )
+            for panel in PANELS[len(SHARED) :]
         ),
         ws.Section(
             name="Training",
@@ -117,6 +108,11 @@ def sections(parameters: Sequence[str]) -> list[Any]:
             ],
         ),
     ]
+
+
+def title(metric: Metric) -> str:
+    """The title of a panel, without the unit: W&B shows shares."""
+    return metric.title[:1].upper() + metric.title[1:]
 
 
 def line_plot(title: str, metric: str, x: str = "epoch") -> Any:

@@ -38,12 +38,13 @@ from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.keys import FLAGS, role
 from lightning_ssl.runs.labels import flatten, label_of_config, short_label
 from lightning_ssl.runs.metrics import LOWER_IS_BETTER
+from lightning_ssl.runs.panels import RESULTS
 from lightning_ssl.runs.signals import StopSignals
 from lightning_ssl.runs.version import version
 from lightning_ssl.tracking import connection, private
 
 PROJECT = "lightning_ssl"
-PROBES = ("online/", "knn/")
+PROBES = tuple(f"{metric.key.partition('/')[0]}/" for metric in RESULTS.values())  # prefixes of their metrics
 KILLED = 255  # W&B's exit code of a run that its user stopped
 
 

@@ -46,7 +46,7 @@ def test_a_new_loss_without_a_source_is_an_error():
     class Unknown(lightning_ssl.Entropy):
         """A loss of no paper."""
 
-    with pytest.raises(ValueError, match="SOURCES has no entry for Unknown: say which paper"):
+    with pytest.raises(ValueError, match="Unknown declares no source: say which paper"):
         losses.section(Unknown)
 
 

@@ -27,9 +27,9 @@ def test_every_argument_has_exactly_one_role(kind, roles):
 def test_every_flag_of_fit_has_exactly_one_role():
     flags = {action.dest.partition(".")[0] for action in make_parser()._actions} - {"help", "print_config"}
     parts = {"trainer", "model", "data"}
-    assert flags - parts <= {*keys.MEASURING, *keys.INCIDENTAL}
-    assert not set(keys.MEASURING) & set(keys.INCIDENTAL)
-    assert set(CALLBACKS) <= {*keys.MEASURING, *keys.INCIDENTAL}
+    assert flags - parts <= {*keys.FLAG_ROLES, *keys.INCIDENTAL}
+    assert set(CALLBACKS) == set(keys.FLAG_ROLES)
+    assert {flag for flag, role in keys.FLAG_ROLES.items() if role == "measuring"} == {"probe", "knn"}
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,7 @@ def test_every_flag_of_fit_has_exactly_one_role():
         ("trainer.strategy.find_unused_parameters", "incidental"),
         ("trainer.callbacks.WeightNoise.std", "loss"),
         ("trainer.callbacks.WeightNoise.seed", "incidental"),
+        ("trainer.callbacks.OnlineProbe.lr", "other"),
         ("trainer.callbacks.EarlyStopping.monitor", "other"),
         ("seed_everything", "incidental"),
     ],
