@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import Any
 
-from lightning_ssl.callbacks.knn import vote
 from lightning_ssl.data import DataModule
 from lightning_ssl.evaluation import linear
 from lightning_ssl.evaluation.features import LabelledFeatures, extract_features, select_device
+from lightning_ssl.evaluation.knn import vote
 from lightning_ssl.methods import Method
 
 KNN: dict[str, Any] = {"k": 200, "tau": 0.1, "distance": "cosine"}  # the defaults of `OnlineKNN`

@@ -12,9 +12,10 @@ from helpers.closeness import close
 from helpers.training import METHODS, Relabelled, data, fit, relabelled, seeded
 from pytorch_lightning.loggers import CSVLogger
 
-from lightning_ssl.callbacks import OnlineKNN, knn
-from lightning_ssl.callbacks.knn import vote
+from lightning_ssl.callbacks import OnlineKNN
 from lightning_ssl.data import DataModule
+from lightning_ssl.evaluation import knn
+from lightning_ssl.evaluation.knn import vote
 from lightning_ssl.networks import eval_mode
 
 
