@@ -170,12 +170,16 @@ def exact(r: list[float], tau: float, kind: str, r0: float = 0.0) -> list[float]
     return [math.exp(-(x - r0) / tau) / (1 + math.exp(-(x - r0) / tau)) for x in r]
 
 
+def uniform(c: list[float]) -> list[float]:
+    return [1.0] * len(c)
+
+
 def gaussian(r: list[float], tau: float) -> list[float]:
     return [math.exp(-x / tau) for x in r]
 
 
 def each_row(rule, d2_neg: Tensor, **parameters: object) -> Tensor:
-    return torch.tensor([rule(row.tolist(), **parameters) for row in d2_neg], dtype=torch.float64)
+    return torch.tensor([list(map(float, rule(row.tolist(), **parameters))) for row in d2_neg], dtype=torch.float64)
 
 
 # --- energy ----------------------------------------------------------------------------------------------------------

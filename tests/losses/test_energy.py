@@ -7,11 +7,12 @@ import pytest
 import torch
 from helpers.closeness import close
 from helpers.losses import CASES as IMPORTANCE_CASES
+from helpers.losses import FAMILY_CASES as DEFAULT_FAMILIES
 from helpers.losses import close_each, label, oracle_gain, scales
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from lightning_ssl.losses import families
+from lightning_ssl import losses
 from lightning_ssl.losses.energy import FamilyLoss, PairLoss, contrastive_covariance, energy, tile_kernel
 from lightning_ssl.losses.families import InfoNCE, LiftedStructured, ModifiedTriplet, Quadratic, Triplet
 from lightning_ssl.losses.importance import Direct, Entropy, Exact, FromFamily, Gaussian, Streaming, Uniform
@@ -59,15 +60,12 @@ def test_pair_loss_has_the_value_and_gradient_of_the_loop_with_alpha_fixed(rule,
 
 
 FAMILY_CASES = [
-    ("InfoNCE", {}),
+    *DEFAULT_FAMILIES,
     ("InfoNCE", {"tau": 0.1, "eps": 0.0}),
-    ("MINE", {}),
     ("Triplet", {"margin": 0.2}),
     ("SoftTriplet", {"tau": 0.3, "margin": 0.5}),
-    ("NPlusOneTuplet", {}),
     ("LiftedStructured", {"margin": 0.0}),
     ("ModifiedTriplet", {"c": 3.0}),
-    ("Quadratic", {}),
 ]
 
 
@@ -77,7 +75,7 @@ def test_family_loss_has_the_value_and_gradient_of_the_loop(name, parameters, an
     z1, z2, _ = make_views()
     expected = oracles.family_values(name, *oracles.distances(z1, z2, anchors), **parameters).mean()
     expected = expected.detach(), *torch.autograd.grad(expected, (z1, z2))
-    loss = FamilyLoss(getattr(families, name)(**parameters), anchors=anchors)
+    loss = FamilyLoss(getattr(losses, name)(**parameters), anchors=anchors)
     assert_same(value_and_gradients(loss, z1, z2), expected, loss, z1, z2)
 
 
@@ -92,7 +90,7 @@ def test_theorem_1_descent_of_the_loss_is_ascent_of_the_energy(name, parameters,
     )
     alpha = oracles.family_alpha(name, d2_pos, d2_neg, **parameters)
     of_energy = torch.autograd.grad(oracles.pair_loss(alpha, d2_pos, d2_neg), (z1, z2))
-    loss = PairLoss(FromFamily(getattr(families, name)(**parameters)), anchors=anchors)
+    loss = PairLoss(FromFamily(getattr(losses, name)(**parameters)), anchors=anchors)
     assert_same(of_loss, of_energy, loss, z1, z2)
     assert_same(value_and_gradients(loss, z1, z2)[1:], of_loss, loss, z1, z2)
 
