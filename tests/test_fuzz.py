@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from helpers.run_folders import config_of, write_run
+from helpers.run_folders import config_of, old_folder, write_run
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -25,9 +25,10 @@ from lightning_ssl.commands import import_bolts as bolts
 from lightning_ssl.evaluation.record import append_record, read_records
 from lightning_ssl.evaluation.restore import evaluation_data, restore_method
 from lightning_ssl.runs.folder import RunFolder
+from lightning_ssl.runs.metrics import metrics_file
 from lightning_ssl.runs.record import Reader
 from lightning_ssl.sweep import plan, screen
-from lightning_ssl.sweep.state import State
+from lightning_ssl.sweep.state import State, recorded
 from lightning_ssl.untrusted import load_json, load_yaml
 
 SCALARS = st.one_of(
@@ -151,16 +152,18 @@ CELLS = st.text(max_size=200) | st.just("LONG")  # LONG stands for a number of 2
 
 
 @fuzz
-@given(edits(SUMMARY), edits(config_of("direct", 0, 3)), CELLS, st.integers(0, 4))
-def test_a_run_folder_of_any_shape_is_read(tmp_path_factory, summary, config, cell, line):
+@given(edits(SUMMARY), edits(config_of("direct", 0, 3)), CELLS, st.integers(0, 3), st.booleans())
+def test_a_run_folder_of_any_shape_is_read(tmp_path_factory, summary, config, cell, line, old):
     with tempfile.TemporaryDirectory(dir=tmp_path_factory.getbasetemp()) as name:
         write_run(Path(name) / "good", epochs=2)
         run = RunFolder(write_run(Path(name) / "odd", epochs=2))
         write(run.path / "summary.json", json.dumps(summary))
         write(run.path / "config.yaml", dumped(config))
-        lines = (run.path / "metrics.csv").read_text().splitlines()
+        if old:
+            old_folder(run.path)
+        lines = metrics_file(run.path).read_text().splitlines()
         write(
-            run.path / "metrics.csv",
+            metrics_file(run.path),
             "\n".join([*lines[:line], lines[line] + cell.replace("LONG", "9" * 200_000), *lines[line + 1 :], ""]),
         )
         run.summary(), run.config(), run.metrics(), run.logged_metrics(), run.history("online/top1")
@@ -235,7 +238,7 @@ def test_a_sweep_file_of_any_shape_is_read_or_refused(tmp_path_factory, content)
 def test_a_sweep_db_of_another_kind_does_not_hide_a_run(tmp_path, content):
     write_run(tmp_path / "001", epochs=2)
     (tmp_path / "sweep.db").write_bytes(content)
-    (run,) = Reader().runs([tmp_path])
+    (run,) = Reader(recorded).runs([tmp_path])
     assert run.status == "finished"
 
 
@@ -245,7 +248,7 @@ def test_a_sweep_db_with_values_of_other_kinds_does_not_hide_a_run(tmp_path):
         database.execute("CREATE TABLE trials (id, status, error)")
         database.execute("INSERT INTO trials VALUES ('001', 'failed', x'ff00')")
     database.close()
-    (run,) = Reader().runs([tmp_path])
+    (run,) = Reader(recorded).runs([tmp_path])
     assert run.status == "failed"
     assert isinstance(run.error, str)
 

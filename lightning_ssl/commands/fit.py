@@ -111,7 +111,7 @@ def train(config: Configuration, parts: Parts, choice: resume.Choice, argv: list
         # Lightning kills the process that started this rank if it ends with an error.
         return 0 if ranks.is_started_by_lightning() else 128 + reason.number
     except SystemExit as end:  # Lightning's, after a second Ctrl-C
-        if run.summary().get("status") == "interrupted":
+        if run.status() == "interrupted":
             print_once(f"stopped; the same command resumes {run.path}")
             return 130
         raise end
@@ -154,7 +154,7 @@ def make_trainer(
 
 
 def chosen_logger(kind: str, run: RunFolder, config: dict[str, Any], signals: StopSignals) -> list[pl.loggers.Logger]:
-    """The logger of `--logger`, which writes besides metrics.csv: to W&B, or into the run folder."""
+    """The logger of `--logger`, which writes besides metrics.jsonl: to W&B, or into the run folder."""
     if kind == "wandb":
         from lightning_ssl.tracking.logger import RunFolderWandbLogger  # late: wandb takes a second to import
 

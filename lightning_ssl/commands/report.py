@@ -37,6 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Build the page; print its path and the verdict of each data set."""
     arguments = parser().parse_args(argv)
     from lightning_ssl.report.compose import build
+    from lightning_ssl.runs.record import Reader
+    from lightning_ssl.sweep.state import recorded
 
     require(0 < arguments.every <= 86_400, "every", arguments.every, "above 0 seconds, and at most a day (86400)")
     options = {
@@ -44,6 +46,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "baseline": arguments.baseline,
         "title": arguments.title,
         "force": arguments.force,
+        "reader": Reader(recorded),
     }
     if arguments.watch:
         built = watch(arguments, options)
@@ -64,12 +67,10 @@ def watch(arguments: argparse.Namespace, options: dict[str, Any]) -> Built | Non
     The page reloads itself until then. Return None if no page was built.
     """
     from lightning_ssl.report.compose import build, page_path
-    from lightning_ssl.runs.record import Reader
 
     for folder in arguments.folders:  # one that does not exist yet is waited for
         require(Path(folder).is_dir() or not Path(folder).exists(), "folder", folder, "a folder that holds runs")
     page_path(arguments.folders, arguments.out, arguments.force)
-    options = {**options, "reader": Reader()}
     refresh = max(5, round(arguments.every))
     previous, built, message, printed = None, None, "", ""
     try:

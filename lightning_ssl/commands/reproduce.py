@@ -200,12 +200,13 @@ def compare(reproduction: Reproduction, work: Work, scale: Scale, arguments: arg
     from lightning_ssl.reproduce import archive, evaluating, figure, writing
     from lightning_ssl.reproduce.results import tabulate
     from lightning_ssl.runs.record import Reader
+    from lightning_ssl.sweep.state import recorded
 
     runs_folder = Path(arguments.runs)
     folders = [folder for name in work.sweeps if (folder := runs_folder / f"{name}-{scale.name}").is_dir()]
     wanted = ", ".join(str(runs_folder / f"{name}-{scale.name}") for name in work.sweeps)
     require(bool(folders), "runs", arguments.runs, f"a folder with runs to compare: {wanted}")
-    reader = Reader()
+    reader = Reader(recorded)
     evaluating.evaluate_all(evaluating.to_evaluate(reader.runs(folders)))
     runs = reader.runs(folders)
     if not runs:

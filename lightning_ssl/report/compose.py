@@ -14,7 +14,8 @@ from lightning_ssl.report.differences import value_list
 from lightning_ssl.report.groups import Grouping
 from lightning_ssl.report.images import choice_on_test_images, measured_on
 from lightning_ssl.report.verdict import Row, Verdict, list_names, rows, verdict
-from lightning_ssl.runs.record import STATUSES, Reader, RunRecord
+from lightning_ssl.runs.record import Reader, RunRecord
+from lightning_ssl.runs.status import STATUSES
 
 MARKER = b"lightning-ssl report"  # in the page and in the witness of its folder
 WITNESS = ".generator"
@@ -62,7 +63,7 @@ def build(
     runs = (reader or Reader()).runs(folders)
     if not runs:
         where = ", ".join(str(folder) for folder in folders)
-        raise UserError(f"folder={where!r}: no run below it (a run holds config.yaml, metrics.csv, summary.json)")
+        raise UserError(f"folder={where!r}: no run below it (a run holds config.yaml, metrics.jsonl, summary.json)")
     target = page_path(folders, out, force)
     beside = target.with_suffix("")
     grouping = Grouping.of(runs, metric)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from lightning_ssl.report.groups import Group, Grouping
 from lightning_ssl.report.verdict import list_names
 from lightning_ssl.runs.labels import format_value, loss_name
-from lightning_ssl.runs.record import RunRecord, sweep_settings
+from lightning_ssl.runs.record import RunRecord
 
 ADVICE = "Choose with data.holdout, then run `lightning-ssl evaluate` once."
 
@@ -64,11 +64,11 @@ def searched_on_test_images(runs: Sequence[RunRecord]) -> list[str]:
     """The sweeps that chose parameters, or stopped trials, by an accuracy on test images."""
     found = []
     for folder in dict.fromkeys(run.folder.parent for run in runs):
-        settings = sweep_settings(folder)
+        trials = [run for run in runs if run.folder.parent == folder]
+        settings = trials[0].sweep
         metric = settings.get("metric")
         name = str(metric.get("name")) if isinstance(metric, dict) else ""
         searches = settings.get("method") == "bayes" or settings.get("early_terminate") is not None
-        trials = [run for run in runs if run.folder.parent == folder]
         if searches and name and any(uses_test_images(run, name) for run in trials):
             found.append(folder.name)
     return found

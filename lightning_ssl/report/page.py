@@ -38,7 +38,8 @@ from lightning_ssl.report.tables import command_of, winners
 from lightning_ssl.report.verdict import Row, Verdict, p_digits, p_text, signed
 from lightning_ssl.runs.labels import Scalar, format_value
 from lightning_ssl.runs.panels import PANELS, RESULTS
-from lightning_ssl.runs.record import STATUSES, RunRecord
+from lightning_ssl.runs.record import RunRecord
+from lightning_ssl.runs.status import STATUSES
 
 
 def render(

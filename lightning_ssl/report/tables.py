@@ -18,7 +18,8 @@ from lightning_ssl.report.groups import Grouping, setting_name
 from lightning_ssl.report.published import published
 from lightning_ssl.report.verdict import Row, Verdict, p_digits, signed
 from lightning_ssl.runs.labels import Scalar, format_value
-from lightning_ssl.runs.record import STATUSES, RunRecord
+from lightning_ssl.runs.record import RunRecord
+from lightning_ssl.runs.status import STATUSES
 
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 Cell = str | float | int | None

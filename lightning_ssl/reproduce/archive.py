@@ -13,9 +13,10 @@ from pathlib import Path
 
 from lightning_ssl.files import copy_of, write_all, write_atomic
 from lightning_ssl.runs.folder import FILES
+from lightning_ssl.runs.metrics import OLD_METRICS
 from lightning_ssl.runs.record import RunRecord
 
-KEPT = (*FILES, "evaluation.json", "parameters.json")
+KEPT = (*FILES, OLD_METRICS, "evaluation.json", "parameters.json")
 
 
 def archive(runs: Sequence[RunRecord], target: Path) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -33,17 +33,23 @@ Expand = Callable[[list[str]], list[str]]
 
 @dataclass(frozen=True)
 class Planned:
-    """A sweep with the cells that are to be run, and the complete settings of each cell."""
+    """A sweep with the cells that are to be run, and the complete configuration of each cell."""
 
     plan: Plan
     folder: Path
-    settings: list[Settings]  # in the order of plan.cells
+    configs: list[dict[str, Any]]  # in the order of plan.cells
+
+    @cached_property
+    def settings(self) -> list[Settings]:
+        """The configurations as dotted flags."""
+        return [flatten(config) for config in self.configs]
 
     def keep(self, wanted: Callable[[dict[str, Any], Settings], bool]) -> Planned:
         """The sweep without the cells that are not wanted."""
-        kept = [(cell, s) for cell, s in zip(self.plan.cells, self.settings, strict=True) if wanted(cell, s)]
-        cells = [cell for cell, _ in kept]
-        return replace(self, plan=replace(self.plan, cells=cells, limit=len(cells)), settings=[s for _, s in kept])
+        cells = zip(self.plan.cells, self.configs, self.settings, strict=True)
+        kept = [(cell, config) for cell, config, settings in cells if wanted(cell, settings)]
+        plan = replace(self.plan, cells=[cell for cell, _ in kept], limit=len(kept))
+        return replace(self, plan=plan, configs=[config for _, config in kept])
 
     def trials(self) -> list[Trial]:
         """The trials of the cells that have started."""
@@ -58,7 +64,7 @@ class Planned:
 def plan_sweeps(
     work: Work, scale: Scale, seeds: int | None, runs: Path, find_sweep: FindSweep, expand: Expand
 ) -> list[Planned]:
-    """Read the sweep files of a reproduction and complete the settings of their cells.
+    """Read the sweep files of a reproduction and complete the configuration of their cells.
 
     The folder of a sweep is RUNS/SWEEP-SCALE, so that reproductions with the same sweep share its runs. The cells are
     ordered by seed: an interrupted reproduction has every row with the first seeds.
@@ -68,23 +74,23 @@ def plan_sweeps(
         file = find_sweep(name)
         plan = sweep_plan.read(file, f"{name}-{scale.name}", extra_flags=scale.flags, seeds=seeds)
         plan = replace(plan, cells=sorted(plan.cells, key=lambda cell: cell.get(SEED, 0)))
-        found.append(Planned(plan, runs / plan.name, complete_settings(plan, expand)))
+        found.append(Planned(plan, runs / plan.name, complete_configs(plan, expand)))
     return found
 
 
-def complete_settings(plan: Plan, expand: Expand) -> list[Settings]:
-    """The complete configuration of each cell, as flat settings. Cells that differ in the seed share the parsing."""
+def complete_configs(plan: Plan, expand: Expand) -> list[dict[str, Any]]:
+    """The complete configuration of each cell. Cells that differ in the seed share the parsing."""
     # Late: it imports torch and Lightning.
     from lightning_ssl.runs.configuration import Configuration
 
-    known: dict[str, Settings] = {}
+    known: dict[str, dict[str, Any]] = {}
     found = []
     for cell in plan.cells:
         key = json.dumps({name: value for name, value in cell.items() if name != SEED}, sort_keys=True)
         if key not in known:
             flags = fit_flags(plan.command_for(cell, Path("parameters.json")))
             assert flags is not None
-            known[key] = flatten(Configuration.parse(expand(flags)).stored())
+            known[key] = Configuration.parse(expand(flags)).stored()
         found.append({**known[key], SEED: cell.get(SEED)})
     return found
 

@@ -7,32 +7,31 @@ it under the name of the trial, complete, and trains nothing.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from lightning_ssl.files import copy_of, write_all, write_atomic
 from lightning_ssl.reproduce.planning import Cell, Planned
-from lightning_ssl.runs import RunFolder, keys
+from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.folder import FILES, find
-from lightning_ssl.runs.labels import flatten
+from lightning_ssl.runs.identity import identity
+from lightning_ssl.runs.metrics import OLD_METRICS
 from lightning_ssl.sweep.engine import preview
 
-COPIED = (*FILES, "evaluation.json")
+COPIED = (*FILES, OLD_METRICS, "evaluation.json")
 
 
 def share(planned: Sequence[Planned], sources: Sequence[Path]) -> list[Cell]:
     """Copy finished runs of the same configuration into the folders of sweeps. Returns the cells done."""
-    known = {identity(run.config()): run for run in finished_runs(sources)}
+    known = {repr(sorted(identity(run.config()).items())): run for run in finished_runs(sources)}
     copied = []
     for sweep in planned:
-        cells = zip(sweep.plan.cells, sweep.settings, strict=True)
-        settings = {sweep.plan.identity(cell): each for cell, each in cells}
+        cells = zip(sweep.plan.cells, sweep.configs, strict=True)
+        configs = {sweep.plan.identity(cell): config for cell, config in cells}
         for trial, _ in preview(sweep.plan, sweep.folder):
             cell, target = sweep.plan.identity(trial.parameters), RunFolder(sweep.folder / trial.id)
-            source = known.get(identity(settings.get(cell, {})))
+            source = known.get(repr(sorted(identity(configs.get(cell, {})).items())))
             if source is None:
                 continue
             if not target.has_files():
@@ -52,13 +51,6 @@ def finished_runs(folders: Sequence[Path]) -> list[RunFolder]:
         except ValueError:
             continue
     return found
-
-
-def identity(config: dict[str, Any]) -> str:
-    """A configuration as text, with the keys that `fit` compares before it resumes a run."""
-    settings = keys.ADDED | flatten(config)
-    kept = {key: value for key, value in settings.items() if keys.is_compared(key)}
-    return json.dumps(kept, sort_keys=True)
 
 
 def copy(source: RunFolder, target: RunFolder) -> None:

@@ -1,7 +1,9 @@
 """Run folders: one reader, one writer, one label for a loss. Importing this package does not import torch.
 
 folder.py         the run folder: layout, reading, writing, lock
-metrics.py        reads metrics.csv; metrics_writer.py writes it
+metrics.py        reads metrics.jsonl; metrics_writer.py writes it; metrics_csv.py reads metrics.csv of older versions
+status.py         the status of a run
+identity.py       when two configurations are the same
 checkpoints.py    checkpoint files
 record.py         a whole folder with its problems, for the report
 keys.py           which keys of a configuration belong to the loss

@@ -8,7 +8,8 @@ from typing import Any
 
 from lightning_ssl import machine
 from lightning_ssl.runs.folder import RunFolder
-from lightning_ssl.runs.labels import label_of_config
+from lightning_ssl.runs.keys import role
+from lightning_ssl.runs.labels import flatten, label_of
 from lightning_ssl.runs.version import version
 
 
@@ -17,13 +18,19 @@ def begin(run: RunFolder, config: dict[str, Any], command: list[str], checkpoint
     before = run.summary() if checkpoint is not None else {}
     if checkpoint is not None:
         run.abandon_newer(checkpoint)
-    label = label_of_config(config)
+    flat = flatten(config)
+    label = label_of(flat)
+    # What the run is: the report and other programs need no list of keys to know it.
+    by_role = {name: {k: v for k, v in flat.items() if role(k) == name} for name in ("loss", "data", "setting")}
     run.write_config(config)  # first: a folder with a summary and without a configuration would be refused later
     run.update_summary(
         name=run.path.name,
         status="running",
         error=None,
         label=label,
+        loss=by_role["loss"],
+        data=by_role["data"],
+        settings=by_role["setting"],
         command=command,
         started=before.get("started") or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         seed=config.get("seed_everything"),

@@ -2,8 +2,8 @@
 
     RUNS/NAME/
       config.yaml       the complete configuration; `lightning-ssl fit --config RUNS/NAME/config.yaml` repeats the run
-      metrics.csv       epoch, step and one column per metric (metrics.py)
-      summary.json      label, status, command, and the last and the best value of every metric
+      metrics.jsonl     a line for each event: epoch, step and the metrics (metrics.py)
+      summary.json      loss, data, settings, status (status.py), command, the last and best value of every metric
       checkpoints/      step-00000000.ckpt …, written atomically (checkpoints.py)
       error.txt         the traceback of a failed run
       evaluation.json   the results of `lightning-ssl evaluate`
@@ -35,12 +35,13 @@ from filelock import FileLock, Timeout
 from lightning_ssl.checks import UserError, require
 from lightning_ssl.files import remove_leftovers, special_kind, write_atomic
 from lightning_ssl.runs.checkpoints import damage, load_checkpoint
-from lightning_ssl.runs.metrics import Series, growing_metric, read_metrics
+from lightning_ssl.runs.metrics import METRICS, OLD_METRICS, Series, growing_metric, metrics_file, read_metrics
 from lightning_ssl.runs.metrics_writer import MetricsWriter
+from lightning_ssl.runs.status import status_of
 from lightning_ssl.untrusted import load_json, load_yaml, one_line, printable
 from lightning_ssl.untrusted import read_text as read_limited
 
-FILES = ("config.yaml", "metrics.csv", "summary.json")
+FILES = ("config.yaml", METRICS, "summary.json")
 LOG_TAIL = 20_000  # bytes at the end of a log in which its last line is looked for
 MAX_LINE = 500  # characters kept of a log's last line
 
@@ -74,42 +75,56 @@ class RunFolder:
         return read_summary(self.path / "summary.json")[0]
 
     def has_files(self) -> bool:
-        """Whether a run was begun here, even if its files cannot be read now."""
-        return any((self.path / name).exists() for name in ("config.yaml", "summary.json")) or bool(
-            self.step_checkpoints()
-        )
+        """Whether a run was begun here, even if its files cannot be read now.
+
+        A summary without `started` is that of a sweep's trial whose run has not begun.
+        """
+        summary, problems = read_summary(self.path / "summary.json")
+        begun = bool(problems) or "started" in summary or (self.path / "config.yaml").exists()
+        return begun or self.has_metrics() or bool(self.step_checkpoints())
+
+    def has_metrics(self) -> bool:
+        file = metrics_file(self.path)
+        return file.is_file() and file.stat().st_size > 0
+
+    def status(self) -> str:
+        """The status in summary.json (status.py). `record.py` also checks the other files."""
+        return status_of(self.summary())
 
     def is_finished(self) -> bool:
-        return self.summary().get("status") == "finished"
+        return self.status() == "finished"
 
     def check_files(self) -> None:
         """Refuse a folder in which a file of a run is a pipe, a device or a folder. It cannot be written."""
-        for name in (*FILES, "error.txt", ".lock"):
+        for name in (*FILES, OLD_METRICS, "error.txt", ".lock"):
             if kind := special_kind(self.path / name):
                 raise UserError(f"{self.path / name}: it is {kind}, not a regular file")
         if self.checkpoints.exists() and not self.checkpoints.is_dir():
             raise UserError(f"{self.checkpoints}: it is not a folder")
 
     def metrics(self) -> dict[str, Series]:
-        """Every metric of metrics.csv."""
-        return read_metrics(self.path / "metrics.csv")[0]
+        """Every metric that was logged."""
+        return read_metrics(self.path)[0]
 
     def history(self, metric: str | None) -> list[float]:
         """The finite values of a metric, in the order in which they were logged."""
         return [value for value in self.logged(metric) if math.isfinite(value)]
 
     def last_value(self, metric: str | None) -> float | None:
-        """The last logged value of a metric, from metrics.csv or else from summary.json. None if it is not finite."""
+        """The last logged value of a metric, from its metrics or else from summary.json. None if it is not finite."""
         logged, last = self.logged(metric), self.summary().get("last")
         value = logged[-1] if logged else as_number(last.get(metric)) if isinstance(last, dict) else None
         return value if value is not None and math.isfinite(value) else None
 
     def logged(self, metric: str | None) -> list[float]:
-        """All values of a metric in metrics.csv. Only the rows that are new to this process are read."""
-        return growing_metric((self.path / "metrics.csv").absolute(), metric or "").look()
+        """All values of a metric. Of metrics.jsonl only the lines that are new to this process are read."""
+        if (self.path / METRICS).exists():
+            return growing_metric((self.path / METRICS).absolute(), metric or "").look()
+        series = self.metrics().get(metric or "")
+        return [] if series is None else [float(value) for value in series.values]
 
     def logged_metrics(self) -> list[str]:
-        """The names of all metrics in metrics.csv and summary.json."""
+        """The names of all metrics, logged or in summary.json."""
         last = self.summary().get("last")
         return sorted({*self.metrics(), *(last if isinstance(last, dict) else {})})
 
@@ -141,8 +156,8 @@ class RunFolder:
 
     @cached_property
     def metrics_writer(self) -> MetricsWriter:
-        """The writer of metrics.csv."""
-        return MetricsWriter(self.path / "metrics.csv")
+        """The writer of metrics.jsonl."""
+        return MetricsWriter(self.path)
 
     def update_summary(self, **fields: Any) -> None:
         """Replace some fields of summary.json atomically."""
@@ -229,7 +244,7 @@ def find(*folders: str | Path) -> list[RunFolder]:
         require(top.is_dir(), "folder", str(top), "a folder that holds runs")
         for path, names, files in os.walk(top):
             trial = "log.txt" in files and (Path(path).parent / "sweep.db").exists()
-            if set(FILES) & set(files) or "checkpoints" in names or trial:
+            if {*FILES, OLD_METRICS} & set(files) or "checkpoints" in names or trial:
                 found.add(Path(path).resolve())
                 names.clear()
             names[:] = sorted(name for name in names if not name.startswith(".") and name != "wandb")

@@ -1,34 +1,43 @@
-"""metrics.csv: its reader. The writer, and the format in detail, are in metrics_writer.py.
+"""The metrics of a run: metrics.jsonl, read by this module and appended by metrics_writer.py.
 
-The first two columns are `epoch` and `step`; every metric has a column. A row is one event. A cell is empty where the
-event did not log the metric; empty cells at the end of a row may be missing. The reader accepts any content: it keeps
-what it can read and lists the problems. It also reads the files of other programs that have a column `epoch` or `step`.
+    {"epoch": 0, "step": 9, "train/loss": 0.69, "lr": 0.01}
+    {"epoch": 0, "step": 19, "train/loss": null, "lr": 0.01, "nonfinite": {"train/loss": "nan"}}
+
+A line is one event: what was logged at a step or at the end of an epoch. JSON has no NaN and no infinity: such a value
+is null, and `nonfinite` has its kind: nan, inf or -inf. `pandas.read_json(file, lines=True)` reads the file.
+
+The reader accepts any content: it keeps what it can read and lists the problems. A folder of an older version has
+metrics.csv instead (metrics_csv.py).
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 
-from lightning_ssl.runs.panels import METRICS
+from lightning_ssl.runs import metrics_csv, panels
+from lightning_ssl.untrusted import load_json
 
-LOWER_IS_BETTER = re.compile("|".join(["loss", *(re.escape(each.key) for each in METRICS if each.better == "lower")]))
+METRICS, OLD_METRICS = "metrics.jsonl", "metrics.csv"
+LOWER_IS_BETTER = re.compile(
+    "|".join(["loss", *(re.escape(each.key) for each in panels.METRICS if each.better == "lower")])
+)
 # Timing metrics: they differ when the same run is repeated.
 TIMING_METRICS = ("images_per_second",)
 # Metrics that are logged many times an epoch. The value of an epoch is their mean; for other metrics it is the last.
-STEPWISE = ("train/", *(each.key for each in METRICS if each.every_step))
+STEPWISE = ("train/", *(each.key for each in panels.METRICS if each.every_step))
+PLACE = ("epoch", "step")  # keys of an event that are no metrics
 
 Curve: TypeAlias = "tuple[np.ndarray, np.ndarray]"  # epochs trained (E,), values (E,)
+Event: TypeAlias = "dict[str, Any]"  # values by name, as read: numbers, or text that may be one
 
 
 @dataclass(frozen=True)
@@ -44,11 +53,6 @@ class Series:
         """The last value. NaN is a result too: that of a loss that diverged."""
         return float(self.values[-1]) if len(self.values) else None
 
-    @property
-    def finite(self) -> np.ndarray:
-        """The finite values."""
-        return self.values[np.isfinite(self.values)]
-
     def by_epoch(self, mean: bool) -> Curve:
         """One value for each epoch: the mean or the last one. Epochs are counted from 1."""
         order = np.argsort(self.epochs, kind="stable")
@@ -63,106 +67,97 @@ class Series:
 # Reading
 
 
-def read_rows(file: Path) -> tuple[list[str], list[list[str]], list[str]]:
-    """Read the header, the rows and a list of problems. An unreadable row is read as an empty one.
+def metrics_file(folder: Path) -> Path:
+    """The file with the metrics of a run: metrics.jsonl, or metrics.csv in a folder of an older version."""
+    new, old = folder / METRICS, folder / OLD_METRICS
+    return old if old.exists() and not new.exists() else new
+
+
+def read_events(folder: Path) -> tuple[list[Event | None], list[str]]:
+    """The events of a run folder, and a list of problems. An unreadable event is None and keeps its place.
 
     A last line without a newline is incomplete: it is being written, or its writer was killed. It is left out.
     """
+    file = metrics_file(folder)
     if not file.is_file():
-        return [], [], []
+        return [], []
     try:
         text = file.read_text(encoding="utf-8", errors="replace")
-        end = text.rfind("\n") + 1
     except OSError as error:
-        return [], [], [f"metrics.csv cannot be read: {' '.join(str(error).split())[:200]}"]
-    rows = list(parse_rows(text[:end]))
-    header = rows[0] if rows else []
-    if not {"epoch", "step"} & set(header):
-        return [], [], ["metrics.csv does not begin with a line 'epoch,step,…'"]
-    blank = [""] * len(header)  # an unreadable row keeps its place: a resumed run counts rows
-    complete = [filled_up(row, blank) for row in (rows[2:] if is_room(rows[1:2]) else rows[1:])]
-    incomplete = sum(row is blank for row in complete) + (end < len(text))
-    return header, complete, [unreadable(incomplete)] if incomplete else []
+        return [], [f"{file.name} cannot be read: {' '.join(str(error).split())[:200]}"]
+    return parse_events(text, file.name)
 
 
-def parse_rows(text: str) -> Iterator[list[str]]:
-    """The rows of a text. One with a field above the limit of `csv`, 131,072 characters, is ["?"]."""
-    rows = csv.reader(io.StringIO(text, newline=""))
-    while True:
-        try:
-            yield next(rows)
-        except StopIteration:
-            return
-        except csv.Error:
-            yield ["?"]
+def parse_events(text: str, name: str = METRICS) -> tuple[list[Event | None], list[str]]:
+    """The events of the text of a metrics file, and a list of problems. The name tells its form."""
+    end = text.rfind("\n") + 1
+    if name == OLD_METRICS:
+        events = metrics_csv.events_of(text[:end])
+        if events is None:
+            return [], ["metrics.csv does not begin with a line 'epoch,step,…'"]
+    else:
+        events = [event_of(line) for line in text[:end].split("\n")[:-1]]
+    incomplete = sum(event is None for event in events) + (end < len(text))
+    return events, [unreadable(name, incomplete)] if incomplete else []
 
 
-def is_room(rows: list[list[str]]) -> bool:
-    """Whether a row is the line of spaces that keeps room for the header."""
-    return len(rows) == 1 and len(rows[0]) <= 1 and not "".join(rows[0]).strip()
-
-
-def filled_up(row: list[str], blank: list[str]) -> list[str]:
-    """A row with the empty cells that are missing at its end; `blank` itself if the row is unreadable."""
-    if len(row) == len(blank):
-        return row
-    return row + blank[len(row) :] if 2 <= len(row) < len(blank) else blank
-
-
-def parse_header(file: Path) -> tuple[list[str], int]:
-    """The columns of a metrics.csv, and the position of its first row; ([], 0) if it has no header."""
-    if not file.is_file():
-        return [], 0
-    with file.open("rb") as stream:
-        try:
-            header = next(csv.reader(line.decode("utf-8", errors="replace") for line in stream), [])
-        except csv.Error:
-            return [], 0
-        start = stream.tell()
-        room = stream.readline()
-    return (header, start + len(room) * (not room.strip())) if {"epoch", "step"} & set(header) else ([], 0)
-
-
-def read_metrics(file: Path) -> tuple[dict[str, Series], list[str]]:
-    """Read every metric of a metrics.csv, and a list of problems."""
-    header, rows, problems = read_rows(file)
-    columns = dict(zip(header, zip(*rows, strict=True), strict=True)) if rows else {}
-    epochs, steps = (filled(columns.pop(name, [""] * len(rows))) for name in ("epoch", "step"))
-    found, bad = {}, 0
-    for name, column in columns.items():
-        logged = [(k, value) for k, cell in enumerate(column) if cell and (value := as_float(cell)) is not None]
-        bad += sum(map(bool, column)) - len(logged)
-        if logged:
-            at = [k for k, _ in logged]
-            found[name] = Series(
-                np.array([epochs[k] for k in at]), np.array([steps[k] for k in at]), np.array([v for _, v in logged])
-            )
-    return found, [*problems, unreadable(bad)] if bad else problems
-
-
-def filled(column: Sequence[str]) -> list[float]:
-    """The numbers of a column. An empty or unreadable cell gets the number before it."""
-    numbers, number = [], 0.0
-    for cell in column:
-        value = as_float(cell)
-        number = value if value is not None and math.isfinite(value) else number
-        numbers.append(number)
-    return numbers
-
-
-def as_float(cell: str) -> float | None:
+def event_of(line: str) -> Event | None:
+    """The event of a line of metrics.jsonl; None if it is unreadable."""
     try:
-        return float(cell)
+        event = load_json(line)
     except ValueError:
+        return None
+    if not isinstance(event, dict) or not event.keys() & set(PLACE):
+        return None
+    kinds = event.pop("nonfinite", None)
+    return {**event, **kinds} if isinstance(kinds, dict) else event
+
+
+def read_metrics(folder: Path) -> tuple[dict[str, Series], list[str]]:
+    """Every metric of a run folder, and a list of problems."""
+    events, problems = read_events(folder)
+    found, bad = series_of(events)
+    return found, [*problems, unreadable(metrics_file(folder).name, bad)] if bad else problems
+
+
+def series_of(events: Sequence[Event | None]) -> tuple[dict[str, Series], int]:
+    """The metrics of events, and the number of values that are no numbers.
+
+    An event without an epoch or a step has that of the event before it.
+    """
+    place = dict.fromkeys(PLACE, 0.0)
+    rows: dict[str, list[tuple[float, float, float]]] = {}
+    bad = 0
+    for event in events:
+        for name in PLACE:
+            number = as_float((event or {}).get(name))
+            place[name] = number if number is not None and math.isfinite(number) else place[name]
+        for name, value in (event or {}).items():
+            if name in PLACE or value is None:
+                continue
+            if (number := as_float(value)) is None:
+                bad += 1
+            else:
+                rows.setdefault(name, []).append((place["epoch"], place["step"], number))
+    return {name: Series(*np.array(each).T.copy()) for name, each in rows.items()}, bad
+
+
+def as_float(value: Any) -> float | None:
+    """The number that a value is, or that its text names; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
         return None
 
 
-def unreadable(count: int) -> str:
-    return f"metrics.csv: {count} incomplete or unreadable {'entry' if count == 1 else 'entries'}"
+def unreadable(name: str, count: int) -> str:
+    return f"{name}: {count} incomplete or unreadable {'entry' if count == 1 else 'entries'}"
 
 
 class GrowingMetric:
-    """The values of one metric of a metrics.csv to which another process appends. A look reads only what is new."""
+    """The values of one metric of a metrics.jsonl to which another process appends. A look reads only what is new."""
 
     def __init__(self, file: Path, metric: str) -> None:
         self.file, self.metric = file, metric
@@ -170,7 +165,7 @@ class GrowingMetric:
 
     def start_over(self) -> None:
         self.values: list[float] = []
-        self.position = 0  # the end of the last row that was read
+        self.position = 0  # the end of the last line that was read
         self.end = b""  # the bytes before it, and the identity of the file, to notice that it was written again
         self.identity = (0, 0)
 
@@ -191,15 +186,12 @@ class GrowingMetric:
         if (status.st_dev, status.st_ino) != self.identity or stream.read(len(self.end)) != self.end:
             self.start_over()
             self.identity = status.st_dev, status.st_ino
-            self.position = stream.seek(parse_header(self.file)[1])
+            stream.seek(0)
         new = stream.read()
         new = new[: new.rfind(b"\n") + 1]
-        header, _ = parse_header(self.file)  # after the rows: it has the columns of all of them
-        if self.metric in header:
-            column = header.index(self.metric)
-            rows = parse_rows(new.decode("utf-8", errors="replace"))
-            cells = [row[column] for row in rows if column < len(row) <= len(header) and row[column]]
-            self.values += [value for cell in cells if (value := as_float(cell)) is not None]
+        events = map(event_of, new.decode("utf-8", errors="replace").split("\n"))
+        found = (as_float(event.get(self.metric)) for event in events if event is not None)
+        self.values += [value for value in found if value is not None]
         self.position += len(new)
         self.end = (self.end + new)[-64:]
 

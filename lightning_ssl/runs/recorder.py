@@ -1,7 +1,8 @@
-"""Writes a training into its run folder: a logger for metrics.csv, and a callback for summary.json.
+"""Writes a training into its run folder: a logger for metrics.jsonl, and a callback for summary.json.
 
-The state that a resumed run needs is in its checkpoint: the number of rows of metrics.csv, the losses of the epoch so
-far, the time spent. A run that was killed at any step and resumed therefore ends with the files of an undisturbed run.
+The state that a resumed run needs is in its checkpoint: the number of events in metrics.jsonl, the losses of the epoch
+so far, the time spent. A run that was killed at any step and resumed therefore ends with the files of an undisturbed
+run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from lightning_ssl.runs.folder import RunFolder
 
 
 class RunLogger(pl.loggers.Logger):
-    """Appends metrics to metrics.csv as they are logged."""
+    """Appends metrics to metrics.jsonl as they are logged."""
 
     def __init__(self, run: RunFolder) -> None:
         super().__init__()

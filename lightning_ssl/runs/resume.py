@@ -1,7 +1,7 @@
 """Which folder a run uses, and from which checkpoint it resumes.
 
 --name NAME                RUNS/NAME: resumed if it was stopped, refused if it has another configuration, also if its
-                           checkpoints are gone or damaged
+                           checkpoints are gone or damaged; refused if only its metrics are left
 without --name             the newest stopped run of exactly this configuration; else a new folder.
                            Under `wandb agent`, torchrun and srun: the name that every rank and every restart computes
 --resume never             a new run
@@ -21,15 +21,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from lightning_ssl.checks import UserError
-from lightning_ssl.runs import keys
 from lightning_ssl.runs.checkpoints import damage
 from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.folder import RunFolder
+from lightning_ssl.runs.identity import identity
 from lightning_ssl.runs.labels import short_label
 from lightning_ssl.runs.ranks import is_first_process, launch, launcher_job, print_once
+from lightning_ssl.runs.status import BROKEN
 
 # Keys that may change when a run is resumed.
 LENGTH = ("trainer.max_epochs", "trainer.max_steps", "trainer.max_time", "trainer.enable_progress_bar")
@@ -76,8 +76,8 @@ def choose_folder(config: Configuration) -> Choice:
     folder, name, resume = Path(config.values.runs), config.values.name, config.values.resume
     if resume not in ("auto", "never"):
         return choose_path(Path(resume))
-    if name is None and (identity := shared_identity(config)):
-        name = f"{generated_name(config)}-{slug(identity)}"
+    if name is None and (shared := shared_identity(config)):
+        name = f"{generated_name(config)}-{slug(shared)}"
     if name is None:
         return choose_unnamed(config, folder, resume)
     return choose_named(config, folder, name, resume)
@@ -114,6 +114,10 @@ def choose_named(config: Configuration, folder: Path, name: str, resume: str) ->
         anyway = f", or --resume {run.path} to resume it anyway" if can_resume(run) else ""
         raise UserError(f"{change}, in {run.path}; choose another --name{anyway}")
     checkpoint = run.newest_checkpoint()
+    is_lost = "started" not in run.summary() and not run.is_finished()
+    if checkpoint is None and is_lost and run.has_metrics():
+        lost = "has metrics, but neither a summary nor a whole checkpoint"
+        raise UserError(f"name={name!r}: {run.path} {lost}; choose another --name")
     if checkpoint is None and run.step_checkpoints() and not run.is_finished():
         warnings.warn(f"{run.checkpoints} holds no undamaged checkpoint; training starts again", stacklevel=2)
     if checkpoint is None and run.is_finished() and extends(config, run):
@@ -146,7 +150,7 @@ def shared_identity(config: Configuration) -> str | None:
         return agent
     if not launch().launcher:
         return None
-    compared = {k: v for k, v in leaves(config.stored()).items() if keys.is_compared(k) and k not in LENGTH}
+    compared = {key: value for key, value in identity(config.stored()).items() if key not in LENGTH}
     digest = hashlib.sha256(json.dumps(compared, sort_keys=True, default=str).encode()).hexdigest()[:8]
     return "-".join(filter(None, (digest, launcher_job())))
 
@@ -155,7 +159,7 @@ def stopped_run(config: Configuration, folder: Path) -> RunFolder | None:
     """The newest run of exactly this configuration that was stopped before its end."""
     for path in sorted(folder.glob(f"{generated_name(config)}-*"), reverse=True):
         run = RunFolder(path)
-        stopped = run.summary().get("status", "finished") != "finished" and not run.is_locked()
+        stopped = run.status() not in ("finished", BROKEN) and not run.is_locked()
         if stopped and run.step_checkpoints() and not first_change(config, run, may_change=()):
             print_once(f"resuming {run.path} (--resume never starts a new run)")
             return run
@@ -167,30 +171,11 @@ def first_change(config: Configuration, run: RunFolder, may_change: tuple[str, .
     stored = run.config()
     if not stored:
         return "config.yaml cannot be read"
-    before, now = keys.ADDED | leaves(stored), leaves(config.stored())
+    before, now = identity(stored), identity(config.stored())
     for key in sorted(before.keys() | now.keys()):
-        if keys.is_compared(key) and key not in may_change and before.get(key, MISSING) != now.get(key, MISSING):
+        if key not in may_change and before.get(key, MISSING) != now.get(key, MISSING):
             return f"{key}={now.get(key)!r}: it was {before.get(key)!r} before"
     return None
-
-
-def leaves(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """The values of a nested configuration by dotted keys, with the class of a part at the key of the part.
-
-    Lists are values. The classes of this package have several public paths, so only their names count.
-    """
-    if not isinstance(tree, dict) or not tree:
-        return {prefix: [leaves(item) for item in tree] if isinstance(tree, list) else tree}
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        if key == "class_path":
-            path = str(value)
-            found[prefix] = path.rpartition(".")[2] if path.startswith("lightning_ssl.") else path
-        elif key in ("init_args", "dict_kwargs") and "class_path" in tree:
-            found |= leaves(value, prefix) if value else {}
-        else:
-            found |= leaves(value, f"{prefix}.{key}" if prefix else str(key))
-    return found
 
 
 def extends(config: Configuration, run: RunFolder) -> bool:

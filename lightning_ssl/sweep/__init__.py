@@ -11,6 +11,7 @@ A sweep is the folder RUNS/NAME. It holds `sweep.db` and one run folder per tria
 
 `lightning-ssl fit` gets its run folder as flags, also where a launcher such as torchrun starts it. Another command
 reads its run folder from the environment variable LIGHTNING_SSL_TRIAL, and the name of the sweep from
-LIGHTNING_SSL_SWEEP. The sweep reads that folder's `summary.json` ({"last": {metric: value}}) and `metrics.csv` (columns
-epoch, step and the metric) as it reads those of `fit`.
+LIGHTNING_SSL_SWEEP. The sweep reads that folder's `summary.json` ({"last": {metric: value}}) and `metrics.jsonl` (a
+line {"epoch": 0, "step": 9, metric: value} for each event) as it reads those of `fit`. A `metrics.csv` with the columns
+epoch, step and the metric is read too. The sweep writes `status` and `error` into `summary.json` when the trial ends.
 """

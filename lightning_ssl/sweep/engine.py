@@ -24,8 +24,9 @@ from typing import Any, NamedTuple
 from filelock import FileLock, Timeout
 
 from lightning_ssl.checks import UserError
-from lightning_ssl.noted_signals import SIGNALS, NotedSignals
+from lightning_ssl.noted_signals import NotedSignals
 from lightning_ssl.runs import RunFolder
+from lightning_ssl.runs.status import Exit, signal_of, status_of
 from lightning_ssl.sweep import trial
 from lightning_ssl.sweep.plan import Plan, any_fit_flags, fit_flags
 from lightning_ssl.sweep.screen import Screen
@@ -34,8 +35,8 @@ from lightning_ssl.sweep.wandb_sweeps import Parameters
 
 POLL_INTERVAL = 0.5  # seconds
 PRUNE_INTERVAL = 2.0  # seconds
+BELOW_CUT_OFF = "stopped by hyperband: below the cut-off"
 MAX_STARTS = 3  # attempts to start a process while the forkserver is being killed
-TERMINATION_SIGNALS = (*SIGNALS, signal.SIGKILL)
 
 
 class RunningTrial(NamedTuple):
@@ -204,23 +205,20 @@ class Engine:
             self.screen.trial_ended(self.state.trial(id))
 
     def record_end(self, row: Trial, exit_code: int | None, observed: bool = False) -> None:
-        """Write a trial's status and result to the state.
+        """Write how a trial ended into its run folder, then status and result to the state.
 
-        exit_code  that of `final_status`
+        exit_code  see `Exit`
         observed   this engine saw the process exit; False for a trial of an earlier engine
         """
         run = RunFolder(self.folder / row.id)
         self.histories[row.id] = run.history(self.plan.metric)
-        summary_status = run.summary().get("status")
-        status = final_status(exit_code, summary_status, row.pruned, self.signals.count > 0)
+        summary = run.summary()
+        status = status_of(summary, end=Exit(exit_code, row.pruned, self.signals.count > 0))
         error = run.error_line(exit_code or 0) if status == "failed" else None
         if status == "interrupted" and observed and not self.signals.count:
             error = "lost its parent process" if exit_code is None else f"ended by signal {signal_of(exit_code)}"
-        # A killed process leaves "running" in its summary.
-        if summary_status == "running" and status == "failed":
-            run.update_summary(status="failed", error=error)
-        elif summary_status in ("running", "interrupted") and status == "stopped":
-            run.update_summary(status="interrupted", error="stopped by hyperband: below the cut-off")
+        if summary.get("status") != status and run.path.is_dir():  # a killed process leaves "running"
+            run.update_summary(status=status, error=error or (BELOW_CUT_OFF if status == "stopped" else None))
         self.state.set(
             row.id,
             status=status,
@@ -305,33 +303,6 @@ def exclusive_lock(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def final_status(exit_code: int | None, summary_status: str | None, pruned: bool, interrupted: bool) -> str:
-    """Derive a trial's status from its exit code and the status in its summary.
-
-    exit_code       None if the process, or its parent, was killed before it could record one
-    summary_status  may be that of an earlier attempt, so it is not used alone
-    pruned          hyperband has stopped the trial
-    interrupted     this engine is stopping all trials
-
-    A trial that was killed from outside is interrupted, not failed: the same command resumes it.
-    """
-    killed = exit_code is None or signal_of(exit_code) in TERMINATION_SIGNALS
-    if (exit_code == 0 and summary_status not in ("interrupted", "failed")) or (
-        killed and summary_status == "finished"
-    ):
-        return "finished"
-    if pruned:
-        return "stopped"
-    if interrupted or killed or (summary_status == "interrupted" and exit_code == 0):
-        return "interrupted"
-    return "failed"
-
-
-def signal_of(exit_code: int) -> int:
-    """The number of the signal that ended a process: −9, or 137 where a shell reports it."""
-    return -exit_code if exit_code < 0 else exit_code - 128
 
 
 # -- a trial's id and command -----------------------------------------------------------------------------------------

@@ -17,7 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from lightning_ssl.runs import RunFolder
-from lightning_ssl.runs.record import BROKEN, read_record
+from lightning_ssl.runs.record import read_record
+from lightning_ssl.runs.status import BROKEN
 from lightning_ssl.sweep.plan import Plan, any_fit_flags
 from lightning_ssl.sweep.state import UNFINISHED, State, Trial
 from lightning_ssl.untrusted import printable

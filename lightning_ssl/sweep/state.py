@@ -14,7 +14,7 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,28 @@ def check_file(file: Path) -> None:
                     as_trial(file, row)
     except sqlite3.Error as error:
         raise UserError(f"{file}: not the state of a sweep ({error}); choose another --name") from error
+
+
+def recorded(folder: Path) -> dict[str, Any]:
+    """What sweep.db has about the trial of a run folder: `status`, `error`, and the `settings` of the sweep.
+
+    Nothing is written. A file that cannot be read counts as an empty one.
+    """
+    file = folder.parent / "sweep.db"
+    if not file.is_file():
+        return {}
+    end = settings = None
+    with (
+        suppress(sqlite3.Error),
+        closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as database,
+    ):
+        end = database.execute("SELECT status, error FROM trials WHERE id = ?", (folder.name,)).fetchone()
+        settings = database.execute("SELECT value FROM metadata WHERE key = ?", ("settings",)).fetchone()
+    status, error = end or (None, None)
+    found = {"status": status, "error": error}
+    with suppress(ValueError, TypeError, RecursionError):
+        found["settings"] = load_json(settings[0]) if settings else {}
+    return found
 
 
 def as_settings(file: Path, key: str, text: str) -> Any:

@@ -72,7 +72,7 @@ def run_trial(job: Job) -> None:
 
 
 def begin(job: Job) -> None:
-    """Prepare the run folder of an attempt. The error of an earlier attempt is removed: this one may leave another."""
+    """Prepare the run folder of an attempt. Its summary says from now on that the trial runs."""
     job.folder.mkdir(parents=True, exist_ok=True)
     (job.folder / "parameters.json").write_text(job.parameters, encoding="utf-8")
     redirect_output(job.folder / "log.txt")
@@ -80,8 +80,8 @@ def begin(job: Job) -> None:
     if job.attempt > 1:
         print(f"attempt {job.attempt}")
     run = RunFolder(job.folder)
-    if run.summary().get("error"):
-        run.update_summary(error=None)
+    if not run.is_finished():
+        run.update_summary(status="running", error=None)
 
 
 def redirect_output(log: Path) -> None:

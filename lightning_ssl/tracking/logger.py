@@ -19,7 +19,6 @@ command. A run that W&B itself stops, or Ctrl-C without an agent, has 255, W&B's
 
 from __future__ import annotations
 
-import math
 import os
 import shlex
 import signal
@@ -37,7 +36,6 @@ from lightning_ssl.checks import UserError
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.keys import FLAGS, role
 from lightning_ssl.runs.labels import flatten, label_of_config, short_label
-from lightning_ssl.runs.metrics import LOWER_IS_BETTER
 from lightning_ssl.runs.panels import RESULTS
 from lightning_ssl.runs.signals import StopSignals
 from lightning_ssl.runs.version import version
@@ -70,7 +68,6 @@ class RunFolderWandbLogger(WandbLogger):
             "settings": {**connection.settings(), "stop_fn": self.signals.stop_for_wandb},
         }
         self.run = run
-        self.best: dict[str, float] = {}
         self.failed = self.client_lost = False
 
     @property
@@ -87,7 +84,6 @@ class RunFolderWandbLogger(WandbLogger):
 
     def start_run(self) -> Any:
         """Start a W&B run: online if possible, else offline, and disabled if the disk cannot be written."""
-        self.best = dict(self.run.summary().get("best", {}))
         chosen, reason = connection.mode()
         for mode in dict.fromkeys((chosen, "offline", "disabled")):
             try:
@@ -118,18 +114,10 @@ class RunFolderWandbLogger(WandbLogger):
     @rank_zero_only
     def log_metrics(self, metrics: Any, step: int | None = None) -> None:
         self.try_to(lambda: super(RunFolderWandbLogger, self).log_metrics(metrics, step))
-        better = {name: float(value) for name, value in metrics.items() if self.is_best(name, float(value))}
+        best = self.run.metrics_writer.best  # the run folder's logger has the metrics already
+        better = {f"best/{k}": best[k] for k, v in metrics.items() if k.startswith(PROBES) and best.get(k) == float(v)}
         if better:
-            self.best |= better
-            self.try_to(lambda: self.experiment.summary.update({f"best/{name}": better[name] for name in better}))
-
-    def is_best(self, name: str, value: float) -> bool:
-        """Whether this is the best value so far of a metric of a probe."""
-        if not name.startswith(PROBES):
-            return False
-        if name not in self.best:
-            return math.isfinite(value)
-        return value < self.best[name] if LOWER_IS_BETTER.search(name) else value > self.best[name]
+            self.try_to(lambda: self.experiment.summary.update(better))
 
     @rank_zero_only
     def finalize(self, status: str) -> None:

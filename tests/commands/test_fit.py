@@ -60,6 +60,8 @@ def test_a_run_folder_is_complete(whole):
     summary = whole.summary()
     assert summary["status"] == "finished"
     assert (summary["epoch"], summary["step"], summary["seed"], summary["label"]) == (3, 18, 0, "SimCLR InfoNCE τ=0.5")
+    assert summary["loss"] == {"model": "SimCLR", "model.anchors": "both", "model.eps": 1.0, "model.tau": 0.5}
+    assert (summary["data"]["data.name"], summary["settings"]["trainer.max_epochs"]) == ("shapes", 3)
     assert summary["command"][:2] == ["lightning-ssl", "fit"]
     expected = ["train/loss", "train/loss_epoch", "lr", "images_per_second", "online/top1", "online/top5", "knn/top1"]
     expected += ["spectrum/rankme", "spectrum/effective", "spectrum/std", "spectrum/alignment", "spectrum/uniformity"]
@@ -282,10 +284,10 @@ def test_lightning_prints_nothing_when_a_run_is_resumed(tmp_path, monkeypatch):
 def test_a_finished_run_is_not_run_again(tmp_path, capsys):
     argv = words(tmp_path, "--trainer.max_epochs=1")
     assert fit.main(argv) == 0
-    stamp = (tmp_path / "run" / "metrics.csv").stat().st_mtime_ns
+    stamp = (tmp_path / "run" / "metrics.jsonl").stat().st_mtime_ns
     assert fit.main(argv) == 0
     assert "finished already" in capsys.readouterr().out
-    assert (tmp_path / "run" / "metrics.csv").stat().st_mtime_ns == stamp
+    assert (tmp_path / "run" / "metrics.jsonl").stat().st_mtime_ns == stamp
 
 
 def test_a_finished_run_can_be_given_more_epochs(whole, tmp_path):

@@ -22,14 +22,13 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: None if ignore else write_summary_and_exit(folder, "interrupted", 143))
     if flags.get("fail") == "1":
         raise RuntimeError("asked to fail")
-    metrics = folder / "metrics.csv"
+    metrics = folder / "metrics.jsonl"
     lines = metrics.read_text().splitlines() if metrics.exists() else []
     with open(metrics, "a", buffering=1) as rows:
-        if not lines:
-            rows.write("epoch,step,score\n")
-        for step in range(max(0, len(lines) - 1), int(flags.get("steps", 3))):
+        for step in range(len(lines), int(flags.get("steps", 3))):
             time.sleep(float(flags.get("pause", 0)))
-            rows.write(f"{step},{step},{float(flags.get('quality', 1)) * (1 - 0.5 ** (step + 1))!r}\n")
+            score = float(flags.get("quality", 1)) * (1 - 0.5 ** (step + 1))
+            rows.write(json.dumps({"epoch": step, "step": step, "score": score}) + "\n")
     append_line("completed", folder)
     write_summary_and_exit(folder, "finished", 0)
 
@@ -40,8 +39,8 @@ def append_line(file: str, folder: Path) -> None:
 
 
 def write_summary_and_exit(folder: Path, status: str, code: int) -> None:
-    rows = (folder / "metrics.csv").read_text().splitlines() if (folder / "metrics.csv").exists() else []
-    last = {"score": float(rows[-1].split(",")[2])} if len(rows) > 1 else {}
+    rows = (folder / "metrics.jsonl").read_text().splitlines() if (folder / "metrics.jsonl").exists() else []
+    last = {"score": json.loads(rows[-1])["score"]} if rows else {}
     (folder / "summary.json").write_text(json.dumps({"name": folder.name, "status": status, "last": last}))
     os._exit(code)
 

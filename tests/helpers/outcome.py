@@ -3,16 +3,15 @@
 import torch
 
 from lightning_ssl import runs
-from lightning_ssl.runs.metrics import TIMING_METRICS, read_rows
+from lightning_ssl.runs.metrics import TIMING_METRICS, read_events
 
 
 def outcome(run):
     """Weights, optimizer, probe and metrics, without times."""
     checkpoint = runs.read_checkpoint(run.newest_checkpoint())
-    header, table, _ = read_rows(run.path / "metrics.csv")
-    rows = [[cell for name, cell in zip(header, row, strict=True) if name not in TIMING_METRICS] for row in table]
+    events = [{k: v for k, v in event.items() if k not in TIMING_METRICS} for event in read_events(run.path)[0]]
     states = {key: state for key, state in checkpoint["callbacks"].items() if "Recorder" not in key}
-    return checkpoint["state_dict"], checkpoint["optimizer_states"], states, header, rows
+    return checkpoint["state_dict"], checkpoint["optimizer_states"], states, events
 
 
 def assert_same(a, b, where=""):

@@ -79,16 +79,13 @@ def write_run(
     draw = random.Random(f"{loss}{seed}{folder.name}")
     points = epochs if points is None else points
     last = {}
-    with (folder / "metrics.csv").open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["epoch", "step", *COLUMNS])
+    with (folder / "metrics.jsonl").open("w", encoding="utf-8") as stream:
         for epoch in range(points):
             values = curve_point(loss, (epoch + 1) / points, epoch == points - 1, accuracy, draw)
             if not full:
-                writer.writerow([epoch, 20 * epoch + 10, repr(values[0]), *[""] * (len(COLUMNS) - 1)])
-                values[0] = None
-            writer.writerow([epoch, 20 * epoch + 20, *("" if v is None else repr(v) for v in values)])
-            last = {name: value for name, value in zip(COLUMNS, values, strict=True) if value is not None}
+                write_event(stream, epoch, 20 * epoch + 10, {COLUMNS[0]: values[0]})
+            last = dict(zip(COLUMNS[not full :], values[not full :], strict=True))
+            write_event(stream, epoch, 20 * epoch + 20, last)
     summary = {
         "name": folder.name, "status": status, "error": error, "label": loss,
         "command": ["lightning-ssl", "fit", "--config", f"configs/method/{loss}.yaml", "--seed_everything", str(seed)],
@@ -98,6 +95,22 @@ def write_run(
     }  # fmt: skip
     (folder / "summary.json").write_text(json.dumps(summary), encoding="utf-8")
     (folder / "checkpoints").mkdir()
+    return folder
+
+
+def write_event(stream, epoch, step, metrics):
+    stream.write(json.dumps({"epoch": epoch, "step": step, **metrics}) + "\n")
+
+
+def old_folder(folder):
+    """Replace metrics.jsonl by the metrics.csv that an older version would have written."""
+    events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    columns = list(dict.fromkeys(name for event in events for name in event))
+    with (folder / "metrics.csv").open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows([event.get(name, "") for name in columns] for event in events)
+    (folder / "metrics.jsonl").unlink()
     return folder
 
 

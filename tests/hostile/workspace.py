@@ -252,7 +252,7 @@ def make_runs(folder: Path) -> None:
     torch.save(content, run / "checkpoints" / "step-00000004.ckpt")
     (run / "config.yaml").write_text(yaml.safe_dump(stored, sort_keys=False))
     (run / "summary.json").write_text(json.dumps({"name": "whole", "status": "finished", "last": {"loss": 1.0}}))
-    (run / "metrics.csv").write_text("epoch,step,loss\n0,4,1.0\n")
+    (run / "metrics.jsonl").write_text('{"epoch": 0, "step": 4, "loss": 1.0}\n')
     wide = {name: torch.cat([x, x]) if x.dim() else x for name, x in state.items()}
     torch.save({**content, "state_dict": wide}, folder / "other_network.ckpt")
     torch.save({**content, "state_dict": {}}, folder / "no_weights.ckpt")

@@ -78,7 +78,7 @@ def built(tmp_path_factory):
     folder = write_sweep(tmp_path_factory.mktemp("runs"), ("direct", "infonce", "square"), seeds=4, epochs=6)
     write_run(folder / "dead", "direct", 9, 0.2, status="failed", error="train/loss=nan at step 12", epochs=6, points=2)
     write_run(folder / "going", "square", 9, 0.3, status="running", epochs=6, points=3)
-    (write_run(folder / "half", "square", 8, epochs=6) / "metrics.csv").unlink()
+    (write_run(folder / "half", "square", 8, epochs=6) / "metrics.jsonl").unlink()
     return report.build([folder])
 
 
@@ -139,7 +139,7 @@ def test_best_loss_is_first_and_named_in_the_verdict(page, built):
 
 
 def test_failed_running_and_broken_runs_are_all_shown(page):
-    for words in ("train/loss=nan at step 12", "metrics.csv is missing", "1 failed", "1 running", "1 broken"):
+    for words in ("train/loss=nan at step 12", "metrics.jsonl is missing", "1 failed", "1 running", "1 broken"):
         assert words in page.words
     for name in ("dead", "going", "half", "direct-0"):
         assert name in page.text
@@ -499,12 +499,12 @@ def test_report_without_runs_ends_with_code_2_and_one_line(tmp_path, capsys, nam
 @pytest.mark.slow
 def test_page_of_a_thousand_runs_is_small(tmp_path):
     first = write_run(tmp_path / "first", "direct", 0, 0.7, epochs=500, full=True)
-    text = (first / "metrics.csv").read_text()
+    text = (first / "metrics.jsonl").read_text()
     losses = ("direct", "infonce", "square", "entropy", "inverse", "quadratic", "direct_p6", "direct_unnormalized")
     for k in range(1000):
         lr = 0.001 * (1 + k // 40)
         run = write_run(tmp_path / "runs" / f"{k}", losses[k % 8], k // 8 % 5, 0.5 + 0.0002 * k, 500, points=1, lr=lr)
-        (run / "metrics.csv").write_text(text)
+        (run / "metrics.jsonl").write_text(text)
     built = report.build([tmp_path / "runs"], tmp_path / "page.html")
     assert len(built.grouping.groups) == 200
     assert built.page.stat().st_size < 25e6

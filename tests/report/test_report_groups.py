@@ -1,10 +1,13 @@
 """Which runs are one experiment, and what their result is."""
 
+import json
+
 from helpers.closeness import close
 from helpers.run_folders import with_images, write_mixed, write_run, write_trials
 
 from lightning_ssl.report.figures import group_styles
 from lightning_ssl.report.groups import Grouping, accuracy
+from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.record import Reader, read_record
 
 
@@ -200,11 +203,11 @@ def test_the_linear_evaluation_is_the_result_once_every_finished_run_has_one(tmp
 
 def test_the_final_value_is_the_last_and_not_the_best(tmp_path):
     folder = write_run(tmp_path / "a", accuracy=0.5, epochs=3)
-    lines = (folder / "metrics.csv").read_text().splitlines()
-    header, row = lines[0].split(","), lines[2].split(",")
-    row[header.index("online/top1")] = "0.9"
-    lines[2] = ",".join(row)
-    (folder / "metrics.csv").write_text("\n".join(lines) + "\n")
+    file = folder / "metrics.jsonl"
+    events = [json.loads(line) for line in file.read_text().splitlines()]
+    events[1]["online/top1"] = 0.9
+    file.write_text("".join(json.dumps(event) + "\n" for event in events))
+    RunFolder(folder).update_summary(best={"online/top1": 0.9})
     run = read_record(folder)
     assert accuracy(run, "online/top1") == 50.0
     assert run.best("online/top1") == 0.9

@@ -9,11 +9,11 @@ from lightning_ssl.report.compose import build
 from lightning_ssl.report.groups import Grouping
 from lightning_ssl.report.images import choice_on_test_images, measured_on
 from lightning_ssl.runs.record import Reader
-from lightning_ssl.sweep.state import State
+from lightning_ssl.sweep.state import State, recorded
 
 
 def grouping_of(folder, metric=None):
-    return Grouping.of(Reader().runs([folder]), metric)
+    return Grouping.of(Reader(recorded).runs([folder]), metric)
 
 
 def hold_out(number):

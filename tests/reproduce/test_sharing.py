@@ -37,7 +37,7 @@ def other_run(table4, folder, seed=1, **summary):
     run.path.mkdir(parents=True)
     run.write_config(stored)
     run.update_summary(**{"name": folder.name, "status": "finished", **summary})
-    (run.path / "metrics.csv").write_text("epoch,step,online/top1\n9,780,0.5\n")
+    (run.path / "metrics.jsonl").write_text('{"epoch": 9, "step": 780, "online/top1": 0.5}\n')
     (run.path / "evaluation.json").write_text("{}")
     run.checkpoints.mkdir()
     torch.save({"state_dict": {}}, run.checkpoints / "step-00000780.ckpt")

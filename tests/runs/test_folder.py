@@ -30,22 +30,22 @@ def test_any_summary_json_can_be_read(tmp_path, text):
     assert run.last_value("x") is None
 
 
-def test_the_last_value_comes_from_metrics_csv_and_then_from_the_summary(tmp_path):
+def test_the_last_value_comes_from_the_metrics_and_then_from_the_summary(tmp_path):
     run = RunFolder(tmp_path)
     run.update_summary(last={"x": 0.4, "y": 1})
-    (tmp_path / "metrics.csv").write_text("epoch,step,x\n0,0,0.4\n0,1,0.5\n")
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0, "x": 0.4}\n{"step": 1, "x": 0.5}\n')
     assert (run.last_value("x"), run.last_value("y"), run.last_value("z")) == (0.5, 1.0, None)
     assert run.logged_metrics() == ["x", "y"]
 
 
 def test_a_value_that_is_not_finite_is_no_last_value(tmp_path):
-    (tmp_path / "metrics.csv").write_text("epoch,step,x\n0,0,0.4\n0,1,nan\n")
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0, "x": 0.4}\n{"step": 1, "nonfinite": {"x": "nan"}}\n')
     assert RunFolder(tmp_path).last_value("x") is None
     assert RunFolder(tmp_path).history("x") == [0.4]
 
 
 def test_no_file_of_a_run_is_read_from_a_pipe(tmp_path):
-    for name in ("config.yaml", "summary.json", "metrics.csv", "log.txt"):
+    for name in ("config.yaml", "summary.json", "metrics.jsonl", "metrics.csv", "log.txt"):
         os.mkfifo(tmp_path / name)
     os.mkfifo(tmp_path / "a.ckpt")
     run = RunFolder(tmp_path)

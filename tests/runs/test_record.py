@@ -6,10 +6,11 @@ import time
 
 import pytest
 from helpers.closeness import close
-from helpers.run_folders import write_run, write_sweep, write_trials
+from helpers.run_folders import old_folder, write_run, write_sweep, write_trials
 
+from lightning_ssl.runs import find
 from lightning_ssl.runs.record import Reader, read_record
-from lightning_ssl.sweep.state import State
+from lightning_ssl.sweep.state import State, recorded
 
 
 def test_complete_run_is_read_completely(tmp_path):
@@ -26,6 +27,7 @@ def test_complete_run_is_read_completely(tmp_path):
 
 def test_values_of_an_epoch_are_averaged_except_accuracy(tmp_path):
     folder = write_run(tmp_path / "a")
+    (folder / "metrics.jsonl").unlink()
     (folder / "metrics.csv").write_text(
         "epoch,step,alpha/entropy,online/top1\n0,1,0.2,0.1\n0,2,0.4,0.3\n1,3,1.0,\n,4,,0.5\n"
     )
@@ -34,7 +36,7 @@ def test_values_of_an_epoch_are_averaged_except_accuracy(tmp_path):
     assert list(run.curve("online/top1")[1]) == [0.3, 0.5]
 
 
-@pytest.mark.parametrize("file", ["config.yaml", "metrics.csv", "summary.json"])
+@pytest.mark.parametrize("file", ["config.yaml", "metrics.jsonl", "summary.json"])
 def test_run_without_a_file_is_listed_as_broken(tmp_path, file):
     write_run(tmp_path / "whole")
     (write_run(tmp_path / "half") / file).unlink()
@@ -54,8 +56,8 @@ def test_run_without_a_file_is_listed_as_broken(tmp_path, file):
         ("summary.json", '{"status": "fini', "summary.json cannot be read"),
         ("summary.json", "[1, 2]", None),
         ("summary.json", "[" * 100_000, "summary.json cannot be read"),
-        ("metrics.csv", "nonsense\n1\n", "does not begin with"),
-        ("metrics.csv", "", "does not begin with"),
+        ("metrics.jsonl", "nonsense\n1\n", "2 incomplete or unreadable entries"),
+        ("metrics.jsonl", "", None),
     ],
 )
 def test_run_with_an_unreadable_file_is_broken(tmp_path, file, content, words):
@@ -74,8 +76,8 @@ def test_bytes_that_are_not_utf8_are_read(tmp_path):
 
 def test_incomplete_last_line_is_dropped_and_reported(tmp_path):
     folder = write_run(tmp_path / "a", accuracy=0.7, epochs=4, status="running")
-    text = (folder / "metrics.csv").read_text()
-    (folder / "metrics.csv").write_text(text[:-40])
+    text = (folder / "metrics.jsonl").read_text()
+    (folder / "metrics.jsonl").write_text(text[:-40])
     run = read_record(folder)
     assert len(run.curve("online/top1")[0]) == 3
     assert any("incomplete" in problem for problem in run.problems)
@@ -98,19 +100,35 @@ def test_trial_with_only_a_log_is_shown_with_its_last_line(tmp_path):
     assert run.error == "lightning-ssl: tau=0: must be above 0"
 
 
-def test_trial_that_failed_before_it_wrote_a_file_is_failed(tmp_path):
+def test_a_trial_of_an_older_version_that_failed_before_it_wrote_a_file_is_failed(tmp_path):
+    (tmp_path / "trial").mkdir()
+    (tmp_path / "trial" / "log.txt").write_text("lightning-ssl: tau=0: must be above 0\n")
     with State(tmp_path / "sweep.db") as state:
         state.add(1, "trial", {"model.tau": 0})
-        (tmp_path / "trial").mkdir()
-        (tmp_path / "trial" / "log.txt").write_text("lightning-ssl: tau=0: must be above 0\n")
-        reader = Reader()
-        state.set("trial", status="running")
-        assert reader.runs([tmp_path])[0].status == "running"
-        state.set("trial", status="failed", error="tau=0: must be above 0")
-        assert [(run.status, run.error) for run in reader.runs([tmp_path])] == [("failed", "tau=0: must be above 0")]
+        state.set("trial", status="failed", error="model.tau=0")
+    (run,) = Reader(recorded).runs([tmp_path])
+    assert (run.status, run.error) == ("failed", "model.tau=0")
+    assert Reader().runs([tmp_path])[0].status == "broken"
 
 
-@pytest.mark.parametrize("file", ["config.yaml", "metrics.csv"])
+@pytest.mark.parametrize("content", [b"", b"no database"])
+def test_an_unreadable_state_of_a_sweep_is_an_empty_one(tmp_path, content):
+    write_run(tmp_path / "001")
+    (tmp_path / "sweep.db").write_bytes(content)
+    assert Reader(recorded).runs([tmp_path])[0].status == "finished"
+
+
+def test_a_folder_of_an_older_version_is_read_as_a_new_one(tmp_path):
+    new, old = write_run(tmp_path / "new" / "a", "direct"), old_folder(write_run(tmp_path / "old" / "a", "direct"))
+    one, two = read_record(new), read_record(old)
+    assert (one.status, one.problems, one.settings) == (two.status, two.problems, two.settings)
+    assert {name: series.values.tolist() for name, series in one.metrics.items()} == {
+        name: series.values.tolist() for name, series in two.metrics.items()
+    }
+    assert [run.path.name for run in find(tmp_path / "old")] == ["a"]
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "metrics.jsonl"])
 def test_run_that_ended_with_an_error_is_failed_even_if_a_file_is_missing(tmp_path, file):
     folder = write_run(tmp_path / "a", status="failed", error="no disk")
     (folder / file).unlink()
@@ -125,9 +143,9 @@ def test_failed_trial_whose_summary_cannot_be_read_is_failed(tmp_path):
         state.add(1, "001", {})
         state.set("001", status="failed", error="killed")
     (folder / "summary.json").write_text("{")
-    assert read_record(folder).status == "failed"
+    assert read_record(folder, recorded).status == "failed"
     (tmp_path / "sweep.db").write_text("no database")
-    assert read_record(folder).status == "broken"
+    assert read_record(folder, recorded).status == "broken"
 
 
 def test_parameters_are_those_of_a_sweep_trial(tmp_path):

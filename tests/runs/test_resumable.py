@@ -248,7 +248,7 @@ def test_fewer_epochs_than_the_checkpoint_has_are_refused(stopped, capsys):
     assert content_of(stopped.path) == before
 
 
-@pytest.mark.parametrize("name", ["metrics.csv", "summary.json", "config.yaml", "error.txt"])
+@pytest.mark.parametrize("name", ["metrics.jsonl", "metrics.csv", "summary.json", "config.yaml", "error.txt"])
 @pytest.mark.parametrize("kind", ["a pipe", "a folder", "a device"])
 def test_a_file_of_a_run_that_cannot_be_written_is_refused(stopped, name, kind, capsys):
     file = stopped.path / name

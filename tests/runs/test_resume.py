@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lightning_ssl import cli
+from lightning_ssl.checks import UserError
 from lightning_ssl.runs.build import build_method
 from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.folder import RunFolder
@@ -177,10 +178,33 @@ def test_a_finished_run_without_checkpoints_stays(finished, harm, capsys):
     assert content_of(run.path) == before
 
 
+@pytest.mark.parametrize("harm", [gone, damaged])
+@pytest.mark.parametrize("summary", [None, "{", '{"status": "running"}'])
+@pytest.mark.parametrize(
+    ("name", "text"), [("metrics.jsonl", '{"step": 3, "x": 1.0}\n'), ("metrics.csv", "epoch,step,x\n0,3,1.0\n")]
+)
+def test_a_run_of_which_only_the_metrics_are_left_is_not_trained_again(finished, harm, summary, name, text):
+    run = finished
+    harm(run)
+    (run.path / name).write_text(text)
+    (run.path / "summary.json").unlink() if summary is None else (run.path / "summary.json").write_text(summary)
+    before = content_of(run.path)
+    with pytest.raises(UserError, match=r"^name='run': .* has metrics, but neither a summary nor a whole checkpoint; "):
+        choose(command(run.path))
+    assert content_of(run.path) == before
+
+
+def test_the_summary_of_a_trial_that_failed_before_its_run_began_is_no_run(finished):
+    run = RunFolder(finished.path.parent / "trial")
+    run.update_summary(status="failed", error="model.tau=0")
+    assert choose(command(run.path)).checkpoint is None
+
+
 def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(finished):
     run = finished
     gone(run)
-    run.update_summary(status="running")
+    (run.path / "metrics.jsonl").write_text('{"step": 3, "x": 1.0}\n')
+    run.update_summary(status="running", started="2026-01-01T00:00:00Z")
     assert choose(command(run.path)).checkpoint is None
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from lightning_ssl.machine import available_cores
 from lightning_ssl.runs.record import Reader
 from lightning_ssl.sweep import plan, screen
-from lightning_ssl.sweep.state import State, Trial
+from lightning_ssl.sweep.state import State, Trial, recorded
 
 
 def test_help_gives_examples_and_imports_neither_torch_nor_wandb():
@@ -42,7 +42,7 @@ def test_failed_and_broken_mean_the_same_in_status_and_report(run_sweep, write_s
     folder = tmp_path / "runs" / "one"
     for name in ("whole", "unreadable", "dead"):
         write_run(folder / name, "infonce", status="failed" if name == "dead" else "finished", epochs=2)
-    (folder / "unreadable" / "metrics.csv").unlink()
+    (folder / "unreadable" / "metrics.jsonl").unlink()
     (folder / "early").mkdir()
     (folder / "early" / "log.txt").write_text("model.tau=0: must be above 0\n")
     with State(folder / "sweep.db") as state:
@@ -52,8 +52,8 @@ def test_failed_and_broken_mean_the_same_in_status_and_report(run_sweep, write_s
     status = run_sweep(file, "--status").stdout
     assert status.startswith("one: 1 of 4 finished · 0 running · 2 failed · 1 broken")
     shown = dict(re.findall(r"^  (\w+)  (\w+) after", status, re.MULTILINE))
-    assert shown == {run.name: run.status for run in Reader().runs([folder])}
-    assert "broken after 0 s: metrics.csv is missing" in status
+    assert shown == {run.name: run.status for run in Reader(recorded).runs([folder])}
+    assert "broken after 0 s: metrics.jsonl is missing" in status
 
 
 def test_trials_of_other_programs_need_no_run_folder(run_sweep, write_sweep):
@@ -72,8 +72,8 @@ def test_the_live_table_shows_running_trials_the_best_and_the_time_left(write_sw
     monkeypatch.setattr(screen.time, "time", lambda: 1000.0)
     sweep = plan.read(write_sweep(parameters={"quality": {"values": [0.1, 0.2, 0.3, 0.4]}}))
     (tmp_path / "003").mkdir()
-    half_written = "epoch,step,score\n0,0,0.25\n0,1,0.2"
-    (tmp_path / "003" / "metrics.csv").write_text(half_written)
+    half_written = '{"epoch": 0, "step": 0, "score": 0.25}\n{"epoch": 0, "step": 1, "score": 0.2'
+    (tmp_path / "003" / "metrics.jsonl").write_text(half_written)
     console = Console(force_terminal=True, color_system=None, width=100, file=io.StringIO())
     with screen.Screen(sweep, tmp_path, 1, console) as table:
         table.update(

@@ -1,5 +1,6 @@
 """The sweep engine: every trial runs once, even if the engine is killed."""
 
+import json
 import os
 import signal
 import subprocess
@@ -12,7 +13,6 @@ from helpers.sweeps import count_lines, read_trials, sweep_command, wait_until
 
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.sweep import trial
-from lightning_ssl.sweep.engine import final_status
 
 # -- one engine -------------------------------------------------------------------------------------------------------
 
@@ -29,6 +29,10 @@ def test_a_grid_runs_every_cell_once_and_continues_after_a_failure(run_sweep, wr
         (0.8, "finished"),
     ]
     assert {row.error for row in found.values()} == {None, "RuntimeError: asked to fail"}
+    ends = {id: RunFolder(tmp_path / "runs" / "one" / id).summary() for id in found}
+    assert {(id, end["status"], end.get("error")) for id, end in ends.items()} == {
+        (id, row.status, row.error) for id, row in found.items()
+    }
     assert "best: 002-quality=0.8-fail=0  score=0.7" in result.stdout
     for id in found:
         assert "working" in (tmp_path / "runs" / "one" / id / "log.txt").read_text()
@@ -50,6 +54,8 @@ def test_a_missing_program_is_a_failed_trial(run_sweep, write_sweep, tmp_path):
     run_sweep(write_sweep(parameters={"a": {"values": [1]}}, command=["no-such-program", "${args}"]))
     (row,) = read_trials(tmp_path / "runs" / "one").values()
     assert (row.status, row.error) == ("failed", "no-such-program: No such file or directory")
+    summary = RunFolder(tmp_path / "runs" / "one" / row.id).summary()
+    assert (summary["status"], summary["error"]) == (row.status, row.error)
 
 
 @pytest.mark.parametrize("ignore_sigterm", [0, 1])
@@ -67,6 +73,7 @@ def test_hyperband_stops_the_worst_trial(run_sweep, write_sweep, tmp_path, monke
     result = run_sweep(file, "--workers", "3")
     found = {row.parameters["quality"]: row for row in read_trials(tmp_path / "runs" / "one").values()}
     assert found[0.1].status == "stopped", result.stdout
+    assert RunFolder(tmp_path / "runs" / "one" / found[0.1].id).status() == "stopped"
     assert found[0.9].status == "finished"
     assert found[0.1].value == pytest.approx(0.1, abs=0.01)  # the score approaches the quality
     assert len(RunFolder(tmp_path / "runs" / "one" / found[0.1].id).history("score")) < 200
@@ -130,8 +137,8 @@ def test_a_killed_engine_resumes_every_trial_once(run_sweep, write_sweep, tmp_pa
     assert {row.status for row in found.values()} == {"finished"}
     assert count_lines(folder / "completed") == dict.fromkeys(found, 1)
     for id in found:  # a resumed trial logs every step once
-        logged = [line.split(",")[1] for line in (folder / id / "metrics.csv").read_text().splitlines()[1:]]
-        assert logged == [str(step) for step in range(steps)]
+        logged = [json.loads(line)["step"] for line in (folder / id / "metrics.jsonl").read_text().splitlines()]
+        assert logged == list(range(steps))
 
 
 def test_a_process_is_terminated_only_if_its_start_time_matches():
@@ -185,28 +192,3 @@ def test_a_changed_file_is_refused_but_a_larger_count_is_not(run_sweep, write_sw
     assert len(result.stderr.splitlines()) == 1
     assert run_sweep(changed, "--count", "1", "--name", "two").returncode == 0
     assert len(read_trials(tmp_path / "runs" / "one")) == 2
-
-
-@pytest.mark.parametrize(
-    ("case", "status"),
-    [
-        ({"exit_code": 0, "summary_status": "finished"}, "finished"),
-        ({"exit_code": 0, "summary_status": None}, "finished"),  # a program without a summary
-        # killed after its summary was written
-        ({"exit_code": None, "summary_status": "finished"}, "finished"),
-        ({"exit_code": None, "summary_status": "running"}, "interrupted"),  # it, or its parent, was killed
-        ({"exit_code": 143, "summary_status": "interrupted"}, "interrupted"),
-        ({"exit_code": 138, "summary_status": "interrupted"}, "interrupted"),  # SIGUSR1
-        ({"exit_code": 143, "summary_status": "interrupted", "pruned": True}, "stopped"),
-        ({"exit_code": 0, "summary_status": "finished", "pruned": True}, "finished"),  # it finished before the signal
-        ({"exit_code": 1, "summary_status": "failed"}, "failed"),
-        ({"exit_code": 1, "summary_status": "interrupted"}, "failed"),  # the summary of an earlier attempt
-        ({"exit_code": 0, "summary_status": "failed"}, "failed"),
-        ({"exit_code": 1, "summary_status": "running"}, "failed"),
-        ({"exit_code": -9, "summary_status": "running"}, "interrupted"),  # killed, but not by the engine
-        ({"exit_code": -11, "summary_status": "running"}, "failed"),  # a fault of its own
-        ({"exit_code": -9, "summary_status": "running", "interrupted": True}, "interrupted"),
-    ],
-)
-def test_the_status_of_a_trial_follows_from_its_exit_code_and_summary(case, status):
-    assert final_status(**{"pruned": False, "interrupted": False, **case}) == status

@@ -98,8 +98,11 @@ def log_a_run(
     logger = RunFolderWandbLogger(run, {**CONFIG, **changes})
     logger.signals.number = stopped_by
     logger.signals.store = threading.Lock()  # it cannot be copied, like the store of torch.distributed
+    run.metrics_writer.open(run.summary().get("rows", 0))
     for step, values in enumerate(metrics):
+        run.metrics_writer.append({"epoch": step, "step": step, **values})
         logger.log_metrics({**values, "epoch": step}, step)
+    run.update_summary(rows=run.metrics_writer.rows)
     then()
     logger.log_metrics({"lr": 0.1}, len(metrics))
     logger.finalize(status)
@@ -142,7 +145,6 @@ def test_a_resumed_run_continues_the_same_wandb_run(tmp_path, environment):
     with Server() as server:
         environment(server.environment())
         in_a_process(log_a_run, tmp_path / "run", [{"online/top1": 0.5}, {"online/top1": 0.3}])
-        RunFolder(tmp_path / "run").update_summary(best={"online/top1": 0.5})
         in_a_process(log_a_run, tmp_path / "run", [{"online/top1": 0.4}])
         (sent,) = server.runs.values()
     assert sent.opened == 2

@@ -1,0 +1,53 @@
+"""When two configurations are the same: before a run is resumed, and before a finished run is shared between sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lightning_ssl.runs import keys
+from lightning_ssl.runs.labels import plain_number
+
+# Of these, 1 is one batch and 1.0 is all batches.
+SHARES = (
+    "trainer.limit_train_batches", "trainer.limit_val_batches", "trainer.overfit_batches", "trainer.val_check_interval",
+)  # fmt: skip
+
+
+def identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that tell a configuration from others, by dotted keys. Where and how a run is computed is left out.
+
+    >>> identity({"model": {"class_path": "lightning_ssl.SimCLR", "init_args": {"tau": 1.0}}, "name": "one"})
+    {'data.holdout': 0, 'model': 'SimCLR', 'model.tau': 1}
+    """
+    found = keys.ADDED | leaves(config)
+    return {key: comparable(key, value) for key, value in found.items() if keys.is_compared(key)}
+
+
+def leaves(tree: Any, prefix: str = "") -> dict[str, Any]:
+    """The values of a nested configuration by dotted keys, with the class of a part at the key of the part.
+
+    Lists are values. The classes of this package have several public paths, so only their names count.
+    """
+    if not isinstance(tree, dict) or not tree:
+        return {prefix: [leaves(item) for item in tree] if isinstance(tree, list) else tree}
+    found: dict[str, Any] = {}
+    for key, value in tree.items():
+        if key == "class_path":
+            path = str(value)
+            found[prefix] = path.rpartition(".")[2] if path.startswith("lightning_ssl.") else path
+        elif key in ("init_args", "dict_kwargs") and "class_path" in tree:
+            found |= leaves(value, prefix) if value else {}
+        else:
+            found |= leaves(value, f"{prefix}.{key}" if prefix else str(key))
+    return found
+
+
+def comparable(key: str, value: Any) -> Any:
+    """A value in which 127 and 127.0 are one."""
+    if isinstance(value, list):
+        return [comparable(key, each) for each in value]
+    if isinstance(value, dict):
+        return {name: comparable(f"{key}.{name}", each) for name, each in value.items()}
+    is_share = key in SHARES and isinstance(value, float) and value == 1
+    return "all" if is_share else plain_number(value)
