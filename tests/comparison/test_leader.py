@@ -39,6 +39,12 @@ def test_a_leader_can_beat_some_rivals_only():
     assert [rival.index for rival in found.beaten] == [2]
 
 
+def test_the_closest_rival_is_the_one_with_the_largest_p_not_with_the_smallest_difference():
+    near, noisy = seeds(69.0, 70.01, 69.59), seeds(60.0, 71.5, 64.0)  # BEST minus these: 1 ± 0.01, 5.4 ± 5.3
+    found = lead([BEST, near, noisy])
+    assert (found.outcome, [rival.index for rival in found.decisive]) == ("leads", [2])
+
+
 def test_the_differences_of_a_leader_are_corrected_for_all_rivals():
     alone, among = lead([BEST, FAR]), lead([BEST, SECOND, FAR])
     p = alone.rivals[0].comparison.p
