@@ -1,0 +1,77 @@
+"""What a run, a checkpoint or a network holds, in few numbers."""
+
+import hashlib
+import math
+
+import torch
+from helpers.closeness import close
+
+from lightning_ssl import runs
+from lightning_ssl.evaluation.restore import restore_method
+
+TIMES = ("images_per_second",)
+COUNTS = ("top1", "top5", "zeros")  # shares of at least 16 images: rounding can change the answer for one of them
+# The sums for one output of `golden.network.Tiny` and its head, forward and backward.
+TERMS = 2 * (3 * 25 + 8 * 9 + 16 + 8)
+
+
+def of_tensors(state):
+    """Sum, norm and number of elements of each tensor, in float64."""
+    return {name: [float(x.double().sum()), float(x.double().norm()), x.numel()] for name, x in state.items()}
+
+
+def digest_of(state):
+    """A hash of every bit of the tensors."""
+    found = hashlib.sha256()
+    for name, x in sorted(state.items()):
+        found.update(f"{name} {x.dtype} {tuple(x.shape)}".encode() + x.contiguous().numpy().tobytes())
+    return found.hexdigest()
+
+
+def of_checkpoint(file):
+    """The weights and the step of a checkpoint."""
+    found = torch.load(file, map_location="cpu", weights_only=True)
+    return {"step": found["global_step"], "weights": of_tensors(found["state_dict"])}
+
+
+def of_run(run):
+    """The weights of the newest checkpoint, and every value of every metric but the times."""
+    state = runs.read_checkpoint(run.newest_checkpoint())["state_dict"]
+    metrics = {name: run.history(name) for name in run.logged_metrics() if name not in TIMES}
+    return {"weights": of_tensors(state), "metrics": metrics}
+
+
+def exact(run):
+    """Hashes of the same, to compare on one machine."""
+    state = runs.read_checkpoint(run.newest_checkpoint())["state_dict"]
+    metrics = {name: run.history(name) for name in run.logged_metrics() if name not in TIMES}
+    words = " ".join(f"{name} {[value.hex() for value in values]}" for name, values in sorted(metrics.items()))
+    return {"weights": digest_of(state), "metrics": hashlib.sha256(words.encode()).hexdigest()}
+
+
+def close_runs(found, expected, steps):
+    """Assert that two runs have the same weights and metrics but for rounding in float32, as the views have it."""
+    rounding = {"terms": steps * TERMS, "gain": 2.0}  # 1 / τ
+    assert found["weights"].keys() == expected["weights"].keys()
+    for name, (total, norm, size) in expected["weights"].items():
+        mine = found["weights"][name]
+        assert mine[2] == size, name
+        numbers = (torch.tensor(each, dtype=torch.float32) for each in (mine[:2], [total, norm]))
+        close(*numbers, scale=norm * size**0.5, where=name, **rounding)
+    assert found["metrics"].keys() == expected["metrics"].keys()
+    for name, values in expected["metrics"].items():
+        if name.endswith(COUNTS):
+            assert len(found["metrics"][name]) == len(values), name
+            assert all(abs(a - b) <= 1 / 16 for a, b in zip(found["metrics"][name], values, strict=True)), name
+        else:
+            numbers = (torch.tensor(each, dtype=torch.float32) for each in (found["metrics"][name], values))
+            close(*numbers, where=name, **rounding)
+
+
+@torch.no_grad()
+def of_features(path, trust=()):
+    """The features of two fixed images."""
+    method = restore_method(str(path), trust).method.eval()
+    size = method.augment.size
+    wave = torch.linspace(0, 3 * math.pi, 3 * size * size).sin().reshape(1, 3, size, size)
+    return method(torch.cat([wave, -0.5 * wave])).double().tolist()
