@@ -16,7 +16,6 @@ import contextlib
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 from unittest import mock
 
@@ -28,9 +27,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from lightning_ssl import optim
+from lightning_ssl.app.config.configuration import Configuration
+from lightning_ssl.app.training.run import quiet
+from lightning_ssl.app.training.trainer import make_trainer
 from lightning_ssl.callbacks import noise
-from lightning_ssl.commands import fit
-from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.seeding import generator_of
 
@@ -141,12 +141,12 @@ def steps_of_fit(*flags: str, log_every: int = 3) -> Counting:
     ]  # fmt: skip
     mode = Waits()
     counting = Counting(mode, log_every)
-    with tempfile.TemporaryDirectory() as folder, fit.quiet():
+    with tempfile.TemporaryDirectory() as folder, quiet():
         config = Configuration.parse(argv)
         parts = config.build()
         parts.trainer["accelerator"] = MetaAccelerator()
         parts.trainer["strategy"] = pl.strategies.SingleDeviceStrategy(torch.device("meta"))
-        trainer = fit.make_trainer(parts, RunFolder(Path(folder) / "run"), config.stored())
+        trainer = make_trainer(parts, RunFolder(folder), config.stored())
         getattr(trainer, "callbacks").append(counting)  # noqa: B009  mypy does not see it
         with acting_as_device(), mode, Constructors(mode), contextlib.suppress(Enough):
             trainer.fit(parts.method, parts.data)

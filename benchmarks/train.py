@@ -27,7 +27,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
@@ -37,12 +36,13 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from lightning_ssl import data
-from lightning_ssl.commands import fit
+from lightning_ssl.app.config.configuration import Configuration
+from lightning_ssl.app.training.run import quiet
+from lightning_ssl.app.training.trainer import make_trainer
 from lightning_ssl.commands.parser import Parser, new_file, whole_number
 from lightning_ssl.data import Images
 from lightning_ssl.methods import SimCLR
 from lightning_ssl.methods.base import Optimization
-from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.folder import RunFolder
 
 WARMUP_STEPS = 1  # of a turn, not counted
@@ -76,10 +76,10 @@ def by_fit(batch: int, steps: int, *flags: str, other: Callable[[], None] = lamb
         f"--data.batch_size={batch}", f"--data.options={json.dumps(options)}", "--trainer.max_epochs=1", *flags,
     ]  # fmt: skip
     watch = Stopwatch(other)
-    with tempfile.TemporaryDirectory() as folder, fit.quiet():
+    with tempfile.TemporaryDirectory() as folder, quiet():
         config = Configuration.parse([*argv, "--trainer.enable_progress_bar=false"])
         parts = config.build()
-        trainer = fit.make_trainer(parts, RunFolder(Path(folder) / "run"), config.stored())
+        trainer = make_trainer(parts, RunFolder(folder), config.stored())
         getattr(trainer, "callbacks").append(watch)  # noqa: B009  mypy does not see it; after the recorder
         trainer.fit(parts.method, parts.data)
     return statistics.mean(watch.own[WARMUP_STEPS:]), statistics.mean(watch.others[WARMUP_STEPS:])

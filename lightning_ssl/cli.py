@@ -13,8 +13,8 @@ import sys
 import traceback
 from collections.abc import MutableMapping, Sequence
 
+from lightning_ssl.app.config import help
 from lightning_ssl.checks import MAX_SHOWN, RunFailed, UserError, cut, shown
-from lightning_ssl.commands import fit_help, packaged
 from lightning_ssl.commands.names import COMMANDS
 from lightning_ssl.commands.rank_variables import check_rank_variables
 from lightning_ssl.noted_signals import NotedSignals, must_start
@@ -117,9 +117,8 @@ def dispatch(words: list[str]) -> int:
     if words and words[0] in COMMANDS:
         check_rank_variables(os.environ)
         name, arguments = words[0].replace("-", "_"), words[1:]
-        if name == "fit" and fit_help.asks_for_help(arguments):
-            return fit_help.main(arguments)
-        arguments = packaged.expand(name, arguments)
+        if name == "fit" and help.asks_for_help(arguments):
+            return help.main(arguments)
         if name == "fit" and must_start(os.environ):
             with NotedSignals() as early:
                 return run_command(name, arguments, early)

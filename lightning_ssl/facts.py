@@ -18,11 +18,11 @@ Subclasses inherit all but `source`. Only literals, `Metric` and `Panel` can be 
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from lightning_ssl._lazy import exported
 
@@ -73,6 +73,14 @@ class Facts:
     bases: frozenset[str]  # its ancestors in the room
     abstract: frozenset[str]  # methods that a subclass must define
     declared: Mapping[str, Any]
+    arguments: Mapping[str, Hint]
+
+
+class Hint(NamedTuple):
+    """The type of an argument as text, and whether it has a default."""
+
+    text: str
+    optional: bool
 
 
 @cache
@@ -116,7 +124,38 @@ def read_class(node: ast.ClassDef, public: bool, parents: list[Facts]) -> Facts:
     for each in [*(parent.declared for parent in reversed(parents)), own]:
         for key, value in each.items():
             declared[key] = {**declared.get(key, {}), **value} if isinstance(value, dict) else value
-    return Facts(node.name, summary, public, bases, (inherited - functions.keys()) | required, declared)
+    abstract = (inherited - functions.keys()) | required
+    return Facts(node.name, summary, public, bases, abstract, declared, arguments_of(node, parents))
+
+
+def arguments_of(node: ast.ClassDef, parents: Sequence[Facts] = ()) -> dict[str, Hint]:
+    """The arguments of a class: of its constructor, with the optional ones of its bases if it takes `**kwargs`."""
+    inherited = {name: hint for each in parents for name, hint in each.arguments.items()}
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef) and each.name == "__init__":
+            taken = [*each.args.args, *each.args.kwonlyargs]
+            required = len(each.args.args) - len(each.args.defaults)
+            defaults = [None] * required + [*each.args.defaults, *each.args.kw_defaults]
+            named = zip(taken, defaults, strict=True)
+            own = {arg.arg: Hint(text_of(arg.annotation), default is not None) for arg, default in named}
+            del own["self"]
+            passed_on = {name: hint for name, hint in inherited.items() if hint.optional} if each.args.kwarg else {}
+            return {**own, **passed_on}
+    if not any("dataclass" in ast.dump(each) for each in node.decorator_list):
+        return inherited
+    fields = [each for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
+    own = {each.target.id: Hint(text_of(each.annotation), each.value is not None) for each in fields}  # type: ignore[union-attr]
+    return {**inherited, **{name: hint for name, hint in own.items() if not hint.text.startswith("ClassVar")}}
+
+
+def arguments_in(file: Path, name: str) -> dict[str, Hint]:
+    """The arguments of a class that stands in a file."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    return next(arguments_of(node) for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+
+
+def text_of(node: ast.expr | None) -> str:
+    return "" if node is None else ast.unparse(node)
 
 
 def value_of(node: ast.expr) -> Any:

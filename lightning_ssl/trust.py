@@ -6,8 +6,7 @@ A checkpoint names classes by their paths, and building them runs their code. Pa
 taken from this package, from the modules in `trust`, and from the user's own modules that are imported already. Any
 other path raises UserError before anything is imported. The command line passes `--trust MODULE`.
 
-Every string that is a path counts, wherever it stands: jsonargparse takes a path, or YAML with one, at many keys. It
-also reads the file that a string names, so a string that is the name of a file is refused.
+Every string is checked: any of them can name a class, such as a backbone or a data set.
 """
 
 from __future__ import annotations
@@ -19,21 +18,17 @@ from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import Any
 
+from lightning_ssl.base.walk import walk
 from lightning_ssl.checks import MAX_SHOWN, UserError, cut
-from lightning_ssl.untrusted import load_yaml
 from lightning_ssl.user_code import is_path, is_user_file, load_object
 
 OURS = "lightning_ssl"
 
 
-def require_trusted(tree: Any, key: str, trust: Sequence[str] = ()) -> None:
-    """Refuse a configuration that names code outside the trusted modules, or a file. Nothing else is imported."""
-    for where, text in texts_in(tree, key):
-        file = os.path.expanduser(text)
-        if os.path.exists(file) and not os.path.isdir(file):
-            raise UserError(
-                f"{where}={cut(text, MAX_SHOWN)}: it is also the name of a file, which would be read; move the file"
-            )
+def require_trusted(tree: Any, key: str, trust: Sequence[str] | None = ()) -> None:
+    """Refuse a configuration that names code outside the trusted modules. Nothing else is imported. None: trust all."""
+    if trust is None:
+        return
     for where, path in paths_in(tree, key):
         if not is_trusted(path, trust):
             root = path.partition(".")[0]
@@ -48,25 +43,9 @@ def require_trusted(tree: Any, key: str, trust: Sequence[str] = ()) -> None:
 
 def paths_in(tree: Any, key: str) -> Iterator[tuple[str, str]]:
     """Every import path in nested dictionaries and lists, with its dotted key."""
-    return ((where, text.strip()) for where, text in texts_in(tree, key) if names_import(text))
-
-
-def texts_in(tree: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Every text in nested dictionaries and lists, with its dotted key. Text that is YAML is looked into."""
-    if isinstance(tree, dict):
-        for name, value in tree.items():
-            yield from texts_in(value, key if name in ("class_path", "init_args") else f"{key}.{name}")
-    elif isinstance(tree, list | tuple):
-        for value in tree:
-            yield from texts_in(value, key)
-    elif isinstance(tree, str):
-        yield key, tree
-        try:
-            found = load_yaml(tree)
-        except ValueError:
-            return
-        if isinstance(found, dict | list):
-            yield from texts_in(found, key)
+    for where, value in walk(tree, key, into_lists=True):
+        if isinstance(value, str) and names_import(value):
+            yield where, value.strip()
 
 
 def names_import(text: str) -> bool:

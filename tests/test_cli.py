@@ -100,7 +100,7 @@ def test_a_tilde_after_a_flag_is_the_home_folder(tmp_path, monkeypatch, capsys):
     assert f"root='{tmp_path}/file'" in capsys.readouterr().err
     (tmp_path / "own.yaml").write_text("runs: ~/file\n")
     assert cli.main(["fit", "--config", "quickstart", "--config", str(tmp_path / "own.yaml")]) == 2
-    assert f"runs='{tmp_path}/file': runs must be a folder" in capsys.readouterr().err
+    assert f"runs='~/file': runs must be a folder: {tmp_path}/file is a file" in capsys.readouterr().err
 
 
 def test_threads_sleep_after_a_short_busy_loop_unless_the_user_chose_how_they_wait():

@@ -166,11 +166,11 @@ def look_at_the_loss():
 
     import lightning_ssl
     from lightning_ssl import report
-    from lightning_ssl.commands import catalog, fit_flags
+    from lightning_ssl.app.config import catalog, flags
     from lightning_ssl.runs.keys import role
     from lightning_ssl.runs.labels import label_of_config
 
-    sections = fit_flags.sections()
+    sections = flags.sections()
     for width in (0.5, 2.0):
         LOSSES["cauchy"] = alpha_cl("Cauchy", width=width)
         for seed in (0, 1):
@@ -222,7 +222,7 @@ def look_at_the_callback():
     from generators import configuration
 
     from lightning_ssl import cli, report
-    from lightning_ssl.commands import fit_flags
+    from lightning_ssl.app.config import flags
     from lightning_ssl.runs import RunFolder
     from lightning_ssl.runs.keys import role
     from lightning_ssl.runs.metrics import LOWER_IS_BETTER
@@ -237,7 +237,7 @@ def look_at_the_callback():
     (section,) = [each for each in dashboard.build("entity", "project").sections if each.name == "Norms"]
     return {
         "code": code,
-        "flags": [flag.key for flag in fit_flags.sections()["norms"].flags],
+        "flags": [flag.key for flag in flags.sections()["norms"].flags],
         "reference": "--norms.scale" in configuration.page(),
         "roles": [role("norms"), role("norms.scale")],
         "config": run.config()["norms"],

@@ -8,8 +8,8 @@ import pytest
 
 import lightning_ssl
 from lightning_ssl import callbacks, facts, losses, methods
+from lightning_ssl.base.signatures import arguments_of
 from lightning_ssl.runs import keys, labels, panels
-from lightning_ssl.runs.arguments import arguments_of
 
 ROOMS = {"losses": losses, "methods": methods, "callbacks": callbacks}
 CLASSES = [
@@ -79,5 +79,7 @@ def test_a_value_is_left_out_for_the_class_that_declares_it():
 
 def test_facts_roles_and_labels_are_read_without_torch():
     code = "import sys; from lightning_ssl.runs import keys, labels, panels; "
-    code += "from lightning_ssl.commands import catalog; catalog.names('importances'); sys.exit('torch' in sys.modules)"
+    code += (
+        "from lightning_ssl.app.config import catalog; catalog.names('importances'); sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], timeout=120).returncode == 0

@@ -8,7 +8,7 @@ import pytest
 
 TRAIN = """
 from lightning_ssl import AlphaCL, DataModule, Direct, OnlineProbe
-from lightning_ssl.runs import record_run
+from lightning_ssl.app.training import record_run
 trainer = {trainer}(
     fast_dev_run=2, accelerator="cpu", callbacks=[OnlineProbe()], enable_progress_bar=False, logger=False,
     enable_model_summary=False,

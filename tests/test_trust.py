@@ -3,6 +3,7 @@
 import functools
 import io
 import os
+import re
 import sys
 
 import pytest
@@ -45,6 +46,8 @@ def alpha(**arguments):
     return {"class_path": "lightning_ssl.AlphaCL", "init_args": {"backbone": "resnet_tiny", **arguments}}
 
 
+# Text that is YAML is not parsed, so it is no class.
+REFUSED = r"not trusted|expected one of Direct"
 NESTED = {"class_path": "lightning_ssl.FromFamily", "init_args": {"family": {"class_path": "evilmod.M"}}}
 HOSTILE = {
     "class": {"class_path": "evilmod.M"},
@@ -81,7 +84,6 @@ HOSTILE = {
 )
 @pytest.mark.parametrize("kind", ["file", "pipe"])
 def test_no_file_that_a_checkpoint_names_is_read(folder, model, kind):
-    """jsonargparse reads the configuration of a class from the file that a string names."""
     if kind == "file":
         (folder / "notes").write_text("class_path: evilmod.M\n")
     else:
@@ -99,12 +101,12 @@ def test_no_path_of_a_checkpoint_is_imported(folder, model, command, capsys):
         hparams = {**model.get("init_args", {}), **model.get("dict_kwargs", {}), "_class_path": model["class_path"]}
         torch.save({"state_dict": weights(), "hyper_parameters": hparams}, file)
         for source in (file, io.BytesIO((folder / file).read_bytes())):
-            with pytest.raises(ValueError, match=r"not trusted"):
+            with pytest.raises(ValueError, match=REFUSED):
                 AlphaCL.load_from_checkpoint(source)
     else:
         assert cli.main([command, file, *(["--format=safetensors"] if command == "export" else [])]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert "not trusted" in line
+        assert re.search(REFUSED, line)
         assert "model.ckpt" in line
     assert not {"evilmod", "venv.__main__", "this"} & (set(sys.modules) - before)
     assert sorted(path.name for path in folder.iterdir() if path.name != "__pycache__") == ["evilmod.py", "model.ckpt"]

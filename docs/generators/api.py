@@ -14,9 +14,14 @@ TITLES = {
     "callbacks": "Callbacks",
     "data": "Data",
     "runs": "Run folders",
+    "app.training": "Training",
 }
 # Names that users import from a package although the top level does not export them.
-FURTHER = {"data": ("adapt", "load", "fetch", "info"), "runs": ("record_run", "find", "read_checkpoint", "RunFolder")}
+FURTHER = {
+    "data": ("adapt", "load", "fetch", "info"),
+    "runs": ("find", "read_checkpoint", "RunFolder"),
+    "app.training": ("record_run",),
+}
 INDEX = """\
 # API
 

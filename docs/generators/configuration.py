@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightning_ssl.commands.fit_flags import Flag, Section, sections
+from lightning_ssl.app.config.flags import Flag, Section, sections
 
 
 def page() -> str:

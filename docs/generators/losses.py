@@ -12,10 +12,10 @@ import torch
 from matplotlib.figure import Figure
 
 from generators import figures
-from lightning_ssl.commands import catalog, packaged
-from lightning_ssl.commands.fit_flags import about
+from lightning_ssl.app.config import catalog, packaged
+from lightning_ssl.app.config.flags import about
+from lightning_ssl.base.signatures import arguments_of, concrete
 from lightning_ssl.losses import Family, FromFamily, Importance, InfoNCE, Regularized
-from lightning_ssl.runs.arguments import arguments_of, concrete
 
 # Pages that the sources name.
 LINKS = {

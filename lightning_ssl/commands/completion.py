@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from lightning_ssl import data
-from lightning_ssl.commands import catalog, packaged
+from lightning_ssl.app.config import catalog, packaged
 from lightning_ssl.commands.names import COMMANDS
 from lightning_ssl.commands.parser import Parser
 from lightning_ssl.reproduce import recipe
@@ -73,7 +73,7 @@ def program() -> argparse.ArgumentParser:
 
 def add_fit_flags(parser: argparse.ArgumentParser) -> None:
     """The flags of `fit`, with those of every method, importance and callback."""
-    from lightning_ssl.commands.fit_flags import sections  # here: it imports torch, and `completion --help` does not
+    from lightning_ssl.app.config.flags import sections  # here: it imports torch, and `completion --help` does not
 
     known = sections()
     parser.add_argument("--help", choices=["all", *known], help="describe the flags")

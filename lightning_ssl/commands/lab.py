@@ -9,28 +9,24 @@ lightning-ssl lab all --quick               run every lab, seconds each
 from __future__ import annotations
 
 import argparse
-import difflib
 import importlib
-import inspect
-import math
 import os
 import re
 import time
 import traceback
-import types
-import typing
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_ssl import labs
-from lightning_ssl.checks import NEGATIVE_NUMBER, UserError, require, require_line, require_seed, shown
+from lightning_ssl.base.convert import Mismatch, allows_null, as_object, choices_in, convert, in_words, members, origin
+from lightning_ssl.base.signatures import arguments_of
+from lightning_ssl.checks import MAX_SHOWN, UserError, cut, require, require_line, require_seed, shown
+from lightning_ssl.commands.parser import Parser
 from lightning_ssl.files import require_own_folder
 from lightning_ssl.untrusted import one_line
 
 if TYPE_CHECKING:
-    from jsonargparse import ArgumentParser
-
     from lightning_ssl.labs.lab import Result
 
 PROG = "lightning-ssl lab"
@@ -64,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
     run = find_run(name)
     parser = build_parser(run, f"{PROG} {name}", summaries[name])
     parser.set_defaults(progress=True)
-    parser.add_argument("--folder", type=str, help=f"folder to write into (by default runs/labs/{name}/TIMESTAMP)")
+    parser.add_argument("--folder", metavar="DIR", help=f"folder to write into (by default runs/labs/{name}/TIMESTAMP)")
     arguments = parse(parser, run, flags)
     folder = output_folder(arguments.pop("folder"), name)
     require_lab_folder(folder)
@@ -163,48 +159,54 @@ def timestamped_folder(parent: Path) -> Path:
     return folder
 
 
-def build_parser(function: Callable[..., Any], prog: str, description: str) -> ArgumentParser:
+def build_parser(function: Callable[..., Any], prog: str, description: str) -> Parser:
     """Build the flags of a function from its signature, and their help from the Args of its docstring."""
-    import docstring_parser
-    from jsonargparse import ActionYesNo, ArgumentParser
-
-    parser = ArgumentParser(prog=prog, description=description, exit_on_error=False, allow_abbrev=False)
-    parser._negative_number_matcher = NEGATIVE_NUMBER
-    documented = docstring_parser.parse(function.__doc__ or "").params
-    helps = {parameter.arg_name: (parameter.description or "").replace("\n", " ") for parameter in documented}
-    hints = typing.get_type_hints(function)
-    for name, parameter in inspect.signature(function).parameters.items():
-        flag, hint, default = flag_name(name), hints[name], parameter.default
-        options: dict[str, Any] = {"help": helps.get(name), "default": default}
-        if hint is bool:
-            parser.add_argument(flag, action=ActionYesNo(no_prefix="no-"), **options)
-        elif (item := item_type(hint)) is not None:
-            # A list: jsonargparse converts the items of the default in place.
-            options["default"] = default if default is None else list(default)
-            parser.add_argument(flag, type=item, nargs="+", **options)
+    parser = Parser(prog=prog, description=description)
+    for argument in arguments_of(function).values():
+        options: dict[str, Any] = {"help": argument.description.replace("%", "%%"), "default": argument.default}
+        if argument.type is bool:
+            options["action"] = argparse.BooleanOptionalAction
+        elif is_list(argument.type):
+            options |= {"nargs": "+", "metavar": "VALUE"}
         else:
-            parser.add_argument(flag, type=hint, **options)
+            options["metavar"] = "|".join(choices_in(argument.type)) or in_words(argument.type).upper()
+        parser.add_argument(flag_name(argument.name), **options)
     return parser
 
 
-def parse(parser: ArgumentParser, function: Callable[..., Any], argv: Sequence[str]) -> dict[str, Any]:
+def parse(parser: Parser, function: Callable[..., Any], argv: Sequence[str]) -> dict[str, Any]:
     """Parse flags into the arguments of a function; a wrong flag or value is a UserError."""
-    hints = typing.get_type_hints(function)
+    arguments = vars(parser.parse_args(list(argv)))
+    for name, argument in arguments_of(function).items():
+        if arguments[name] is not argument.default:
+            arguments[name] = value_of(name, arguments[name], argument.type)
+            require_limits(name, arguments[name])
+    return arguments
+
+
+def value_of(name: str, given: Any, hint: Any) -> Any:
+    """The value of a flag: `2 10` and `2,10` are lists, none is None."""
+    words = [item for word in given for item in word.split(",") if item] if isinstance(given, list) else given
+    text = words[0] if isinstance(words, list) and len(words) == 1 else words
     try:
-        arguments = parser.parse_args(split_items(argv, hints)).as_dict()
-    except argparse.ArgumentError as error:
-        raise UserError(f"{explain(error, hints)} (see {parser.prog} --help)") from error
-    for name, value in arguments.items():
-        numbers = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, float)]
-        require(all(map(math.isfinite, numbers)), name, value, "finite")
-        require(all(abs(each) <= MAX_NUMBER for each in numbers), name, value, f"at most {MAX_NUMBER:g} in size")
-        wholes = [each for each in (value if isinstance(value, list) else [value]) if type(each) is int]
-        largest = MAX_COUNT if name.endswith(COUNTS) else MAX_SIZE
-        if name == "first_seed":
-            require_seed(name, value)
-        else:
-            require(all(abs(each) <= largest for each in wholes), name, value, f"at most {largest:,}")
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in arguments.items()}
+        none = allows_null(hint) and str(text).lower() == "none"
+        return None if none else as_object(convert(words, hint), hint)
+    except Mismatch as error:
+        shown_text = " ".join(words) if isinstance(words, list) else words
+        raise UserError(f"{flag_name(name)}={cut(shown_text, MAX_SHOWN)}: {error} (see {PROG} --help)") from error
+
+
+def require_limits(name: str, value: Any) -> None:
+    """Refuse numbers that no laboratory can use."""
+    items = value if isinstance(value, tuple) else (value,)
+    numbers = [each for each in items if type(each) in (int, float)]
+    if name == "first_seed":
+        require_seed(name, value)
+        return
+    largest = MAX_COUNT if name.endswith(COUNTS) else MAX_SIZE
+    for each in numbers:
+        limit = MAX_NUMBER if isinstance(each, float) else largest
+        require(abs(each) <= limit, name, value, f"at most {limit:,.0f} in size")
 
 
 def flag_name(parameter: str) -> str:
@@ -212,50 +214,6 @@ def flag_name(parameter: str) -> str:
     return "--" + parameter.replace("_", "-")
 
 
-def item_type(hint: Any) -> Any:
-    """The type of the items of a tuple, optional or not; None for other types."""
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        return next((item for each in typing.get_args(hint) if (item := item_type(each)) is not None), None)
-    return typing.get_args(hint)[0] if typing.get_origin(hint) is tuple else None
-
-
-def split_items(argv: Sequence[str], hints: dict[str, Any]) -> list[str]:
-    """Rewrite `--widths 2,10` as `--widths 2 10`, and the value none as null, which is None in jsonargparse."""
-    tuples = {flag_name(name) for name, hint in hints.items() if item_type(hint) is not None}
-    optional = {flag_name(name) for name, hint in hints.items() if types.NoneType in typing.get_args(hint)}
-    words: list[str] = []
-    flag = ""
-    for word in argv:
-        name, equals, value = word.partition("=")
-        if name.startswith("--"):
-            flag = name
-            if not (equals and flag in tuples | optional):
-                words.append(word)
-                continue
-            words.append(name)
-            word = value
-        if flag in tuples:
-            words += [item for item in word.split(",") if item]
-        else:
-            words.append("null" if flag in optional and word.lower() == "none" else word)
-    return words
-
-
-def explain(error: argparse.ArgumentError, hints: dict[str, Any]) -> str:
-    """Turn an error of the parser into one line."""
-    # Imported here, because it imports Lightning, which takes seconds.
-    from lightning_ssl.runs import errors
-
-    text = str(error)
-    if unknown := re.match(r"unrecognized arguments: (\S+)", text):
-        flags = list(dict.fromkeys([*(flag_name(name) for name in hints if name != "return"), "--folder"]))
-        word = unknown[1].partition("=")[0]
-        if not word.startswith("-"):
-            return f"{word}: unexpected word"
-        close = difflib.get_close_matches(word.replace("_", "-"), flags, n=1)
-        hint = f"did you mean {close[0]}?" if close else f"valid flags: {', '.join(flags)}"
-        return f"{word}: unknown flag; {hint}"
-    if boolean := re.match(r"argument --(\S+)/(\S+): ignored explicit argument '(.*)'", text):
-        return f"{boolean[1]}={boolean[3]}: expected --{boolean[1]} or {boolean[2]}, without a value"
-    # `argument --lr: expected one argument`
-    return errors.one_line(error).removeprefix("argument ")
+def is_list(hint: Any) -> bool:
+    """Whether a type is a tuple, optional or not."""
+    return any(origin(kind) is tuple for kind in members(hint))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from lightning_ssl.commands import catalog
+from lightning_ssl.app.config import catalog
 from lightning_ssl.commands.parser import Parser
 
 EXAMPLES = """examples:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from lightning_ssl.app.config import packaged
 from lightning_ssl.checks import UserError, require
-from lightning_ssl.commands import packaged
 from lightning_ssl.commands.parser import Parser, whole_number
 from lightning_ssl.files import require_own_set
 from lightning_ssl.machine import available_cores
@@ -151,8 +151,7 @@ def train(
     def find_sweep(name: str) -> Path:
         return Path(packaged.find("sweeps", f"sweeps/{name}.yaml"))
 
-    expand = packaged.expand_configs
-    planned = planning.plan_sweeps(work, scale, arguments.seeds, Path(arguments.runs), find_sweep, expand)
+    planned = planning.plan_sweeps(work, scale, arguments.seeds, Path(arguments.runs), find_sweep)
     missing = planning.missing_data(planned, fetch=not arguments.dry_run)
     if not arguments.dry_run:
         planned = planning.without(planned, missing)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from lightning_ssl.app.config import packaged
 from lightning_ssl.checks import MAX_SEED, require, require_line
 from lightning_ssl.commands.parser import Parser, whole_number
 from lightning_ssl.machine import available_cores
@@ -82,7 +83,8 @@ def main(argv: Sequence[str], program: Callable[[list[str]], int]) -> int:
     from lightning_ssl.sweep.engine import Engine, preview
 
     count = arguments.count or (screen.NO_LIMIT if arguments.status else None)  # --status needs no --count
-    sweep = plan.read(Path(arguments.file), arguments.name, arguments.seed, count, extra_flags)
+    file = Path(packaged.find("sweeps", arguments.file))
+    sweep = plan.read(file, arguments.name, arguments.seed, count, extra_flags)
     folder = Path(arguments.runs) / sweep.name
     if arguments.dry_run:
         screen.print_trials(preview(sweep, folder))

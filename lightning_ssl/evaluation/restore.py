@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import torch
 
 from lightning_ssl import data
+from lightning_ssl.base.tree import build as build_tree
 from lightning_ssl.checks import UserError
 from lightning_ssl.data import DataModule
 from lightning_ssl.methods import Method
 from lightning_ssl.runs import RunFolder, read_checkpoint
-from lightning_ssl.runs.build import build_method
 from lightning_ssl.runs.checkpoints import require_weights
 from lightning_ssl.trust import OURS, is_trusted, paths_in, require_trusted
 
@@ -48,7 +48,8 @@ def restore_method(path: str | Path, trust: Sequence[str] = ()) -> TrainedMethod
 
     def build() -> Method:
         try:
-            return build_method({"model": uncompiled}, trust)
+            method: Method = build_tree(uncompiled, Method, "model", allow=trust)
+            return method
         except UserError as error:
             raise UserError(f"checkpoint={str(checkpoint)!r}: {error}") from error
 

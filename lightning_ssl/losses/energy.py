@@ -32,7 +32,7 @@ from lightning_ssl.losses.importance import (
     Streaming,
     refuse_second_derivative,
 )
-from lightning_ssl.losses.interface import call_checked, has_rows, require_importance
+from lightning_ssl.losses.interface import call_checked, require_importance
 from lightning_ssl.losses.pairs import Anchors, Pairs, StripNegatives, Tile
 
 __all__ = ["FamilyLoss", "PairLoss", "contrastive_covariance", "energy"]
@@ -222,7 +222,7 @@ def compute_sums(pairs: Pairs, loss: PairLoss) -> KernelSums:
     """Run the fastest kernel that the importance and the device allow."""
     importance = loss.importance
     fits = pairs.ranks == 1 and not is_accelerator(pairs.points)
-    if fits and not loss.backprop_alpha and has_rows(importance) and importance.streams:  # type: ignore[union-attr]
+    if fits and not loss.backprop_alpha and isinstance(importance, Importance) and importance.streams:
         sums = tile_kernel(pairs, loss)
         if sums is not None:
             return sums
@@ -235,7 +235,7 @@ def row_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums:
     sums = torch.zeros_like(right)  # W (z, 1, ½‖z‖²)
     row_sum = torch.zeros_like(pairs.d2_pos)
     value = row_sum.new_zeros(())
-    reuses = has_rows(loss.importance)  # a function of the user's may keep its argument
+    reuses = isinstance(loss.importance, Importance)  # a function of the user's may keep its argument
     streams = reuses and loss.importance.streams  # type: ignore[union-attr]
     height = max(block_rows(pairs.points, len(pairs)), STREAMING_ROWS if streams else 1)
     for rows in pairs.strips(loss.tile or height):
@@ -267,8 +267,8 @@ def force(pull: Tensor, degree: Tensor, pairs: Pairs) -> Tensor:
 
 def compute_rows(loss: PairLoss, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
     """Whole rows of α of an importance or of any callable. It may overwrite d2_neg."""
-    if has_rows(loss.importance):
-        return loss.importance.rows(d2_pos, d2_neg, negatives)  # type: ignore[union-attr]
+    if isinstance(loss.importance, Importance):
+        return loss.importance.rows(d2_pos, d2_neg, negatives)
     valid = negatives.mask()
     assert valid is not None
     alpha = call_checked(loss.importance, loss.key, d2_pos, d2_neg, valid).to(d2_pos.dtype).masked_fill(~valid, 0.0)

@@ -16,7 +16,7 @@ callable counts as an `Importance` (interface.py).
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -26,7 +26,7 @@ from torch.nn import functional as F
 
 from lightning_ssl.checks import UserError, is_number, require, require_finite
 from lightning_ssl.losses.families import ExponentialFamily, Family, require_scale
-from lightning_ssl.losses.interface import ImportanceType
+from lightning_ssl.losses.interface import wrong_importance
 
 __all__ = ["Direct", "Entropy", "Exact", "FromFamily", "Gaussian", "Importance", "Streaming", "Uniform"]
 
@@ -68,10 +68,10 @@ def relative_to_nearest(d2_neg: Tensor, negatives: Negatives) -> tuple[Tensor, T
     return c.sub_(nearest), nearest
 
 
-class Importance(metaclass=ImportanceType):
+class Importance(ABC):
     """A rule for the weight of every negative pair: importance(d2_pos, d2_neg, valid=None) → α (M, K).
 
-    A subclass defines `rows`. Any function or class with the same signature counts as an importance too.
+    A subclass defines `rows`. Any function or class with the same signature can be used in its place.
 
     >>> rows = Direct(normalize=False).rows(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]), Negatives(None))
     >>> rows.row_sum
@@ -81,6 +81,8 @@ class Importance(metaclass=ImportanceType):
     symbols: ClassVar = {"tau": "τ"}
     uses_clean_view: ClassVar[bool] = False
     """Whether d2_neg must be the distances of the un-augmented samples."""
+    wrong_part = staticmethod(wrong_importance)
+    """Why an object of another class cannot be used in its place (base/tree.py)."""
 
     @property
     def streams(self) -> bool:

@@ -1,14 +1,12 @@
-"""What counts as a pair importance: anything that can be called with (d2_pos, d2_neg, valid).
+"""What can be used as a pair importance: anything that can be called with (d2_pos, d2_neg, valid).
 
-`isinstance(x, Importance)` and `issubclass(X, Importance)` hold for functions and classes of the user that do not
-inherit from `Importance`, as `collections.abc.Iterable` does for classes with `__iter__`. The parser of the command
-line relies on it. A class that inherits has `rows` too; the kernel asks for that by `has_rows`.
+Functions, and classes that do not inherit from `Importance`, can be used in its place. A class that inherits has `rows`
+too, and the kernel is faster with them.
 """
 
 from __future__ import annotations
 
 import inspect
-from abc import ABCMeta
 from collections.abc import Callable
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType
@@ -22,37 +20,6 @@ from lightning_ssl.user_code import name_of, place_of, place_of_error, reason
 
 ARGUMENTS = ("d2_pos", "d2_neg", "valid")
 FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, partial)
-
-
-class ImportanceType(ABCMeta):
-    """The metaclass of `Importance`. Only `Importance` itself has virtual instances, not its subclasses."""
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        if isinstance(instance, FUNCTIONS):
-            return is_root(cls) and accepts_pairs(instance) and not is_ours(instance)
-        # ABCMeta remembers the classes that do not inherit; `__subclasscheck__` below decides about those.
-        return super().__instancecheck__(instance) or cls.__subclasscheck__(type(instance))
-
-    def __subclasscheck__(cls, subclass: type) -> bool:
-        return super().__subclasscheck__(subclass) or (is_root(cls) and is_callable_class(subclass))
-
-
-def is_root(cls: type) -> bool:
-    """Whether a class is `Importance`: no base of it has the metaclass."""
-    return not any(isinstance(base, ImportanceType) for base in cls.__mro__[1:])
-
-
-def is_callable_class(cls: type) -> bool:
-    """Whether the instances of a class can be called with (d2_pos, d2_neg, valid)."""
-    if is_ours(cls) or issubclass(cls, (type, *FUNCTIONS)):  # the __call__ of functions takes anything
-        return False
-    call = call_of(cls)
-    return call is not None and accepts_pairs(call, of_instance=True)
-
-
-def is_ours(thing: Any) -> bool:
-    """Whether a class or function is of this package. Its importances inherit; `PairLoss` takes three tensors too."""
-    return str(getattr(thing, "__module__", "")).partition(".")[0] == "lightning_ssl"
 
 
 def call_of(cls: type) -> Callable[..., Any] | None:
@@ -71,20 +38,27 @@ def accepts_pairs(function: Callable[..., Any], of_instance: bool = False) -> bo
     return True
 
 
-def has_rows(importance: Any) -> bool:
-    """Whether an importance inherits from `Importance`, and so has `rows`."""
-    return any(isinstance(base, ImportanceType) for base in type(importance).__mro__)
-
-
 def require_importance(importance: Any) -> None:
     """Refuse anything that cannot be called with (d2_pos, d2_neg, valid)."""
     usable = callable(importance) and not isinstance(importance, type)
     require(usable, "importance", importance, "an Importance, such as Entropy(), or a function")
-    plain = isinstance(importance, FUNCTIONS)
-    function = importance if plain else call_of(type(importance))
-    if function is None or accepts_pairs(function, of_instance=not plain):
-        return
-    raise UserError(f"importance={name_of(importance)}: {wrong_signature(importance)}")
+    if wrong := wrong_importance(importance):
+        raise UserError(f"importance={name_of(importance)}: {wrong}")
+
+
+def wrong_importance(found: Any) -> str | None:
+    """Why an object of the user's own that does not inherit from `Importance` cannot be used as one; None if it can."""
+    if inspect.isclass(found):
+        call = call_of(found)
+        if call is None:
+            return f"{place_of(found)}: class {found.__name__} has no __call__; it must accept ({', '.join(ARGUMENTS)})"
+        return None if accepts_pairs(call, of_instance=True) else wrong_signature(found)
+    if not callable(found):
+        kind = type(found).__name__
+        return f"it is of type {kind}; expected a function or a class that accepts ({', '.join(ARGUMENTS)})"
+    function = found if isinstance(found, FUNCTIONS) else call_of(type(found))
+    of_instance = not isinstance(found, FUNCTIONS)
+    return None if function is None or accepts_pairs(function, of_instance) else wrong_signature(found)
 
 
 def wrong_signature(importance: Any) -> str:

@@ -3,7 +3,8 @@
 base.py         `Method`: views, backbone, projector, optimizer, schedule
 contrastive.py  `SimCLR`, `AlphaCL`
 siamese.py      `SimSiam`, `BYOL`
-hparams.py      the arguments of a method as plain values
+recorded.py     the arguments with which a method was made
+checkpoints.py  a method from a checkpoint
 """
 
 from __future__ import annotations

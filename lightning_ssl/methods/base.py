@@ -6,11 +6,10 @@ A subclass adds a loss on embeddings. Probes, nearest neighbours and monitors ar
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +17,13 @@ from torch.optim.lr_scheduler import LambdaLR
 
 import lightning_ssl
 from lightning_ssl._lightning import pl
-from lightning_ssl.augment import TwoViews
+from lightning_ssl.augment import PRESETS, TwoViews
+from lightning_ssl.base.signatures import arguments_of
+from lightning_ssl.base.tree import import_path, to_tree
 from lightning_ssl.checks import UserError, require, require_positive
 from lightning_ssl.data import DataModule
-from lightning_ssl.methods.hparams import as_plain, import_path, plain_arguments, require_trusted_arguments
+from lightning_ssl.methods.checkpoints import load_method, read
+from lightning_ssl.methods.recorded import recorded, records_arguments
 from lightning_ssl.networks import Norm, Projector, Stem, build_backbone, eval_mode, stem_for
 from lightning_ssl.optim import LARS, adopt_loaded_state, can_fuse, constant, parameter_groups, released, warmup_cosine
 from lightning_ssl.seeding import generator_of
@@ -39,6 +41,12 @@ ScheduleName = Literal["warmup_cosine", "constant", "released"]
 @dataclass(frozen=True)
 class Head:
     """The shape of a projector, without its input width. The arguments are those of `networks.Projector`.
+
+    hidden     width of the hidden layers
+    out        width of the embeddings
+    layers     number of linear maps
+    norm       after each map but the last: "bn", "bn_noaffine" (no scale and shift) or null
+    last_norm  after the last map
 
     The default is that of the α-CL and dual-network papers, as in their released code. Chen et al. 2020 (Sec. 2.1) use
     `Head(2048, 128, norm="bn", last_norm="bn")` on ResNet50; the last norm is in their code and not in their text.
@@ -163,7 +171,15 @@ class Method(pl.LightningModule):
         "seed": "incidental", "channels_last": "incidental", "compile": "incidental",
     }  # fmt: skip
     needs_clean = False
+    shares_arguments: ClassVar[bool] = True
+    """Whether another method that is chosen later keeps the given arguments that it has too."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = records_arguments(cls.__init__)  # type: ignore[method-assign]
+
+    @records_arguments
     def __init__(
         self,
         backbone: str | nn.Module = "resnet18",
@@ -179,8 +195,9 @@ class Method(pl.LightningModule):
         compile: bool = False,
     ) -> None:
         super().__init__()
-        self.save_hyperparameters(plain_arguments(self))
+        self.save_hyperparameters(self.plain_arguments())
         require(seed is None or 0 <= seed < 2**63, "seed", seed, "0 or above, and below 2^63")
+        require(augment in PRESETS, "augment", augment, f"one of {', '.join(PRESETS)}")
         self.built_for = DEFAULT_SIZE if image_size is None else image_size  # pixels
         self.backbone = build_backbone(backbone, self.built_for, stem)
         self.projector = Projector(self.backbone.num_features, **asdict(projector))
@@ -195,6 +212,15 @@ class Method(pl.LightningModule):
     def compute_loss(self, views: Views) -> Tensor:
         """The scalar to minimize, from the views of this rank."""
         raise NotImplementedError
+
+    def plain_arguments(self) -> dict[str, Any]:
+        """The recorded arguments as plain values, so that a checkpoint can rebuild the method.
+
+        Modules other than the backbone are left out: their weights are in the checkpoint.
+        """
+        known, given = arguments_of(cast(Any, type(self))), recorded(self)
+        kept = {name: value for name, value in given.items() if name == "backbone" or not isinstance(value, nn.Module)}
+        return {name: to_tree(value, known[name].type if name in known else Any) for name, value in kept.items()}
 
     def configuration(self) -> dict[str, Any]:
         """The class and its arguments as plain values: the part `model` of a configuration."""
@@ -257,7 +283,7 @@ class Method(pl.LightningModule):
                 f"pass image_size={size} to {type(self).__name__}"
             )
         if missing:
-            self.hparams.update({name: as_plain(value) for name, value in missing.items()})
+            self.hparams.update({name: to_tree(value) for name, value in missing.items()})
             self.augment = self.make_augment()
 
     def setup(self, stage: str) -> None:
@@ -265,27 +291,28 @@ class Method(pl.LightningModule):
         self.choose_memory_format(self.trainer.strategy.root_device, str(self.trainer.precision))
 
     @classmethod
-    def load_from_checkpoint(cls, checkpoint_path: Any, *args: Any, trust: Sequence[str] = (), **kwargs: Any) -> Self:
+    def load_from_checkpoint(
+        cls,
+        checkpoint_path: Any,
+        map_location: Any = None,
+        # Lightning's hparams_file is left out.
+        strict: bool = True,  # type: ignore[override]
+        weights_only: bool = True,  # type: ignore[override]
+        trust: Sequence[str] = (),  # type: ignore[override]
+        **kwargs: Any,
+    ) -> Self:
         """Load a method with its weights, from a checkpoint of Python or of `lightning-ssl fit`, as Lightning does.
 
-        trust    modules whose classes the checkpoint may name, besides this package and the user's own modules that are
-                 imported already. `weights_only=False` trusts the whole file
+        trust         modules whose classes the checkpoint may name, besides this package and the user's own modules
+                      that are imported already
+        weights_only  False trusts the whole file
+        kwargs        arguments that replace those of the checkpoint
         """
-        if kwargs.get("weights_only", True) is not False:
-            require_trusted_arguments(checkpoint_path, trust, replaced=kwargs)
-        with warnings.catch_warnings():
-            # Lightning 2.6 calls jsonargparse by an old name.
-            warnings.filterwarnings("ignore", category=DeprecationWarning, module="jsonargparse|pytorch_lightning")
-            method: Self = super().load_from_checkpoint(checkpoint_path, *args, **kwargs)
-        return method
+        content = read(checkpoint_path, map_location, weights_only)
+        return load_method(cls, content, kwargs, strict, tuple(trust) if weights_only else None)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add what `load_from_checkpoint`, `lightning-ssl evaluate` and `lightning-ssl export` need to rebuild this."""
-        # Lightning builds the class from these plain values with jsonargparse, as its own command line does.
-        checkpoint[self.CHECKPOINT_HYPER_PARAMS_KEY] |= {
-            "_class_path": f"{type(self).__module__}.{type(self).__qualname__}",
-            "_instantiator": f"{pl.__name__}.cli.instantiate_module",
-        }
         if "lightning_ssl" not in checkpoint:  # `lightning-ssl fit` adds the whole configuration
             config = {"model": self.configuration()}
             data = getattr(self.trainer, "datamodule", None)

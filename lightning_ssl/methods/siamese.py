@@ -22,6 +22,11 @@ __all__ = ["BYOL", "PredictorHead", "SimSiam"]
 class PredictorHead:
     """The shape of a predictor, without its input width. The arguments are those of `networks.Predictor`.
 
+    hidden     width of the hidden layers
+    layers     number of linear maps
+    norm       after each map but the last: "bn", "bn_noaffine" (no scale and shift) or null
+    last_norm  after the last map
+
     The default is SimSiam's.
 
     >>> PredictorHead(hidden=64)

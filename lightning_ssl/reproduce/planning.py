@@ -27,7 +27,6 @@ Cell = tuple[str, str]
 """The name of a sweep, and the identity of one of its cells."""
 FindSweep = Callable[[str], Path]
 """The path of a sweep file, from its name."""
-Expand = Callable[[list[str]], list[str]]
 """The flags of `lightning-ssl fit`, with names of packaged files replaced by their paths."""
 
 
@@ -61,9 +60,7 @@ class Planned:
             return [row for row in state.trials() if self.plan.identity(row.parameters) in cells]
 
 
-def plan_sweeps(
-    work: Work, scale: Scale, seeds: int | None, runs: Path, find_sweep: FindSweep, expand: Expand
-) -> list[Planned]:
+def plan_sweeps(work: Work, scale: Scale, seeds: int | None, runs: Path, find_sweep: FindSweep) -> list[Planned]:
     """Read the sweep files of a reproduction and complete the configuration of their cells.
 
     The folder of a sweep is RUNS/SWEEP-SCALE, so that reproductions with the same sweep share its runs. The cells are
@@ -74,14 +71,14 @@ def plan_sweeps(
         file = find_sweep(name)
         plan = sweep_plan.read(file, f"{name}-{scale.name}", extra_flags=scale.flags, seeds=seeds)
         plan = replace(plan, cells=sorted(plan.cells, key=lambda cell: cell.get(SEED, 0)))
-        found.append(Planned(plan, runs / plan.name, complete_configs(plan, expand)))
+        found.append(Planned(plan, runs / plan.name, complete_configs(plan)))
     return found
 
 
-def complete_configs(plan: Plan, expand: Expand) -> list[dict[str, Any]]:
+def complete_configs(plan: Plan) -> list[dict[str, Any]]:
     """The complete configuration of each cell. Cells that differ in the seed share the parsing."""
     # Late: it imports torch and Lightning.
-    from lightning_ssl.runs.configuration import Configuration
+    from lightning_ssl.app.config.configuration import Configuration
 
     known: dict[str, dict[str, Any]] = {}
     found = []
@@ -90,7 +87,7 @@ def complete_configs(plan: Plan, expand: Expand) -> list[dict[str, Any]]:
         if key not in known:
             flags = fit_flags(plan.command_for(cell, Path("parameters.json")))
             assert flags is not None
-            known[key] = Configuration.parse(expand(flags)).stored()
+            known[key] = Configuration.parse(flags).stored()
         found.append({**known[key], SEED: cell.get(SEED)})
     return found
 

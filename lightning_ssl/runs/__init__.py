@@ -8,24 +8,14 @@ checkpoints.py    checkpoint files
 record.py         a whole folder with its problems, for the report
 keys.py           which keys of a configuration belong to the loss
 labels.py         the name of a loss
-configuration.py  the configuration of one run: parsed, completed, built
-build.py          a method or a data module from a stored configuration
 resume.py         which folder a run uses, and from which checkpoint it resumes
 guard.py          the callback that stops a training that diverged
 recorder.py       the callbacks and the logger that write a run folder
-errors.py         parser errors in one line
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from lightning_ssl._lazy import lazy_names
 from lightning_ssl.runs.folder import RunFolder, find, read_checkpoint
 from lightning_ssl.runs.metrics import LOWER_IS_BETTER, TIMING_METRICS
 
-if TYPE_CHECKING:
-    from lightning_ssl.runs.python import record_run as record_run
-
-__all__ = ["LOWER_IS_BETTER", "TIMING_METRICS", "RunFolder", "find", "read_checkpoint", "record_run"]
-__getattr__, __dir__ = lazy_names(__name__, {"python": ("record_run",)})
+__all__ = ["LOWER_IS_BETTER", "TIMING_METRICS", "RunFolder", "find", "read_checkpoint"]

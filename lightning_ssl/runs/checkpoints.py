@@ -75,7 +75,8 @@ def unreadable(error: Exception) -> str:
     """Why `torch.load(weights_only=True)` failed. torch's own text advises to load the file without this check."""
     if isinstance(error, pickle.UnpicklingError):
         named = re.search(r"GLOBAL (\S+)", str(error))
-        return f"it has {f'a {named[1]}' if named else 'other objects'}, and only tensors and plain values are read"
+        what = f"it has a {named[1]}" if named else "not a readable checkpoint"
+        return f"{what}, and only tensors and plain values are read"
     return f"not a readable checkpoint ({printable(error).strip().partition(chr(10))[0] or type(error).__name__})"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lightning_ssl.base.walk import ClassPath, walk
 from lightning_ssl.runs import keys
 from lightning_ssl.runs.labels import plain_number
 
@@ -24,22 +25,16 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: comparable(key, value) for key, value in found.items() if keys.is_compared(key)}
 
 
-def leaves(tree: Any, prefix: str = "") -> dict[str, Any]:
-    """The values of a nested configuration by dotted keys, with the class of a part at the key of the part.
+def leaves(config: Any) -> dict[str, Any]:
+    """The values of a configuration by dotted keys. Lists are values.
 
-    Lists are values. The classes of this package have several public paths, so only their names count.
+    The classes of this package have several public paths, so only their names count.
     """
-    if not isinstance(tree, dict) or not tree:
-        return {prefix: [leaves(item) for item in tree] if isinstance(tree, list) else tree}
-    found: dict[str, Any] = {}
-    for key, value in tree.items():
-        if key == "class_path":
-            path = str(value)
-            found[prefix] = path.rpartition(".")[2] if path.startswith("lightning_ssl.") else path
-        elif key in ("init_args", "dict_kwargs") and "class_path" in tree:
-            found |= leaves(value, prefix) if value else {}
-        else:
-            found |= leaves(value, f"{prefix}.{key}" if prefix else str(key))
+    found = {}
+    for key, value in walk(config):
+        if isinstance(value, ClassPath) and value.startswith("lightning_ssl."):
+            value = value.rpartition(".")[2]
+        found[key] = [leaves(item) for item in value] if isinstance(value, list) else value
     return found
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, TypeAlias
 
+from lightning_ssl.base.walk import ClassPath, is_node, walk
 from lightning_ssl.facts import Room, declared, facts_of
 from lightning_ssl.runs.keys import role
 
@@ -81,34 +82,30 @@ def is_infonce(settings: Mapping[str, Scalar]) -> bool:
     return family == "InfoNCE" and settings.get("model.importance.family.eps", 1) == 1
 
 
-def flatten(tree: Any, prefix: str = "", full_paths: bool = False) -> dict[str, Scalar]:
-    """Turn a configuration into dotted flags: a class stands at its own key, its arguments below.
-
-    Of a class only its name is kept. `full_paths` keeps the module too, but not for classes of this package, which have
-    several public paths.
+def flatten(config: Any) -> dict[str, Scalar]:
+    """A configuration as dotted flags for readers: classes by their names, lists as text.
 
     >>> flatten({"model": {"class_path": "lightning_ssl.methods.SimCLR", "init_args": {"tau": 0.5}}})
     {'model': 'SimCLR', 'model.tau': 0.5}
     """
-    if isinstance(tree, dict) and "class_path" in tree:
-        path = str(tree["class_path"])
-        ours = path.startswith("lightning_ssl.")
-        name = path if full_paths and not ours else path.rpartition(".")[2]
-        return {prefix: name, **flatten(tree.get("init_args") or {}, prefix, full_paths)}
-    if isinstance(tree, dict):
-        flat: dict[str, Scalar] = {}
-        for key, value in tree.items():
-            flat.update(flatten(value, f"{prefix}.{key}" if prefix else str(key), full_paths))
-        return flat
-    if isinstance(tree, list) and tree and all(isinstance(item, dict) and "class_path" in item for item in tree):
-        # Callbacks: each at the key of its class, because their order does not matter.
-        named = {str(item["class_path"]).rpartition(".")[2]: item.get("init_args") or None for item in tree}
-        return flatten(named, prefix, full_paths) if prefix else {}
-    if isinstance(tree, list | tuple):
-        tree = json.dumps(tree, default=str, ensure_ascii=False)
-    if not (tree is None or isinstance(tree, str | int | float)):
-        tree = str(tree)
-    return {prefix: tree} if prefix else {}
+    flat: dict[str, Scalar] = {}
+    for key, value in walk(config):
+        if isinstance(value, list) and value and all(map(is_node, value)):
+            # Callbacks: each at the key of its class, because their order does not matter.
+            for node in value:
+                below = f"{key}.{class_name(node['class_path'])}"
+                flat |= flatten({below: node.get("init_args") or None})
+        elif isinstance(value, ClassPath):
+            flat[key] = class_name(value)
+        elif value is None or isinstance(value, str | int | float):
+            flat[key] = value
+        elif value != {}:
+            flat[key] = json.dumps(value, default=str, ensure_ascii=False)
+    return flat
+
+
+def class_name(path: str) -> str:
+    return path.rpartition(".")[2]
 
 
 def format_value(value: Scalar) -> str:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import torch
 
+from lightning_ssl.app.config.configuration import Parts
+from lightning_ssl.base.tree import naming
 from lightning_ssl.callbacks import OnlineProbe
 from lightning_ssl.checks import require, require_memory
 from lightning_ssl.machine import memory
-from lightning_ssl.runs.configuration import Parts
 from lightning_ssl.runs.trainer_arguments import check_batches
 
 
 def check_training(parts: Parts, ranks: int) -> int:
     """Prepare the data and refuse what would fail in the first epoch. Returns its number of batches."""
-    training, validation = parts.data.check(ranks)
+    with naming("data", parts.data.configuration()):
+        training, validation = parts.data.check(ranks)
     check_batches(parts.trainer, training, validation)
     check_views(parts, ranks)
     check_probes(parts)

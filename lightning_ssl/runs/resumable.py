@@ -31,12 +31,12 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from lightning_ssl._lightning import pl
+from lightning_ssl.app.config.configuration import Parts
 from lightning_ssl.callbacks import OnlineProbe
 from lightning_ssl.checks import UserError
 from lightning_ssl.methods import Method
 from lightning_ssl.optim import constant
 from lightning_ssl.runs.checkpoints import is_whole, is_whole_tensor, load_checkpoint, require_weights, wrong_value
-from lightning_ssl.runs.configuration import Parts
 from lightning_ssl.runs.devices import as_list
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.recorder import Recorder

@@ -22,9 +22,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.checks import UserError
 from lightning_ssl.runs.checkpoints import damage
-from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.identity import identity
 from lightning_ssl.runs.labels import short_label
@@ -73,7 +73,7 @@ def choose(config: Configuration) -> Choice:
 
 def choose_folder(config: Configuration) -> Choice:
     """The folder and the checkpoint by --name, --runs and --resume."""
-    folder, name, resume = Path(config.values.runs), config.values.name, config.values.resume
+    folder, name, resume = Path(config.values["runs"]), config.values["name"], config.values["resume"]
     if resume not in ("auto", "never"):
         return choose_path(Path(resume))
     if name is None and (shared := shared_identity(config)):
@@ -132,7 +132,7 @@ def can_resume(run: RunFolder) -> bool:
 
 def generated_name(config: Configuration) -> str:
     """Data set, loss and seed: `shapes-alphacl-direct-seed0`."""
-    words = f"{config.values.data.name}-{short_label(config.stored())}-seed{config.seed}"
+    words = f"{config.values['data']['name']}-{short_label(config.stored())}-seed{config.seed}"
     return slug(words.lower())  # a data set can be `hf:owner/name`
 
 
@@ -180,7 +180,7 @@ def first_change(config: Configuration, run: RunFolder, may_change: tuple[str, .
 
 def extends(config: Configuration, run: RunFolder) -> bool:
     """Whether the configuration asks for more epochs or steps than a finished run, and for fewer of neither."""
-    stored, now = run.config().get("trainer"), config.values.trainer
+    stored, now = run.config().get("trainer"), config.values["trainer"]
     before = stored if isinstance(stored, dict) else {}
     changed = [key for key in ("max_epochs", "max_steps") if now[key] != before.get(key)]
     return bool(changed) and all(limit(now[key]) > limit(before.get(key)) for key in changed)

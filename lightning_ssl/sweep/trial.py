@@ -27,7 +27,7 @@ from lightning_ssl.sweep.state import State
 
 # Modules that the parent process of all trials imports once.
 PRELOAD = ["lightning_ssl.sweep.detach", "lightning_ssl", "lightning_ssl.sweep.trial"]
-FIT_MODULE = "lightning_ssl.commands.fit"  # and torch with it
+FIT_MODULE = "lightning_ssl.app.training.run"  # and torch with it
 
 ATTEMPT_REVOKED = 3  # exit code of a process whose attempt another engine has revoked
 PARENT_LOST = 255  # exit code that multiprocessing reports when the forkserver has ended

@@ -10,7 +10,8 @@ import pytest
 from helpers import ROOT
 
 from lightning_ssl import callbacks, cli
-from lightning_ssl.commands import catalog, completion
+from lightning_ssl.app.config import catalog
+from lightning_ssl.commands import completion
 
 FLAGS = Path(__file__).with_name("flags.txt")
 UPDATE = 'python -c "from lightning_ssl.commands.completion import *; print(*all_flags(), sep=chr(10))" > ' + str(

@@ -6,17 +6,16 @@ import pytest
 import torch
 import torchvision
 from helpers.closeness import close
-from helpers.training import terms_of
+from helpers.training import build_method, terms_of
 from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
 from lightning_ssl import cli
+from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.commands import export, fit
 from lightning_ssl.evaluation.restore import restore_method
 from lightning_ssl.networks import build_backbone
-from lightning_ssl.runs.build import build_method
-from lightning_ssl.runs.configuration import Configuration
 
 SMALL_HEAD = ["--model.projector", '{"hidden": 16, "out": 8}']
 

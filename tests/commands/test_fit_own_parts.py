@@ -170,8 +170,9 @@ def test_a_sweep_tries_own_losses_from_its_folder(folder):
     (folder / "own.json").write_text(json.dumps(sweep))  # JSON is YAML
     program = [sys.executable, "-m", "lightning_ssl.cli"]
     subprocess.run([*program, "sweep", "own.json"], timeout=600, capture_output=True)
-    found = {run.summary()["label"]: run.summary()["status"] for run in runs.find(folder / "runs") if run.summary()}
-    assert found == {"AlphaCL weights": "finished", "AlphaCL Scaled scale=1": "finished"}
+    summaries = [run.summary() for run in runs.find(folder / "runs")]
+    found = {summary.get("label"): summary["status"] for summary in summaries}
+    assert found == {"AlphaCL weights": "finished", "AlphaCL Scaled scale=1": "finished", None: "failed"}
     logs = "".join(log.read_text() for log in (folder / "runs").rglob("log.txt"))
     assert "model.importance=mine.wights: mine.py has no 'wights'; did you mean weights?" in logs
 

@@ -5,10 +5,14 @@ import re
 import pytest
 
 from lightning_ssl import cli
+from lightning_ssl.app.config import flags as fit_flags
+from lightning_ssl.app.config import help as fit_help
+from lightning_ssl.app.config import known
+from lightning_ssl.app.config.configuration import CALLBACKS, root
+from lightning_ssl.app.config.known import known_flags
 from lightning_ssl.augment import PRESETS
-from lightning_ssl.commands import fit_flags, fit_help
+from lightning_ssl.base.tree import Group
 from lightning_ssl.data import DATASETS
-from lightning_ssl.runs.configuration import make_parser
 
 
 @pytest.fixture(scope="module")
@@ -57,11 +61,14 @@ def test_the_names_on_the_screen_can_be_chosen(sections):
 
 def test_every_flag_of_the_parser_is_in_a_section(sections):
     keys = {flag.key for section in sections.values() for flag in section.flags}
-    for action in make_parser()._actions:
-        for option in action.option_strings:
-            key = option.lstrip("-").removesuffix("+")
-            whole = key.endswith(".help") or key in ("h", "help", "c", "trainer", "data", "checkpoint")
-            assert whole or key in keys or key in sections, option
+    for key, argument in root().named().items():
+        named = [f"{key}.{name}" for name in argument.type.named()] if isinstance(argument.type, Group) else [key]
+        assert all(each in keys or each in sections for each in named), key
+
+
+def test_the_flags_that_are_known_without_torch_are_those_of_the_signatures(sections):
+    keys = {flag.key for section in sections.values() for flag in section.flags}
+    assert set(known_flags()) == keys | set(CALLBACKS)
 
 
 def test_every_flag_has_a_description(sections):
@@ -126,4 +133,4 @@ def test_an_unknown_topic_is_one_line_with_a_suggestion(capsys):
     ],
 )
 def test_an_unknown_key_gets_the_flags_that_it_can_mean(key, flags):
-    assert fit_flags.suggestions(key, fit_flags.known_keys())[: len(flags) or None] == flags
+    assert known.suggestions(key, known.known_flags())[: len(flags) or None] == flags

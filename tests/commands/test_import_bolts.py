@@ -9,11 +9,10 @@ import pytest
 import torch
 from helpers.bolts_layout import HPARAMS, network, save
 from helpers.closeness import close
-from helpers.training import terms_of
+from helpers.training import build_data, build_method, terms_of
 
 from lightning_ssl import cli, runs
 from lightning_ssl.commands import import_bolts as bolts
-from lightning_ssl.runs.build import build_data, build_method
 
 
 @pytest.fixture(scope="module", params=["SimCLR", "BYOL", "SimSiam"])

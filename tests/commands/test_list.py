@@ -5,8 +5,8 @@ import yaml
 
 import lightning_ssl
 from lightning_ssl import cli, data, labs
+from lightning_ssl.app.config import catalog, packaged
 from lightning_ssl.augment import PRESETS
-from lightning_ssl.commands import catalog, packaged
 from lightning_ssl.networks import build_backbone
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lightning_ssl import cli
-from lightning_ssl.commands import packaged
+from lightning_ssl.app.config import packaged
 
 QUICKSTART = str(packaged.PACKAGE / "configs" / "quickstart.yaml")
 DIRECT = str(packaged.PACKAGE / "configs" / "method" / "direct.yaml")
@@ -54,29 +54,16 @@ def test_every_packaged_name_is_found(folder):
 
 
 @pytest.mark.parametrize(
-    ("words", "expanded"),
+    "words",
     [
-        (["--config", "quickstart", "--name", "quickstart"], ["--config", QUICKSTART, "--name", "quickstart"]),
-        (["-c", "quickstart", "--config=method/direct"], ["-c", QUICKSTART, f"--config={DIRECT}"]),
-        (["--config={data: {name: shapes}}"], ["--config={data: {name: shapes}}"]),
+        ["quickstart", "--dry-run"],
+        ["--name", "quickstart", "--dry-run", "sweeps/quickstart.yaml"],
+        ["--dry-run", "quickstart", "--", "--knn", "null"],
     ],
 )
-def test_the_configurations_of_fit_are_expanded(words, expanded):
-    assert packaged.expand("fit", words) == expanded
-
-
-@pytest.mark.parametrize(
-    ("words", "place"),
-    [
-        (["quickstart", "--workers", "2"], 0),
-        (["--name", "quickstart", "--dry-run", "quickstart"], 3),
-        (["--name=x", "quickstart", "--", "--name", "quickstart"], 1),
-    ],
-)
-def test_the_file_of_a_sweep_is_expanded_wherever_it_stands(words, place):
-    expected = list(words)
-    expected[place] = str(packaged.PACKAGE / "sweeps" / "quickstart.yaml")
-    assert packaged.expand("sweep", words) == expected
+def test_a_sweep_is_found_by_its_short_name(words, capsys):
+    assert cli.main(["sweep", *words]) == 0
+    assert "quickstart" in capsys.readouterr().out
 
 
 def test_a_wrong_flag_of_a_sweep_is_reported_by_the_command(capsys):

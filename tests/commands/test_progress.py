@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 import torch
 from torch.utils.data import DataLoader
 
-from lightning_ssl.commands.progress import WIDTH, TrainingBar, total_batches
+from lightning_ssl.app.training.progress import WIDTH, TrainingBar, total_batches
 
 
 class Line(pl.LightningModule):
@@ -51,7 +51,7 @@ def test_the_bar_counts_all_epochs_and_fits_80_columns(tmp_path, capsys):
 
 
 def test_the_longest_line_fits_too(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("lightning_ssl.commands.progress.total_batches", lambda trainer: 10**7)
+    monkeypatch.setattr("lightning_ssl.app.training.progress.total_batches", lambda trainer: 10**7)
     train(tmp_path, TrainingBar(), max_epochs=1)
     drawn = [line for line in re.split(r"[\r\n]+", capsys.readouterr().out) if line.strip()]
     assert max(map(len, drawn)) <= WIDTH

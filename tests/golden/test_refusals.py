@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from lightning_ssl import cli
-from lightning_ssl.commands import fit
+from lightning_ssl.app.training import run
 
 TABLE = yaml.safe_load((Path(__file__).parent / "data/refusals.yaml").read_text(encoding="utf-8"))
 SAMPLE = 12  # the distance of the cases of the fast test
@@ -34,7 +34,7 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(fit, "train", accept)
+    monkeypatch.setattr(run, "train_in_folder", accept)
     before = set(sys.modules)
     previous = signal.signal(signal.SIGALRM, hang)
     signal.alarm(SECONDS)

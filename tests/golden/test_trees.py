@@ -1,10 +1,24 @@
-"""Command lines give the configurations and labels that they gave in version 9187a09 (see make_trees.py).
+"""Command lines give the configurations and labels that they gave in version 9187a09, with its reader.
 
-Two configurations are equal if they differ only in the type of a number (2 and 2.0), or in empty `init_args`.
+One line of data/trees_GROUP.jsonl.gz is one command line:
+
+    group     "config", "sweep", "stored" (a config.yaml of a run folder) or "flag"
+    argv      the flags, with `configs/…` relative to the root of the repository
+    files     texts of further files that the flags name, if there are any
+    tree      the completed configuration, `Configuration.parse(argv).stored()`; null if the command line is refused
+    label     `label_of_config(tree)`
+
+Left out are inputs that version 9187a09 reads wrongly without a message: values of another type for arguments of
+Square, Tsallis and Inverse, null for a key that does not allow it, `10:00` in a file, a mapping for
+`trainer.max_time`, and a file that names no method.
+
+Two configurations are equal if they differ only in the type of a number (2 and 2.0), or in empty `init_args`. `CHANGED`
+lists the command lines whose answer has changed, with the reason.
 """
 
 import gzip
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -12,11 +26,19 @@ import pytest
 import torch
 from helpers import ROOT
 
-from lightning_ssl.runs.configuration import Configuration
+from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.runs.labels import label_of_config
 
 FILES = sorted((Path(__file__).parent / "data").glob("trees_*.jsonl.gz"))
 PARTS = 100  # of which the fast tests take one
+# Patterns of command lines that are answered in another way than in version 9187a09.
+CHANGED = {
+    "null is allowed where the argument allows it": r"(projector|predictor)\.(norm|last_norm)=null",
+    "null is refused where the argument does not allow it": r"split: null",
+    "the arguments of every class are checked": r"importance=Released\w+ .*=(inf|true|x) ",
+    "the order of a class and its arguments does not matter": r"importance=Uniform .*tau=0.25 .*importance=\w+ ",
+    "arguments that a library passes on are not listed": r"class_path: (DDPStrategy|torchvision)",
+}
 MISSING = object()
 
 
@@ -86,5 +108,7 @@ def test_a_command_line_gives_the_same_tree_and_label(part, folder):
     for line in every_line()[part::PARTS]:
         tree, label = parsed(line, folder)
         found = differences(tree, line["tree"]) or differences(label, line["label"])
-        wrong += [f"{' '.join(line['argv'])} {line['files'] or ''}: {'; '.join(found)}"] if found else []
+        words = f"{' '.join(line['argv'])} {line['files'] or ''}"
+        changed = any(re.search(pattern, words) for pattern in CHANGED.values())
+        wrong += [f"{words}: {'; '.join(found)}"] if found and not changed else []
     assert wrong == []

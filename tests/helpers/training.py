@@ -8,10 +8,11 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
+from lightning_ssl.base.tree import Group, build
 from lightning_ssl.data import DataModule
 from lightning_ssl.data.split import Images
 from lightning_ssl.losses.importance import Direct, Exact
-from lightning_ssl.methods import BYOL, AlphaCL, Head, SimCLR, SimSiam
+from lightning_ssl.methods import BYOL, AlphaCL, Head, Method, SimCLR, SimSiam
 
 SMALL = {"backbone": "resnet_tiny", "image_size": 32}
 METHODS = {
@@ -84,3 +85,12 @@ def free_port():
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         return found.getsockname()[1]
+
+
+def build_method(config):
+    """The method of a configuration, with new weights."""
+    return build(config["model"], Method, "model", allow=())
+
+
+def build_data(config):
+    return build(config["data"], Group(DataModule), "data", allow=())

@@ -22,7 +22,7 @@ import yaml
 from hostile.workspace import SMALL, make_workspace, snapshot
 
 from lightning_ssl import cli
-from lightning_ssl.commands import fit
+from lightning_ssl.app.training import run as training
 from lightning_ssl.sweep.engine import Engine
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
@@ -85,7 +85,7 @@ def only_refusals(workspace, monkeypatch):
     tests = str(Path(__file__).parents[1])  # pytest adds folders of tests to the path; a user has none of them
     monkeypatch.setattr(sys, "path", [folder for folder in sys.path if not folder.startswith(tests)])
     before = set(sys.modules)
-    for owner, name in ((fit, "train"), (Engine, "start")):
+    for owner, name in ((training, "train_in_folder"), (Engine, "start")):
         monkeypatch.setattr(owner, name, accept)
     previous = signal.signal(signal.SIGALRM, hang)
     signal.alarm(SECONDS)

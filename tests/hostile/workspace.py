@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 import yaml
+from helpers.training import build_method
 
-from lightning_ssl.commands import packaged
-from lightning_ssl.runs.build import build_method
-from lightning_ssl.runs.configuration import Configuration
+from lightning_ssl.app.config import packaged
+from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.sweep.state import SCHEMA
 
 SMALL = ("--config=quickstart", "--model.projector.hidden=8", "--model.projector.out=8", "--trainer.accelerator=cpu")

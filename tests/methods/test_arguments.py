@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from lightning_ssl import methods
-from lightning_ssl.runs.arguments import arguments_of, concrete
+from lightning_ssl.base.signatures import arguments_of, concrete
 from lightning_ssl.runs.keys import role
 
 LOSS = {

@@ -8,8 +8,9 @@ import torch
 from helpers.training import METHODS, data, every_method, fit, same
 
 from lightning_ssl import BYOL, AlphaCL, Direct, FromFamily, Head, InfoNCE, Optimization, SimCLR, Tsallis
-from lightning_ssl.runs.arguments import arguments_of
-from lightning_ssl.runs.build import build_method
+from lightning_ssl.base.signatures import arguments_of
+from lightning_ssl.base.tree import build
+from lightning_ssl.methods import Method
 
 SMALL = {"backbone": "resnet_tiny", "image_size": 32}
 
@@ -40,7 +41,7 @@ def test_nested_classes_are_plain_values():
 @every_method
 def test_a_configuration_rebuilds_the_method(make):
     model = make(optimization=Optimization(lr=0.02))
-    again = build_method({"model": model.configuration()})
+    again = build(model.configuration(), Method, "model", allow=())
     assert type(again) is type(model)
     assert again.configuration() == model.configuration()
     again.load_state_dict(model.state_dict())

@@ -190,7 +190,7 @@ def test_the_optimizer_is_the_configured_one(settings, kind):
         (lambda: Optimization(lr=0.0), "lr=0.0"),
         (lambda: Optimization(warmup_epochs=5), "warmup_epochs=5"),
         (lambda: SimCLR(tau=0.0, **SMALL), "tau=0.0"),
-        (lambda: SimCLR(augment="none", **SMALL), "preset='none'"),
+        (lambda: SimCLR(augment="none", **SMALL), "augment='none'"),
         (lambda: BYOL(momentum=1.5, **SMALL), "momentum=1.5"),
         (lambda: AlphaCL(FromFamily(Quadratic()), seed=-1, **SMALL), "seed=-1"),
     ],

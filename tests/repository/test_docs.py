@@ -9,7 +9,7 @@ from generators import api, configuration, losses, results
 from helpers import ROOT
 
 import lightning_ssl
-from lightning_ssl.commands import catalog
+from lightning_ssl.app.config import catalog
 from lightning_ssl.losses import Family, Importance
 
 CONCRETE = [

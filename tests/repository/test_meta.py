@@ -130,7 +130,7 @@ def test_the_workflow_and_the_hooks_call_what_exists():
 
 
 LOCAL = ("tests", "docs", "benchmarks")  # folders of modules that tests import by their names
-DEPENDENCIES = {"docstring-parser": "jsonargparse", "packaging": "pytest"}  # imported by tests, installed with another
+DEPENDENCIES = {"packaging": "pytest"}  # imported by tests, installed with another
 
 
 def imports(file, seen):

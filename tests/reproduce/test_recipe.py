@@ -6,7 +6,6 @@ import pytest
 from helpers import ROOT
 
 from lightning_ssl import labs
-from lightning_ssl.commands import packaged
 from lightning_ssl.comparison.claims import decide
 from lightning_ssl.reproduce import planning, recipe
 from lightning_ssl.reproduce.results import row_of
@@ -80,9 +79,7 @@ def planned_for(name, scale, monkeypatch):
     def find_sweep(sweep):
         return ROOT / "sweeps" / f"{sweep}.yaml"
 
-    return work, planning.plan_sweeps(
-        work, recipe.scale_named(scale), 2, Path("runs"), find_sweep, packaged.expand_configs
-    )
+    return work, planning.plan_sweeps(work, recipe.scale_named(scale), 2, Path("runs"), find_sweep)
 
 
 def check_rows(name, scale, monkeypatch):

@@ -7,11 +7,11 @@ import torch
 from helpers import ROOT
 
 from lightning_ssl import cli
-from lightning_ssl.commands import fit, packaged
+from lightning_ssl.app.config.configuration import Configuration
+from lightning_ssl.app.training import run as training
 from lightning_ssl.reproduce import planning, recipe
 from lightning_ssl.reproduce.sharing import share
 from lightning_ssl.runs import RunFolder
-from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.sweep.engine import preview
 from lightning_ssl.sweep.plan import fit_flags
 
@@ -22,16 +22,14 @@ CPU = recipe.scale_named("cpu")
 def table4(tmp_path):
     """The sweep of Table 4 with two seeds, in RUNS/table4_cifar10-cpu."""
     work = recipe.load("table4").works["cpu"]
-    (planned,) = planning.plan_sweeps(
-        work, CPU, 2, tmp_path, lambda name: ROOT / "sweeps" / f"{name}.yaml", packaged.expand_configs
-    )
+    (planned,) = planning.plan_sweeps(work, CPU, 2, tmp_path, lambda name: ROOT / "sweeps" / f"{name}.yaml")
     return planned
 
 
 def other_run(table4, folder, seed=1, **summary):
     """A run of Direct with p = 4, as Table 1 has it."""
     command = next(command for trial, command in preview(table4.plan, table4.folder) if "p=4" in trial.id)
-    flags = packaged.expand_configs(fit_flags(shlex.split(command)))
+    flags = fit_flags(shlex.split(command))
     stored = Configuration.parse([*flags, f"--seed_everything={seed}", "--group=table1-cpu"]).stored()
     run = RunFolder(folder)
     run.path.mkdir(parents=True)
@@ -58,7 +56,7 @@ def test_a_finished_run_of_another_sweep_is_copied_and_fit_trains_nothing(table4
     assert share([table4], [tmp_path / "table1-cpu"]) == copied  # nothing is copied twice
 
     target.step_checkpoints()[0].unlink()  # a run of an archive has none
-    monkeypatch.setattr(fit, "train", lambda *_: pytest.fail("trained"))
+    monkeypatch.setattr(training, "train_in_folder", lambda *_: pytest.fail("trained"))
     command = next(command for trial, command in preview(table4.plan, table4.folder) if trial.id == target.path.name)
     assert cli.main(["fit", *fit_flags(shlex.split(command))]) == 0
     assert "is finished already" in capsys.readouterr().out

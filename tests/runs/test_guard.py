@@ -10,12 +10,12 @@ from helpers.precision import bf16, scaled
 from helpers.training import METHODS, SMALL, data, same, seeded
 
 from lightning_ssl import cli, runs
+from lightning_ssl.app.training.record_run import record_run
 from lightning_ssl.callbacks import FeatureSpectrum, OnlineKNN, OnlineProbe, WeightNoise
 from lightning_ssl.methods import BYOL, Head, Optimization, SimCLR
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.checkpointing import Checkpoints
 from lightning_ssl.runs.guard import LossNotFinite
-from lightning_ssl.runs.python import record_run
 
 BAD_STEP = 3  # of 4 in an epoch
 BATCH = 16

@@ -5,9 +5,9 @@ import inspect
 import pytest
 import pytorch_lightning as pl
 
+from lightning_ssl.app.config.configuration import CALLBACKS, root
 from lightning_ssl.data import DataModule
 from lightning_ssl.runs import keys
-from lightning_ssl.runs.configuration import CALLBACKS, make_parser
 from lightning_ssl.runs.keys import role
 
 
@@ -25,7 +25,7 @@ def test_every_argument_has_exactly_one_role(kind, roles):
 
 
 def test_every_flag_of_fit_has_exactly_one_role():
-    flags = {action.dest.partition(".")[0] for action in make_parser()._actions} - {"help", "print_config"}
+    flags = {*root().named(), "config"}
     parts = {"trainer", "model", "data"}
     assert flags - parts <= {*keys.FLAG_ROLES, *keys.INCIDENTAL}
     assert set(CALLBACKS) == set(keys.FLAG_ROLES)

@@ -52,11 +52,3 @@ def test_the_short_label_has_no_parameters():
     assert [short_label(config_of(loss)) for loss in ("infonce", "direct", "quadratic")] == [
         "SimCLR", "AlphaCL Direct", "AlphaCL Quadratic",
     ]  # fmt: skip
-
-
-def test_full_paths_tell_classes_of_different_modules_apart():
-    def model(path):
-        return flatten({"model": {"class_path": path}}, full_paths=True)
-
-    assert model("mine.Loss") != model("yours.Loss")
-    assert model("lightning_ssl.AlphaCL") == model("lightning_ssl.methods.AlphaCL")

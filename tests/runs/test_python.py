@@ -7,7 +7,8 @@ from helpers.training import METHODS, data, every_method, same, seeded
 from torch import nn
 
 from lightning_ssl import AlphaCL, Direct, OnlineKNN, OnlineProbe, SimCLR, cli, report
-from lightning_ssl.runs import read_checkpoint, record_run
+from lightning_ssl.app.training import record_run
+from lightning_ssl.runs import read_checkpoint
 
 
 def trainer(epochs=2, callbacks=(), **settings):

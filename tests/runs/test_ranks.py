@@ -5,9 +5,10 @@ import re
 
 import pytest
 
+from lightning_ssl.app.config.configuration import Configuration
+from lightning_ssl.app.training.run import quiet
 from lightning_ssl.commands import fit
 from lightning_ssl.runs import ranks
-from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.devices import SrunEnvironment, for_launched_ranks
 from lightning_ssl.runs.resume import choose_folder, generated_name
 
@@ -48,8 +49,8 @@ def started(monkeypatch):
 
 
 def trainer(*flags):
-    with fit.quiet():
-        return dict(Configuration.parse([*FLAGS, *flags]).values.trainer)
+    with quiet():
+        return dict(Configuration.parse([*FLAGS, *flags]).values["trainer"])
 
 
 @pytest.mark.parametrize(

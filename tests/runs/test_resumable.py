@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lightning_ssl import cli
-from lightning_ssl.runs.configuration import Configuration
+from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.resumable import loop_counters, require_resumable
 

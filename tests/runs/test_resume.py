@@ -4,11 +4,11 @@ import functools
 
 import pytest
 import torch
+from helpers.training import build_method
 
 from lightning_ssl import cli
+from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.checks import UserError
-from lightning_ssl.runs.build import build_method
-from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.resume import choose, first_change
 
@@ -100,10 +100,7 @@ def parsed(*flags):
 def command(folder, *flags, **values):
     """The configuration of a command with --runs and --name, and further values of --resume and --name."""
     config = parsed(*flags)
-    changed = config.values.clone()
-    for key, value in {"runs": str(folder.parent), "name": folder.name, **values}.items():
-        changed[key] = value
-    return Configuration(config.parser, changed)
+    return Configuration({**config.values, "runs": str(folder.parent), "name": folder.name, **values})
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from helpers.wandb_server import FLAGS
 
-from lightning_ssl.runs.configuration import Configuration, make_parser
+from lightning_ssl.app.config.configuration import Configuration, root
 from lightning_ssl.runs.keys import FLAGS as TOP
 from lightning_ssl.tracking.agent import PARAMETERS, sweep_flags
 from lightning_ssl.tracking.logger import wandb_config
@@ -77,6 +77,4 @@ def test_without_the_agents_file_a_value_that_looks_like_a_flag_is_kept(tmp_path
 
 
 def test_every_top_level_flag_is_known():
-    options = {option for action in make_parser()._actions for option in action.option_strings}
-    found = {option.lstrip("-").rstrip("+").partition(".")[0] for option in options}
-    assert found - {"h", "help", "c", "print_config"} <= {*TOP}
+    assert {*root().named(), "config"} <= {*TOP}

@@ -18,9 +18,9 @@ import wandb.sdk.launch  # noqa: F401  (the client imports it; here once instead
 from helpers.wandb_server import ENTITY, FLAGS, KEY, Server, closed_port
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
+from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.commands import dashboard, fit
 from lightning_ssl.runs import RunFolder
-from lightning_ssl.runs.configuration import Configuration
 from lightning_ssl.tracking import connection, private
 from lightning_ssl.tracking import dashboard as workspace
 from lightning_ssl.tracking.logger import RunFolderWandbLogger, wandb_config
@@ -199,10 +199,10 @@ def test_a_sweep_agent_decides_the_group_and_the_id(tmp_path, environment):
 
 
 def test_fit_logs_to_wandb_by_default_under_a_sweep_agent(environment):
-    assert Configuration.parse(SMALL).values.logger == "none"
+    assert Configuration.parse(SMALL).values["logger"] == "none"
     environment({"WANDB_SWEEP_ID": "s1"})
-    assert Configuration.parse(SMALL).values.logger == "wandb"
-    assert Configuration.parse([*SMALL, "--logger=none"]).values.logger == "none"
+    assert Configuration.parse(SMALL).values["logger"] == "wandb"
+    assert Configuration.parse([*SMALL, "--logger=none"]).values["logger"] == "none"
 
 
 def test_the_label_of_a_run_is_that_of_the_report():

@@ -10,9 +10,7 @@ source checkout `lightning_ssl/configs` and `lightning_ssl/sweeps` are symbolic 
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -54,43 +52,3 @@ def files(root: Path) -> Iterator[Path]:
             yield from files(path)
         elif path.suffix == ".yaml":
             yield path
-
-
-def expand(command: str, words: list[str]) -> list[str]:
-    """The words of a command, with short names of packaged files replaced by their paths."""
-    if command == "fit":
-        return expand_configs(words)
-    return expand_sweep(words) if command == "sweep" else words
-
-
-def expand_configs(words: list[str]) -> list[str]:
-    """Replace the values of `--config`. A value that is YAML text, such as `{data: {name: shapes}}`, is kept."""
-    expanded, before = [], ""
-    for word in words:
-        flag, equals, value = word.partition("=")
-        if equals and flag in ("--config", "-c"):
-            expanded.append(f"{flag}={config(value)}")
-        else:
-            expanded.append(config(word) if before in ("--config", "-c") else word)
-        before = word
-    return expanded
-
-
-def config(value: str) -> str:
-    return find("configs", value) if re.fullmatch(r"[\w./~@+ -]+", value) else value
-
-
-def expand_sweep(words: list[str]) -> list[str]:
-    """Replace the argument FILE, which can stand before or after the flags."""
-    from lightning_ssl.commands.sweep import parser  # here: the other commands do not need it
-
-    end = words.index("--") if "--" in words else len(words)
-    if {"-h", "--help"} & set(words[:end]):
-        return words
-    for place, word in enumerate(words[:end]):
-        marked, is_file = [*words[:place], "\0", *words[place + 1 : end]], False
-        with suppress(ValueError):  # the command reports a wrong flag
-            is_file = parser().parse_args(marked).file == "\0"
-        if is_file:
-            return [*words[:place], find("sweeps", word), *words[place + 1 :]]
-    return words

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lightning_ssl.checks import UserError
 
 if TYPE_CHECKING:
-    from lightning_ssl.commands.fit_flags import Flag, Section
+    from lightning_ssl.app.config.flags import Flag, Section
 
 PAGE = """\
 usage: lightning-ssl fit --config FILE [--config FILE …] [--FLAG VALUE …]
@@ -82,7 +82,7 @@ def main(words: list[str]) -> int:
 
 def describe(topic: str) -> str:
     """The sections of a topic. An unknown topic is a UserError."""
-    from lightning_ssl.commands.fit_flags import sections  # here: it imports torch, which takes seconds
+    from lightning_ssl.app.config.flags import sections  # here: it imports torch, which takes seconds
 
     known = sections()
     if topic == "all":

@@ -17,13 +17,13 @@ from typing import Any
 
 import lightning_ssl
 from lightning_ssl._lightning import pl
+from lightning_ssl.app.training.trainer import attach
+from lightning_ssl.base.tree import import_path, to_tree
 from lightning_ssl.checks import UserError
 from lightning_ssl.data import DataModule
-from lightning_ssl.methods.hparams import as_plain, import_path
 from lightning_ssl.runs.begin import begin
-from lightning_ssl.runs.checkpointing import AtomicCheckpointIO, Checkpoints
+from lightning_ssl.runs.checkpointing import Checkpoints
 from lightning_ssl.runs.folder import RunFolder
-from lightning_ssl.runs.guard import DivergenceGuard
 from lightning_ssl.runs.recorder import Recorder, RunLogger
 
 RECORDED = ("max_epochs", "max_steps", "accumulate_grad_batches", "gradient_clip_val", "precision", "num_nodes")
@@ -55,14 +55,8 @@ def record_run(
         raise UserError(f"folder={str(folder)!r}: there is a run already; choose another folder, or resume=True")
     saver = checkpoints or Checkpoints()
     recorder = PythonRecorder(run, saver, {"group": group, "tags": list(tags)})
-    callbacks: list[pl.Callback] = getattr(trainer, "callbacks")  # noqa: B009  mypy does not see it
-    # After the callbacks that measure, and before those that save.
-    saving = (k for k, callback in enumerate(callbacks) if isinstance(callback, pl.callbacks.Checkpoint))
-    callbacks.insert(next(saving, len(callbacks)), recorder)
-    callbacks.insert(0, DivergenceGuard(run))
-    callbacks.append(saver)
-    trainer.loggers = [*trainer.loggers, RunLogger(run)]
-    trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+    attach(trainer, run, recorder, saver)
+    trainer.loggers = [*trainer.loggers, RunLogger(run)]  # `trainer.logger` stays the first one of the user
     return run
 
 
@@ -100,11 +94,11 @@ def configuration_of(trainer: pl.Trainer, module: pl.LightningModule) -> dict[st
     """The configuration of a training from Python, in the form of config.yaml."""
     data = getattr(trainer, "datamodule", None)
     callbacks = [callback for callback in getattr(trainer, "callbacks", []) if isinstance(callback, OUR_CALLBACKS)]
-    settings = {name: as_plain(getattr(trainer, name, None)) for name in RECORDED}
+    settings = {name: to_tree(getattr(trainer, name, None)) for name in RECORDED}
     seed = os.environ.get("PL_GLOBAL_SEED")  # of pl.seed_everything
     return {
         "seed_everything": int(seed) if seed is not None else getattr(module, "seed", None),
-        "trainer": {**settings, "devices": trainer.num_devices, "callbacks": as_plain(callbacks)},
+        "trainer": {**settings, "devices": trainer.num_devices, "callbacks": to_tree(callbacks)},
         "model": part(module),
         "data": data.configuration() if isinstance(data, DataModule) else {"name": type(data).__name__},
     }
@@ -115,4 +109,4 @@ def part(module: pl.LightningModule) -> dict[str, Any]:
     if hasattr(module, "configuration"):
         found: dict[str, Any] = module.configuration()  # type: ignore[operator]
         return found
-    return {"class_path": import_path(type(module)), "init_args": as_plain(dict(module.hparams))}
+    return {"class_path": import_path(type(module)), "init_args": to_tree(dict(module.hparams))}

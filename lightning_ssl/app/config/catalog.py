@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import yaml  # type: ignore[import-untyped]
 
 from lightning_ssl import data, labs
-from lightning_ssl.commands import packaged
+from lightning_ssl.app.config import packaged
 from lightning_ssl.facts import Room, concrete
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ def classes(room: Room, base: str) -> list[Entry]:
 
 
 def backbones() -> list[Entry]:
+    from lightning_ssl.base.signatures import summary
     from lightning_ssl.networks import RESNETS, ResNetTiny
-    from lightning_ssl.runs.arguments import summary
 
     known = {
         name: f"torchvision's ResNet, blocks {'-'.join(map(str, layers))}, {512 * block.expansion} features"

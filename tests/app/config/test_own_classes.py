@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from lightning_ssl.runs.configuration import Configuration
+from lightning_ssl.app.config.configuration import Configuration
 
 MODULE = """
     import torch
@@ -121,7 +121,7 @@ def test_an_own_loss_is_stored_under_its_own_path_and_builds(folder, flags, stor
         (["=typo.f"], "model.importance=typo.f: typo.py:1: SyntaxError: invalid syntax"),
         (["=crashes.f"], "model.importance=crashes.f: crashes.py:3: ZeroDivisionError: division by zero"),
         (["=leaves.f"], "model.importance=leaves.f: leaves.py:1: SystemExit: 3"),
-        (["=mine.NUMBER"], "model.importance=mine.NUMBER: it is of type int and cannot be called"),
+        (["=mine.NUMBER"], "model.importance=mine.NUMBER: it is of type int; expected a function or a class that"),
         (["=mine.Silent"], "model.importance=mine.Silent: mine.py:29: class Silent has no __call__; it must accept"),
         (
             ["=mine.of_two"],
@@ -136,7 +136,7 @@ def test_an_own_loss_is_stored_under_its_own_path_and_builds(folder, flags, stor
         ),
         (["=mine.Scaled", ".x=2"], "model.importance.x=2: unknown key x for Scaled (mine.py:16); valid keys: scale"),
         (["=mine.Scaled", ".scale=big"], "model.importance.scale=big: expected float"),
-        (["=mine.Required"], "model.importance.scale: mine.Required requires it (mine.py:25)"),
+        (["=mine.Required"], "model.importance.scale: Required (mine.py:25) requires it"),
     ],
 )  # fmt: skip
 def test_each_mistake_has_its_own_line(folder, flags, line):

@@ -1,0 +1,143 @@
+"""The flags of `lightning-ssl fit`, read from the source of the classes. Imports no torch, which takes seconds.
+
+A wrong flag, class, name or file is refused here at once. What passes is checked again with the classes themselves.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+
+from lightning_ssl import facts
+from lightning_ssl.app.config.run_flags import check_run_flags, run
+from lightning_ssl.app.config.text import PRINT, SEE, Step
+from lightning_ssl.base.convert import Mismatch, convert
+from lightning_ssl.base.signatures import arguments_of
+from lightning_ssl.base.walk import walk
+from lightning_ssl.checks import MAX_SHOWN, UserError, cut, shown
+from lightning_ssl.user_code import is_path
+
+PACKAGE = Path(__file__).parents[2]
+# The keys that choose a class of this package, and the base of these classes.
+CLASSES: dict[str, tuple[facts.Room, str]] = {
+    "model": ("methods", "Method"),
+    "model.importance": ("losses", "Importance"),
+    "model.importance.family": ("losses", "Family"),
+}
+BASES = {base for _, base in CLASSES.values()}
+LIBRARIES = ("lightning_ssl", "pytorch_lightning", "lightning", "torch", "torchvision")
+# Names of other libraries, for suggestions.
+OTHER_NAMES = {
+    "arch": "backbone",
+    "dataset": "data.name",
+    "epochs": "max_epochs",
+    "gpus": "trainer.devices",
+    "learning_rate": "lr",
+    "num_workers": "data.workers",
+    "seed": "seed_everything",
+    "temperature": "tau",
+    "wd": "weight_decay",
+}
+
+
+@cache
+def known_flags() -> tuple[str, ...]:
+    """The key of every flag, each once."""
+    return tuple(dict.fromkeys(("config", PRINT, *arguments_of(run), *part_flags())))
+
+
+def part_flags() -> Iterator[str]:
+    lightning = importlib.util.find_spec("pytorch_lightning")  # does not import it
+    assert lightning is not None
+    assert lightning.origin is not None
+    groups = {
+        "trainer": (Path(lightning.origin).parent / "trainer" / "trainer.py", "Trainer"),
+        "data": (PACKAGE / "data" / "module.py", "DataModule"),
+        "checkpoint": (PACKAGE / "runs" / "checkpointing.py", "Checkpoints"),
+    }
+    for key, (file, name) in groups.items():
+        yield from (f"{key}.{argument}" for argument in facts.arguments_in(file, name))
+    for key, (room, base) in CLASSES.items():
+        yield key
+        known = facts.facts_of(room)
+        for each in (known[base], *facts.concrete(room, base)):
+            for argument, hint in each.arguments.items():
+                group = known.get(hint.text)  # such as Optimization
+                fields = group.arguments if group and hint.text not in BASES else {}
+                yield from [f"{key}.{argument}.{field}" for field in fields] or [f"{key}.{argument}"]
+    for each in facts.callbacks():
+        if flag := each.declared.get("flag"):
+            yield flag
+            yield from (f"{flag}.{argument}" for argument in each.arguments)
+
+
+def check_early(steps: Sequence[Step]) -> None:
+    """Refuse what needs no class to be known: flags, names of our classes, and where a run is."""
+    own = any(is_own_path(value) for step in steps for _, value in walk(step.value, into_lists=True))
+    wrong = [line for step in steps if not step.from_file and (line := wrong_flag(step, own))]
+    if wrong:
+        raise UserError(f"{'; '.join(dict.fromkeys(wrong))} {SEE}")
+    given: dict[str, object] = {}
+    for step in steps:
+        given |= step.value if step.from_file else {step.key: step.value}
+    values = {}
+    for name, each in arguments_of(run).items():
+        if name in given and not any(step.appends for step in steps):
+            try:
+                values[name] = convert(given[name], each.type)
+            except Mismatch as error:
+                raise UserError(f"{name}={shown(given[name])}: {error}") from error
+    check_run_flags(values)
+
+
+def is_own_path(value: object) -> bool:
+    """Whether a value can be the path of the user's own class, whose arguments are not known here."""
+    return is_path(value) and str(value).partition(".")[0] not in LIBRARIES
+
+
+def wrong_flag(step: Step, own: bool) -> str | None:
+    """What is wrong with a flag, or None. With classes of the user's own, keys of the model can be theirs."""
+    key = step.key
+    plain = ".".join(word for word in key.split(".") if word not in ("init_args", "class_path"))
+    known = known_flags()
+    if key in CLASSES and isinstance(step.value, str) and step.value.isidentifier():
+        names = [each.name for each in facts.concrete(*CLASSES[key])]
+        if step.value not in names and not own:
+            close = difflib.get_close_matches(step.value, names, n=1)
+            hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(names)}, or a path"
+            return f"{key}={cut(step.value, MAX_SHOWN)}: {hint}"
+    groups = {flag[:place] for flag in known for place, letter in enumerate(flag) if letter == "."}
+    above = (plain[:place] for place, letter in enumerate(plain) if letter == ".")
+    leaf = any(each in known and (each not in groups or (own and each.startswith("model"))) for each in above)
+    if plain in known or plain in groups or leaf or (own and plain.startswith("model.")):
+        return None
+    return f"--{cut(key, MAX_SHOWN)}: unknown flag{did_you_mean(plain)}"
+
+
+def suggestions(key: str, known: Iterable[str]) -> list[str]:
+    """The flags that an unknown key can mean, at most three.
+
+    >>> suggestions("max_epochs", ["trainer.max_epochs", "data.name"])
+    ['trainer.max_epochs']
+    """
+    known, plain = list(known), key.replace("-", "_").lower()
+    last = plain.rpartition(".")[2]
+    other = OTHER_NAMES.get(last, last)
+    for same in (
+        [each for each in known if each == plain],
+        [each for each in known if each == other or each.endswith(f".{other}")],
+        [each for each in known if each.rpartition(".")[2] == last],
+        difflib.get_close_matches(plain, known, n=3, cutoff=0.75),
+    ):
+        if found := [each for each in same if each != key]:
+            return found[:3]
+    close = difflib.get_close_matches(last, {each.rpartition(".")[2] for each in known}, n=1, cutoff=0.75)
+    return [each for each in known if close and each.rpartition(".")[2] == close[0]][:3]
+
+
+def did_you_mean(key: str) -> str:
+    found = [f"--{each}" for each in suggestions(key, known_flags())]
+    return f"; did you mean {' or '.join(found)}?" if found else ""

@@ -1,0 +1,83 @@
+"""The words of a command line as steps: a key with its value, or a file with its values. Imports no torch.
+
+--model.tau=0.5   --model.tau 0.5      Step("model.tau", "0.5")
+--tags+=a                              Step("tags", "a", appends=True)
+--config FILE     -c FILE              Step("", {…}, from_file=True), also for text such as `{data: {name: shapes}}`
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lightning_ssl.app.config import packaged
+from lightning_ssl.checks import MAX_SHOWN, NEGATIVE_NUMBER, UserError, cut, shown
+from lightning_ssl.untrusted import load_yaml, read_text
+
+PRINT = "print_config"
+SEE = "(see lightning-ssl fit --help)"
+
+
+class Step(NamedTuple):
+    """One value of a command line. The empty key stands for the whole configuration."""
+
+    key: str
+    value: Any
+    from_file: bool = False
+    appends: bool = False
+
+
+def steps(argv: Sequence[str]) -> Iterator[Step]:
+    """The steps of a command line, in order. `--print_config` is none."""
+    words = iter(range(len(argv)))
+    for place in words:
+        flag, equals, value = argv[place].partition("=")
+        if not re.match(r"--?[^\W\d]", flag):
+            raise UserError(f"{shown(argv[place])}: expected a flag, such as --data.name shapes {SEE}")
+        key = "config" if flag == "-c" else flag.removeprefix("--")
+        if key == PRINT:
+            continue
+        if not equals:
+            if next(words, None) is None or is_flag(argv[place + 1]):
+                raise UserError(f"{flag}: expected a value {SEE}")
+            value = argv[place + 1]
+        if key == "config":
+            yield Step("", configuration(value), from_file=True)
+        else:
+            yield Step(key.removesuffix("+"), value, appends=key.endswith("+"))
+
+
+def asks_to_print(argv: Sequence[str]) -> bool:
+    """Whether a command line asks for its configuration instead of a run."""
+    return any(word.partition("=")[0] == f"--{PRINT}" for word in argv)
+
+
+def is_flag(word: str) -> bool:
+    return word.startswith("-") and not NEGATIVE_NUMBER.match(word)
+
+
+def configuration(given: str) -> dict[str, Any]:
+    """The content of a file, or of YAML text. A short name is that of a packaged file."""
+    is_text = given.lstrip().startswith(("{", "["))
+    where = f"config={cut(given, MAX_SHOWN)}"
+    text = given if is_text else read_text(Path(packaged.find("configs", given)), key="config")
+    try:
+        content = load_yaml(text)
+    except UserError as error:
+        raise UserError(f"{where}: not YAML: {error}") from error
+    if not isinstance(content, dict) or not (content or is_text):
+        found = "an empty file" if content in (None, {}) else type(content).__name__
+        raise UserError(f"{where}: expected `trainer`, `model`, `data`, … and found {found}")
+    require_text_keys(content, where)
+    return content
+
+
+def require_text_keys(tree: Any, where: str) -> None:
+    """Refuse a key that YAML reads as a number, a truth value or null."""
+    for item in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
+        require_text_keys(item, where)
+    wrong = [key for key in tree if not isinstance(key, str)] if isinstance(tree, dict) else []
+    if wrong:
+        raise UserError(f"{where}: the key {wrong[0]!r} is not text")

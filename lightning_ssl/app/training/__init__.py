@@ -1,0 +1,20 @@
+"""One run: the Trainer with everything that a run folder needs, for `lightning-ssl fit`, a sweep's trial, and Python.
+
+run.py          `train`: a configuration → folder, checks, training, result
+trainer.py      the Trainer as configured; `attach` adds what writes the run folder and guards the training
+record_run.py   the same for a Trainer that the user's own program has made
+progress.py     the progress bar
+result.py       the table at the end
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lightning_ssl._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from lightning_ssl.app.training.record_run import record_run as record_run
+
+__all__ = ["record_run"]
+__getattr__, __dir__ = lazy_names(__name__, {"record_run": ("record_run",)})

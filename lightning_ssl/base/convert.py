@@ -1,0 +1,217 @@
+"""Values from text and YAML: `convert(value, hint)` is the plain value of a type, or raises `Mismatch`.
+
+A value of a flag is text; a value of a file has the type that YAML gives it. Both are converted by the same rules.
+
+| hint    | accepted                                    | refused                  |
+|---------|---------------------------------------------|--------------------------|
+| int     | 3, "3", "010" (10), "1_000", "0x10"         | true, "2.0", "1e3"       |
+| float   | 2, 2.5, "1e-3", ".5"                        | true, "inf", "nan"       |
+| bool    | true, "true", "yes", "on", "True"           | 1, "1"                   |
+| str     | any text, unchanged                         | null, a mapping, a list  |
+| X\\|None | null, "null"                                |                          |
+
+Plain values are those of JSON: a tuple becomes a list, a time or a path stays text. `as_object` gives the object.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import re
+import types
+import typing
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+from lightning_ssl.checks import UserError
+from lightning_ssl.untrusted import MAX_DIGITS, load_yaml
+from lightning_ssl.user_code import is_path, load_object
+
+INTEGER = re.compile(rf"[-+]?(0x[0-9a-fA-F]+|\d[\d_]{{0,{MAX_DIGITS - 1}}})")
+NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
+CLOCK = re.compile(r"(?:(\d+) days?, )?(\d+):(\d+):([\d.]+)")  # of a timedelta as text
+MAX_FLOAT = 1e308
+WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+SEQUENCES = (list, tuple, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection)
+MAPPINGS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
+
+
+class Mismatch(ValueError):
+    """A value is not of the type. The caller knows the key."""
+
+
+def members(hint: Any) -> tuple[Any, ...]:
+    """The types of a union, or the type itself."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return tuple(inner for each in typing.get_args(hint) for inner in members(each))
+    return (types.NoneType if hint is None else hint,)
+
+
+def origin(hint: Any) -> Any:
+    """The type without its arguments: `list[int]` → list."""
+    return typing.get_origin(hint) or hint
+
+
+def allows_null(hint: Any) -> bool:
+    return types.NoneType in members(hint) or hint in (Any, object)
+
+
+def convert(value: Any, hint: Any) -> Any:
+    """The plain value of a type, from text or a plain value.
+
+    >>> convert("3", int), convert("1e-3", float), convert("[1, 2]", tuple[float, ...]), convert("null", str | None)
+    (3, 0.001, [1.0, 2.0], None)
+    """
+    kinds = members(hint)
+    if types.NoneType in kinds and (value is None or value == "null"):
+        return None
+    if isinstance(value, str) and value.lstrip().startswith(("[", "{")):  # a list or a mapping before text
+        kinds = tuple(sorted(kinds, key=lambda kind: origin(kind) not in (*SEQUENCES, *MAPPINGS)))
+    elif int in kinds and float in kinds:  # 2 stays 2
+        kinds = (int, *(kind for kind in kinds if kind is not int))
+    for kind in sorted(kinds, key=lambda kind: type(value) is not origin(kind) or isinstance(value, str)):
+        if kind is not types.NoneType:
+            try:
+                return one(value, kind)
+            except Mismatch:
+                continue
+    raise Mismatch(f"expected {in_words(hint)}")
+
+
+def one(value: Any, kind: Any) -> Any:
+    """The value of a type that is no union."""
+    base = origin(kind)
+    if kind in (Any, object) or isinstance(kind, typing.TypeVar):
+        return value
+    if base is Literal:
+        return choice(value, typing.get_args(kind))
+    if base in SEQUENCES:
+        return sequence(parsed(value), typing.get_args(kind))
+    if base in MAPPINGS:
+        return mapping(parsed(value), typing.get_args(kind))
+    if base in READERS:
+        return READERS[base](value)
+    raise Mismatch
+
+
+def whole(value: Any) -> int:
+    if isinstance(value, str) and INTEGER.fullmatch(value.strip()):
+        return int(value, 16 if "x" in value.lower() else 10)
+    if type(value) is not int:
+        raise Mismatch
+    return value
+
+
+def number(value: Any) -> float:
+    if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
+        value = float(value)
+    if type(value) not in (int, float) or not -MAX_FLOAT <= value <= MAX_FLOAT:  # neither NaN nor infinite
+        raise Mismatch
+    return float(value)
+
+
+def truth(value: Any) -> bool:
+    found = WORDS.get(value.lower()) if isinstance(value, str) else value
+    if not isinstance(found, bool):
+        raise Mismatch
+    return found
+
+
+def text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise Mismatch
+    return value
+
+
+def path(value: Any) -> str:
+    """The path of a function of the user's own."""
+    if not is_path(value):
+        raise Mismatch
+    return str(value)
+
+
+READERS: dict[Any, Callable[[Any], Any]] = {
+    int: whole, float: number, bool: truth, str: text, Path: text, timedelta: text, collections.abc.Callable: path,
+}  # fmt: skip
+
+
+def choice(value: Any, choices: tuple[Any, ...]) -> Any:
+    """One of the values of a Literal, also from its text."""
+    for each in choices:
+        if (type(value) is type(each) and value == each) or (isinstance(value, str) and value == str(each)):
+            return each
+    raise Mismatch
+
+
+def sequence(value: Any, kinds: tuple[Any, ...]) -> list[Any]:
+    """The items of `list[X]`, `tuple[X, ...]` or `tuple[X, Y]`."""
+    if not isinstance(value, list | tuple):
+        raise Mismatch
+    if len(kinds) > 1 and kinds[1] is not Ellipsis:
+        if len(kinds) != len(value):
+            raise Mismatch
+        return [convert(each, kind) for each, kind in zip(value, kinds, strict=True)]
+    return [convert(each, kinds[0] if kinds else Any) for each in value]
+
+
+def mapping(value: Any, kinds: tuple[Any, ...]) -> dict[str, Any]:
+    if not isinstance(value, dict) or not all(isinstance(key, str) for key in value):
+        raise Mismatch
+    return {key: convert(each, kinds[1] if kinds else Any) for key, each in value.items()}
+
+
+def parsed(value: Any) -> Any:
+    """The list or mapping that a text describes."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return load_yaml(value)
+    except UserError as error:
+        raise Mismatch(str(error)) from error
+
+
+def in_words(hint: Any) -> str:
+    """A type in words: `one of cosine, euclidean`, `int or null`, `a list of Callback`."""
+    kinds, choices = members(hint), choices_in(hint)
+    words = [f"one of {', '.join(choices)}"] if choices else []
+    words += [name_of_type(kind) for kind in kinds if origin(kind) is not Literal and kind is not types.NoneType]
+    words += ["null"] if types.NoneType in kinds else []
+    return " or ".join(dict.fromkeys(words))
+
+
+def choices_in(hint: Any) -> list[str]:
+    """The values of a Literal, as text."""
+    found = (each for kind in members(hint) if origin(kind) is Literal for each in typing.get_args(kind))
+    return list(dict.fromkeys(map(str, found)))
+
+
+def name_of_type(kind: Any) -> str:
+    if origin(kind) in SEQUENCES:
+        kinds = [each for each in typing.get_args(kind) if each is not Ellipsis]
+        count = f"{len(kinds)} " if len(kinds) > 1 else ""
+        return f"a list of {count}{in_words(kinds[0])}" if kinds else "a list"
+    if origin(kind) in MAPPINGS:
+        return "a mapping"
+    known = {Any: "a value", str: "text", collections.abc.Callable: "the path of a function"}
+    return str(known.get(origin(kind)) or getattr(kind, "__name__", kind))
+
+
+def as_object(value: Any, hint: Any, key: str = "function") -> Any:
+    """The object of a plain value: a tuple, a time, a path, a function of the user's own.
+
+    >>> as_object([1.0, 2.0], tuple[float, float])
+    (1.0, 2.0)
+    """
+    kinds = [origin(kind) for kind in members(hint)]
+    if isinstance(value, list) and tuple in kinds and list not in kinds:
+        return tuple(value)
+    if isinstance(value, str) and str not in kinds:
+        if timedelta in kinds and (clock := CLOCK.fullmatch(value)):
+            days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
+            return timedelta(days, seconds, hours=hours, minutes=minutes)
+        if Path in kinds:
+            return Path(value)
+        if collections.abc.Callable in kinds:
+            return load_object(value, key)
+    return value

@@ -1,0 +1,143 @@
+"""Files and flags become one tree: a later value wins, and another class starts with its own defaults."""
+
+import pytest
+
+from lightning_ssl.app.config.configuration import Configuration, root
+from lightning_ssl.app.config.merge import merge
+from lightning_ssl.app.config.text import Step, steps
+
+QUICK = ["--config=quickstart", "--model=AlphaCL"]
+MODULE = """
+class Margin:
+    def __init__(self, tau: float = 0.3, margin: float = 1.0):
+        self.tau, self.margin = tau, margin
+
+    def __call__(self, d2_pos, d2_neg, valid=None):
+        return (-d2_neg / self.tau).exp()
+
+
+class Strict(Margin):
+    def __init__(self, tau: float):
+        super().__init__(tau)
+"""
+
+
+def importance(*flags):
+    """The class and the arguments of the importance."""
+    node = Configuration.parse([*QUICK, *flags]).values["model"]["init_args"]["importance"]
+    return node["class_path"].rpartition(".")[2], node["init_args"]
+
+
+def given(*words):
+    """The tree of the given values, without defaults."""
+    return merge(steps(words), root())
+
+
+def test_words_are_steps():
+    assert list(steps(["--a.b=1", "--c", "-1", "--tags+=x", "--print_config"])) == [
+        Step("a.b", "1"), Step("c", "-1"), Step("tags", "x", appends=True),
+    ]  # fmt: skip
+    assert list(steps(["-c", "{data: {name: shapes}}"])) == [Step("", {"data": {"name": "shapes"}}, from_file=True)]
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["name"], "'name': expected a flag"),
+        (["--name"], "--name: expected a value"),
+        (["--name", "--runs", "x"], "--name: expected a value"),
+        (["--config={1: 2}"], "the key 1 is not text"),
+        (["--config=[]"], "expected `trainer`, `model`, `data`"),
+        (["--config={a: 1, a: 2}"], "duplicate key"),
+    ],
+)
+def test_a_wrong_word_is_refused(words, line):
+    with pytest.raises(ValueError, match=line):
+        list(steps(words))
+
+
+def test_an_importance_has_its_own_default_and_not_that_of_the_class_before():
+    assert importance("--model.importance=Square") == ("Square", {"tau": 5.0})
+    assert importance("--model.importance", "Square") == ("Square", {"tau": 5.0})
+    assert importance("--config={model: {init_args: {importance: Square}}}") == ("Square", {"tau": 5.0})
+
+
+def test_a_value_of_a_file_counts_only_for_the_class_of_that_file():
+    assert importance("--config=method/entropy", "--model.importance=Square") == ("Square", {"tau": 5.0})
+    assert importance("--config=method/direct", "--config=method/square")[1] == {"tau": 5.0}
+    inline = "--config={model: {init_args: {importance: {class_path: Direct, init_args: {tau: 3}}}}}"
+    assert importance(inline, "--model.importance=Square")[1] == {"tau": 5.0}
+
+
+@pytest.mark.parametrize("flags", [("Square", "tau=2"), ("tau=2", "Square")])
+def test_a_flag_counts_before_and_after_the_class(flags):
+    words = [f"--model.importance.{flag}" if "=" in flag else f"--model.importance={flag}" for flag in flags]
+    assert importance(*words) == ("Square", {"tau": 2.0})
+
+
+def test_a_flag_that_no_class_has_is_refused():
+    with pytest.raises(ValueError, match=r"model.importance.p=2: unknown key p for Square"):
+        importance("--model.importance=Square", "--model.importance.p=2")
+
+
+def test_a_family_has_its_own_default():
+    words = ["--model.importance=FromFamily", "--model.importance.family=SoftTriplet",
+             "--model.importance.family=InfoNCE"]  # fmt: skip
+    assert importance(*words)[1]["family"]["init_args"] == {"tau": 0.5, "eps": 1.0}
+    assert importance(*words, "--model.importance=Square") == ("Square", {"tau": 5.0})
+
+
+def test_a_method_keeps_the_network_and_not_the_defaults_of_the_method_before():
+    tree = Configuration.parse(
+        ["--config=quickstart", "--model=SimSiam", "--model.projector.hidden=64", "--model=BYOL"]
+    )
+    arguments = tree.values["model"]["init_args"]
+    assert (arguments["backbone"], arguments["projector"]["hidden"], arguments["projector"]["out"]) == (
+        "resnet_tiny", 64, 256,
+    )  # fmt: skip
+
+
+def test_a_class_of_the_user_has_its_own_default(tmp_path, monkeypatch):
+    (tmp_path / "margin_of_mine.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert importance("--model.importance=margin_of_mine.Margin")[1] == {"tau": 0.3, "margin": 1.0}
+    with pytest.raises(ValueError, match=r"model.importance.tau: .*Strict.* requires it"):
+        importance("--model.importance=margin_of_mine.Strict")
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--data.options={a: 1}", "--data.options={b: 1}"], {"data": {"options": {"b": 1}}}),
+        (["--data.options={a: 1}", "--data.options.b=1"], {"data": {"options": {"a": 1, "b": 1}}}),
+        (["--trainer={max_epochs: 2}", "--trainer.min_epochs=1"], {"trainer": {"max_epochs": 2, "min_epochs": "1"}}),
+        (["--probe=null", "--probe.lr=1"], {"probe": {"init_args": {"lr": "1"}}}),
+        (["--tags=[a]", "--tags+=b"], {"tags": ["a", "b"]}),
+        (["--name={x"], {"name": "{x"}),
+        (["--trainer.callbacks=[]"], {"trainer": {"callbacks": []}}),
+        (
+            ["--trainer.callbacks=Timer", "--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=x"],
+            {"trainer": {"callbacks": [
+                {"class_path": "Timer", "init_args": {}},
+                {"class_path": "EarlyStopping", "init_args": {"monitor": "x"}},
+            ]}},
+        ),
+    ],
+)  # fmt: skip
+def test_values_merge(words, expected):
+    assert given(*words) == expected
+
+
+def test_an_argument_of_no_callback_is_refused():
+    with pytest.raises(ValueError, match=r"trainer.callbacks.monitor='x': choose a class with --trainer.callbacks"):
+        given("--trainer.callbacks.monitor=x")
+
+
+@pytest.mark.parametrize(
+    "words", [["--config", "quickstart"], ["-c", "quickstart"], ["--config=configs/quickstart.yaml"]]
+)
+def test_a_configuration_is_found_by_its_short_name(words):
+    (step,) = steps(words)
+    assert step.from_file
+    assert step.value["data"]["name"] == "shapes"
