@@ -71,6 +71,7 @@ bench: $(VENV)/installed-bench  ## measure the speed of loss, augmentation and t
 	$(BIN)/lightning-ssl bench loss
 	$(BIN)/lightning-ssl bench launches
 	$(BIN)/lightning-ssl bench augment
+	$(BIN)/lightning-ssl bench start
 	$(BIN)/lightning-ssl bench train
 
 clean:  ## remove the environments and every cache

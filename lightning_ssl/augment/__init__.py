@@ -9,9 +9,9 @@ image first and applied afterwards:
     parameters = augment.sample(images, generator)    # all random draws
     views = apply(images, parameters, size=32)        # deterministic: (2, B, 3, size, size)
 
-parameters.py  `View`, the distribution of the parameters, and `sample`
+presets.py     `View`, the distribution of the parameters, and `PRESETS`, the published recipes
+parameters.py  `sample`
 matrices.py    `apply`
-presets.py     `PRESETS`, the published recipes
 two_views.py   `TwoViews`
 
 Everything up to the first clamp is affine in the pixels, so a view is three small matrix products:
@@ -35,9 +35,23 @@ Mean distance to torchvision on CIFAR-10 at strength ½ (.4/.4/.4/.1), where the
 .001 without hue, which equals the effect of torchvision's random order, and .011 with hue.
 """
 
-from lightning_ssl.augment.matrices import apply
-from lightning_ssl.augment.parameters import Parameters, View, sample
-from lightning_ssl.augment.presets import PRESETS, Preset
-from lightning_ssl.augment.two_views import TwoViews
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lightning_ssl._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from lightning_ssl.augment.matrices import apply
+    from lightning_ssl.augment.parameters import Parameters, sample
+    from lightning_ssl.augment.presets import PRESETS, Preset, View
+    from lightning_ssl.augment.two_views import TwoViews
 
 __all__ = ["PRESETS", "Parameters", "Preset", "TwoViews", "View", "apply", "sample"]
+FILES = {
+    "matrices": ("apply",),
+    "parameters": ("Parameters", "sample"),
+    "presets": ("PRESETS", "Preset", "View"),
+    "two_views": ("TwoViews",),
+}
+__getattr__, __dir__ = lazy_names(__name__, FILES)

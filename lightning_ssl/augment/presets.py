@@ -1,10 +1,55 @@
-"""The published recipes of two views, by name."""
+"""The distribution of a view, and the published recipes of two views by name. Imports no torch."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
-from lightning_ssl.augment.parameters import View
+from lightning_ssl.checks import require
+
+
+@dataclass(frozen=True)
+class View:
+    """The distribution of the parameters of one view.
+
+    scale       range of the crop's area, as a fraction of the image's area (torchvision's RandomResizedCrop)
+    ratio       range of the crop's width over its height (torchvision's RandomResizedCrop)
+    flip        probability of a horizontal flip
+    jitter      probability of the colour jitter, which applies the next four together
+    brightness, contrast, saturation   strength a: the factor is uniform in [max(0, 1 − a), 1 + a]
+    hue         strength a: the hue turns by a uniform fraction of a turn in [−a, a]
+    gray        probability of grayscale
+    blur        probability of a Gaussian blur
+    sigma       range of the blur's standard deviation, in pixels of the output
+    solarize    probability of solarization: pixels above ½ are inverted
+
+    >>> View(scale=(0.2, 1.0), blur=0.5).flip
+    0.5
+    """
+
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+    jitter: float = 0.8
+    brightness: float = 0.4
+    contrast: float = 0.4
+    saturation: float = 0.4
+    hue: float = 0.1
+    gray: float = 0.2
+    blur: float = 0.0
+    sigma: tuple[float, float] = (0.1, 2.0)
+    solarize: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("flip", "jitter", "gray", "blur", "solarize"):
+            require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "a probability, 0 to 1")
+        for name in ("brightness", "contrast", "saturation"):
+            require(0 <= getattr(self, name) < math.inf, name, getattr(self, name), "a finite number, 0 or above")
+        require(0 <= self.hue <= 0.5, "hue", self.hue, "between 0 and 0.5 of a turn")
+        for name, most in (("scale", 1.0), ("ratio", math.inf), ("sigma", math.inf)):
+            low, high = getattr(self, name)
+            allowed = "an increasing pair of numbers above 0" + (" and at most 1" if most == 1 else "")
+            require(0 < low <= high <= most and high < math.inf, name, (low, high), allowed)
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from lightning_ssl.augment.matrices import apply, check_images, constants
-from lightning_ssl.augment.parameters import Parameters, View, sample
-from lightning_ssl.augment.presets import PRESETS
+from lightning_ssl.augment.parameters import Parameters, sample
+from lightning_ssl.augment.presets import PRESETS, View
 from lightning_ssl.checks import require
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -64,8 +65,10 @@ class Recorder(pl.Callback):
 
     logs_train_loss = True  # so the method does not log it a second time
 
-    def __init__(self, run: RunFolder, images_per_step: int) -> None:
-        self.run, self.images_per_step = run, images_per_step
+    def __init__(self, run: RunFolder, images_per_step: int, begin: Callable[[], object] | None = None) -> None:
+        """`begin` writes the first files of a resumed run, when Lightning has restored its state."""
+        self.run, self.images_per_step, self.begin = run, images_per_step, begin
+        self.is_open = False
         self.elapsed, self.training, self.images = 0.0, 0.0, 0  # seconds of fit, of training steps; images trained on
         # Of this epoch: their sum in double precision, on the device after the first step, and their number.
         self.loss: float | Tensor = 0.0
@@ -95,13 +98,23 @@ class Recorder(pl.Callback):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.began = time.perf_counter()
-        if trainer.is_global_zero:
-            self.run.metrics_writer.open(self.rows)
-            self.summarize(trainer, status="running", error=None)
+        if self.begin is None:
+            self.open(trainer)
 
     # A step is timed from the end of the previous one: waiting for data counts, validation does not.
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not self.is_open:  # Lightning has restored everything now; an error before it leaves the folder as it is
+            self.open(trainer)
         self.mark = time.perf_counter()
+
+    def open(self, trainer: pl.Trainer) -> None:
+        """Write into the folder for the first time."""
+        self.is_open = True
+        if trainer.is_global_zero:
+            if self.begin is not None:
+                self.begin()
+            self.run.metrics_writer.open(self.rows)
+            self.summarize(trainer, status="running", error=None)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.mark = time.perf_counter()
@@ -140,12 +153,16 @@ class Recorder(pl.Callback):
         self.summarize(trainer)
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not self.is_open:  # the checkpoint was the last one
+            self.open(trainer)
         timers = [each for each in getattr(trainer, "callbacks", []) if isinstance(each, pl.callbacks.Timer)]
         left = [timer.time_remaining() for timer in timers]
         out_of_time = any(seconds is not None and seconds <= 0 for seconds in left)  # `max_time`: training is not done
         self.summarize(trainer, status="interrupted" if out_of_time else "finished")
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        if not self.is_open:
+            return
         stopped = isinstance(exception, (KeyboardInterrupt, pl.utilities.exceptions.SIGTERMException))
         reason = str(exception).strip().partition("\n")[0] or type(exception).__name__
         self.summarize(trainer, status="interrupted" if stopped else "failed", error=None if stopped else reason)

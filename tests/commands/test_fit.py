@@ -21,7 +21,7 @@ from lightning_ssl.app.training.progress import TrainingBar
 from lightning_ssl.app.training.trainer import check_logger, chosen_logger, make_trainer
 from lightning_ssl.checks import RunFailed
 from lightning_ssl.commands import fit
-from lightning_ssl.runs import RunFolder, resumable
+from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.metrics import TIMING_METRICS
 from lightning_ssl.runs.signals import StopSignals
 
@@ -274,7 +274,6 @@ def test_the_error_of_a_rank_names_error_txt_only_if_the_rank_wrote_it(is_first,
 
 def test_lightning_prints_nothing_when_a_run_is_resumed(tmp_path, monkeypatch):
     assert fit.main(words(tmp_path, "--trainer.max_epochs=1")) == 0
-    resumable.loop_counters.cache_clear()  # a new process has none
     printed = []
     for logger in map(logging.getLogger, ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")):
         monkeypatch.setattr(logger, "handlers", [keeper := logging.Handler()])

@@ -1,24 +1,22 @@
 """What can be chosen: importances, families, methods, backbones, augmentations, data sets, sweeps, labs.
 
-Each entry has a name, one line, and the packaged configuration that shows its use. Backbones and augmentations import
-torch; the other sections do not.
+Each entry has a name, one line, and the packaged configuration that shows its use. Imports no torch.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
 from lightning_ssl import data, labs
 from lightning_ssl.app.config import packaged
+from lightning_ssl.augment.presets import PRESETS, View
 from lightning_ssl.facts import Room, concrete
-
-if TYPE_CHECKING:
-    from lightning_ssl.augment import View
 
 
 class Entry(NamedTuple):
@@ -51,21 +49,20 @@ def classes(room: Room, base: str) -> list[Entry]:
 
 
 def backbones() -> list[Entry]:
-    from lightning_ssl.base.signatures import summary
-    from lightning_ssl.networks import RESNETS, ResNetTiny
-
-    known = {
-        name: f"torchvision's ResNet, blocks {'-'.join(map(str, layers))}, {512 * block.expansion} features"
-        for name, (block, layers) in RESNETS.items()
-    }
-    known["resnet_tiny"] = summary(ResNetTiny)
+    known = {}
+    for node in ast.parse((packaged.PACKAGE / "networks.py").read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "RESNETS":
+            pairs = re.findall(r"'(\w+)': \((\w+), \[([\d, ]+)\]\)", ast.unparse(node))
+            for name, block, layers in pairs:
+                features = 2048 if block == "Bottleneck" else 512
+                known[name] = f"torchvision's ResNet, blocks {layers.replace(', ', '-')}, {features} features"
+        if isinstance(node, ast.ClassDef) and node.name == "ResNetTiny":
+            known["resnet_tiny"] = str(ast.get_docstring(node)).partition("\n")[0]
     known["timm:NAME"] = "any network of timm, such as timm:vit_tiny_patch16_224; needs `pip install timm`"
     return [Entry(name, line, config_of(name)) for name, line in known.items()]
 
 
 def augmentations() -> list[Entry]:
-    from lightning_ssl.augment import PRESETS
-
     found = []
     for name, preset in PRESETS.items():
         line = describe(preset.first)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -78,9 +79,12 @@ class PythonRecorder(Recorder):
         self.saver.into(self.run, config)
         data = getattr(trainer, "datamodule", None)
         self.images_per_step = int(getattr(data, "batch_size", 0) or 0)
-        if trainer.is_global_zero:
-            checkpoint = trainer.ckpt_path
-            begin(self.run, config, [Path(sys.argv[0]).name, *sys.argv[1:]], Path(checkpoint) if checkpoint else None)
+        checkpoint = Path(trainer.ckpt_path) if trainer.ckpt_path else None
+        start = partial(begin, self.run, config, [Path(sys.argv[0]).name, *sys.argv[1:]], checkpoint)
+        if checkpoint is not None:
+            self.begin = start
+        elif trainer.is_global_zero:
+            start()
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -20,6 +20,7 @@ from lightning_ssl.runs.preflight import check_training
 from lightning_ssl.runs.ranks import is_first_process, print_once
 from lightning_ssl.runs.resumable import require_resumable
 from lightning_ssl.runs.signals import Stopped, StopSignals
+from lightning_ssl.untrusted import one_line
 
 SILENCED = (
     ".*does not have many workers.*",
@@ -69,14 +70,21 @@ def train_in_folder(
     config: Configuration, parts: Parts, choice: resume.Choice, argv: list[str], signals: StopSignals
 ) -> int:
     """Train, and record how it ended. Returns the exit code."""
-    run, stored = choice.run, config.stored()
-    if is_first_process():
-        label = begin(run, stored, ["lightning-ssl", "fit", *argv], choice.checkpoint)
-        resumed = "" if choice.checkpoint is None else f", resumed from {choice.checkpoint.name}"
-        print_once(f"{label} on {stored['data']['name']} in {run.path}{resumed}")
+    run, stored, begun = choice.run, config.stored(), False
+
+    def start() -> None:
+        nonlocal begun
+        begun = True
+        if is_first_process():
+            label = begin(run, stored, ["lightning-ssl", "fit", *argv], choice.checkpoint)
+            resumed = "" if choice.checkpoint is None else f", resumed from {choice.checkpoint.name}"
+            print_once(f"{label} on {stored['data']['name']} in {run.path}{resumed}")
+
+    if choice.checkpoint is None:
+        start()
     try:
         with quiet():
-            trainer = make_trainer(parts, run, stored, signals)
+            trainer = make_trainer(parts, run, stored, signals, None if begun else start)
             # Before the first step there is nothing to save. A run of W&B takes it, to be marked as preempted.
             signals.raises = trainer.world_size == 1 and config.values["logger"] != "wandb"
             warn_of_local_batch_norm(trainer, parts)
@@ -94,6 +102,10 @@ def train_in_folder(
             return 130
         raise end
     except Exception as error:
+        if not begun and is_first_process():
+            raise UserError(
+                f"checkpoint={str(choice.checkpoint)!r}: it cannot be restored: {one_line(error)}"
+            ) from error
         line = record_failure(run, error)
         if isinstance(error, (UserError, OSError)):
             raise error

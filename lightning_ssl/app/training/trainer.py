@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,9 +23,13 @@ from lightning_ssl.runs.signals import StopAtSignal, StopSignals, replace_lightn
 
 
 def make_trainer(
-    parts: Parts, run: RunFolder, config: dict[str, Any], signals: StopSignals | None = None
+    parts: Parts,
+    run: RunFolder,
+    config: dict[str, Any],
+    signals: StopSignals | None = None,
+    begin: Callable[[], object] | None = None,
 ) -> pl.Trainer:
-    """The Trainer of `lightning-ssl fit`."""
+    """The Trainer of `lightning-ssl fit`. `begin` writes the first files of a resumed run."""
     arguments, signals = dict(parts.trainer), signals or StopSignals()
     loggers = [] if arguments["logger"] in (None, True, False) else as_list(arguments["logger"])
     arguments["logger"] = [RunLogger(run), *loggers, *chosen_logger(config["logger"], run, config, signals)]
@@ -39,7 +44,7 @@ def make_trainer(
     arguments["default_root_dir"] = arguments["default_root_dir"] or str(run.path)
     trainer = pl.Trainer(**arguments)
     saver = parts.checkpoints.into(run, config)
-    attach(trainer, run, Recorder(run, parts.data.batch_size), saver, StopAtSignal(signals, saver))
+    attach(trainer, run, Recorder(run, parts.data.batch_size, begin), saver, StopAtSignal(signals, saver))
     replace_lightnings_handlers(trainer)
     return trainer
 

@@ -40,6 +40,12 @@ def test_a_wrong_command_line_is_answered_without_torch(words, line):
     assert result.stdout.strip() == "imported:"
 
 
+def test_the_catalogue_is_listed_without_torch():
+    result = run("list")
+    assert result.returncode == 0
+    assert result.stdout.splitlines()[-1].strip() == "imported:"
+
+
 def test_flags_below_a_class_of_the_user_are_left_to_it():
     from lightning_ssl.app.config.known import check_early
     from lightning_ssl.app.config.text import steps

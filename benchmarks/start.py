@@ -1,0 +1,46 @@
+"""Seconds until a wrong command line is refused, and until `lightning-ssl list` has printed: without torch.
+
+python benchmarks/start.py [--repeats 5]
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from collections.abc import Sequence
+
+from bars import Bar, conclude, seconds
+
+from lightning_ssl.commands.parser import Parser, whole_number
+
+SECONDS = 1.0
+COMMANDS = {
+    "fit, an unknown flag": ["fit", "--modle", "X"],
+    "fit, an unknown loss": ["fit", "--model", "AlphaCL", "--model.importance", "Directt"],
+    "fit, a name that is no folder name": ["fit", "--config", "quickstart", "--name", "../x"],
+    "fit, a missing file": ["fit", "--config", "nowhere.yaml"],
+    "list": ["list"],
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run each command several times, in turns."""
+    parser = Parser(prog="lightning-ssl bench start", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--repeats", type=whole_number(1, 1000), default=5, help="runs of each command (default: 5)")
+    arguments = parser.parse_args(argv)
+    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for _ in range(arguments.repeats):
+        for name, words in COMMANDS.items():
+            command = [sys.executable, "-m", "lightning_ssl.cli", *words]
+            times[name].append(seconds(lambda command=command: subprocess.run(command, capture_output=True)))  # type: ignore[misc]
+    found = []
+    for name, values in times.items():
+        detail = f"{min(values):.2f}–{max(values):.2f} s"
+        found.append(Bar(f"{name}, seconds", statistics.median(values), SECONDS, detail, at_least=False))
+        print(found[-1])
+    return conclude(found, None)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
