@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> int:
     times: dict[str, list[float]] = {name: [] for name in COMMANDS}
     for _ in range(arguments.repeats):
         for name, words in COMMANDS.items():
-            command = [sys.executable, "-m", "lightning_ssl.cli", *words]
+            command = [sys.executable, "-m", "lightning_ssl", *words]
             times[name].append(seconds(lambda command=command: subprocess.run(command, capture_output=True)))  # type: ignore[misc]
     found = []
     for name, values in times.items():

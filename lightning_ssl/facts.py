@@ -24,6 +24,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+import lightning_ssl
 from lightning_ssl._lazy import exported
 
 Room = Literal["losses", "methods", "callbacks"]
@@ -87,7 +88,7 @@ class Hint(NamedTuple):
 def facts_of(room: Room) -> dict[str, Facts]:
     """The classes of a room by name, in the order of the files."""
     found: dict[str, Facts] = {}
-    folder = Path(__file__).parent / room
+    folder = Path(lightning_ssl.__file__).parent / room
     names = exported(folder)
     nodes = {
         node.name: (node, node.name in public)

@@ -19,10 +19,11 @@ import traceback
 from types import ModuleType
 from typing import Any
 
+import lightning_ssl
 from lightning_ssl.checks import UserError
 
 PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
-PACKAGE = os.path.dirname(os.path.abspath(__file__))
+PACKAGE = os.path.dirname(os.path.abspath(lightning_ssl.__file__))
 INSTALLED = (PACKAGE, *{sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 SHOWN = 8  # names in a message
 

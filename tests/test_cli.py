@@ -12,7 +12,7 @@ from lightning_ssl.runs.version import version
 
 
 def command(*words):
-    words = [sys.executable, "-m", "lightning_ssl.cli", *words]
+    words = [sys.executable, "-m", "lightning_ssl", *words]
     return subprocess.run(words, capture_output=True, text=True, timeout=120)
 
 

@@ -1,32 +1,13 @@
-"""Saves checkpoints: atomically, at the end of epochs or every few steps, the newest ones kept."""
+"""`Checkpoints`: saves at the end of epochs or every few steps, and keeps the newest ones."""
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from lightning_ssl._lightning import pl
 from lightning_ssl.callbacks.schedule import batches_until_validation
 from lightning_ssl.checks import require
-from lightning_ssl.files import write_atomic
-from lightning_ssl.runs.checkpoints import load_checkpoint
-from lightning_ssl.runs.folder import RunFolder
-from lightning_ssl.runs.version import version
-
-
-class AtomicCheckpointIO(pl.plugins.TorchCheckpointIO):
-    """Writes checkpoints atomically, and reads them without running code that they contain."""
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        content = io.BytesIO()
-        torch.save(checkpoint, content)
-        write_atomic(Path(path), content.getbuffer())
-
-    def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
-        return load_checkpoint(Path(path))
 
 
 class Checkpoints(pl.callbacks.Checkpoint):
@@ -45,12 +26,12 @@ class Checkpoints(pl.callbacks.Checkpoint):
         self.every_n_epochs, self.every_n_steps, self.keep = every_n_epochs, every_n_steps, keep
         self.saved_at, self.step = -1, 0
         self.is_due = False  # whether to save as soon as a run can resume there; `StopAtSignal` sets it too
-        self.run: RunFolder | None = None
+        self.folder: Path | None = None
         self.record: dict[str, Any] = {}  # what every checkpoint carries
 
-    def into(self, run: RunFolder, config: dict[str, Any]) -> Checkpoints:
-        """Set the folder, and the configuration that every checkpoint carries."""
-        self.run, self.record = run, {"config": config, "version": version()}
+    def into(self, folder: Path, record: dict[str, Any]) -> Checkpoints:
+        """Set the folder, and what every checkpoint carries at the key `lightning_ssl`."""
+        self.folder, self.record = folder, record
         return self
 
     def on_save_checkpoint(
@@ -91,9 +72,9 @@ class Checkpoints(pl.callbacks.Checkpoint):
 
     def save(self, trainer: pl.Trainer) -> None:
         """Save a checkpoint and remove the oldest ones."""
-        assert self.run is not None
+        assert self.folder is not None
         self.saved_at, self.is_due = trainer.global_step, False
-        trainer.save_checkpoint(self.run.checkpoints / f"step-{trainer.global_step:08d}.ckpt")
+        trainer.save_checkpoint(self.folder / f"step-{trainer.global_step:08d}.ckpt")
         if trainer.is_global_zero:
-            for old in self.run.step_checkpoints()[self.keep :]:
+            for old in sorted(self.folder.glob("step-*.ckpt"), reverse=True)[self.keep :]:
                 old.unlink()

@@ -28,6 +28,7 @@ RESERVED_FLAGS = ("name", "runs", "resume")
 SEED = "seed_everything"
 """The parameter that repeats an experiment. A grid that has started can get more seeds."""
 
+MODULES = ("lightning_ssl", "lightning_ssl.cli")  # after `python -m`; the second is of older versions
 DEFAULT_COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
 
 MAX_TRIALS = 100_000
@@ -356,7 +357,7 @@ def fit_flags(command: Sequence[str]) -> list[str] | None:
     words = list(command)
     if words and words[0] in ("${env}", "/usr/bin/env", "env"):
         words = words[1:]
-    if words[:3] in (["python", "-m", "lightning_ssl.cli"], ["${interpreter}", "-m", "lightning_ssl.cli"]):
+    if words[:1] in (["python"], ["${interpreter}"]) and words[1:2] == ["-m"] and words[2:3] and words[2] in MODULES:
         words = ["lightning-ssl", *words[3:]]
     return words[2:] if words[:1] and Path(words[0]).name == "lightning-ssl" and words[1:2] == ["fit"] else None
 
@@ -365,7 +366,7 @@ def any_fit_flags(command: Sequence[str]) -> list[str] | None:
     """Return the flags of `lightning-ssl fit`, also where another program such as torchrun starts it, and else None."""
     words = list(command)
     for place, (program, verb) in enumerate(pairwise(words)):
-        if verb == "fit" and (program == "lightning_ssl.cli" or Path(program).name == "lightning-ssl"):
+        if verb == "fit" and (program in MODULES or Path(program).name == "lightning-ssl"):
             return words[place + 2 :]
     return None
 

@@ -168,7 +168,7 @@ def test_a_sweep_tries_own_losses_from_its_folder(folder):
         "command": ["${env}", "lightning-ssl", "fit", "${args}"], "parameters": parameters,
     }  # fmt: skip
     (folder / "own.json").write_text(json.dumps(sweep))  # JSON is YAML
-    program = [sys.executable, "-m", "lightning_ssl.cli"]
+    program = [sys.executable, "-m", "lightning_ssl"]
     subprocess.run([*program, "sweep", "own.json"], timeout=600, capture_output=True)
     summaries = [run.summary() for run in runs.find(folder / "runs")]
     found = {summary.get("label"): summary["status"] for summary in summaries}

@@ -43,7 +43,7 @@ from lightning_ssl.app.training import record_run
 from lightning_ssl.runs import RunFolder
 
 DATA = Path(__file__).with_name("data")
-PROGRAM = [sys.executable, "-m", "lightning_ssl.cli"]
+PROGRAM = [sys.executable, "-m", "lightning_ssl"]
 
 
 def run(*words):

@@ -13,7 +13,7 @@ FAKE_COMMAND = ["${env}", "${interpreter}", str(FAKE_TRIAL), "${args}"]
 
 
 def sweep_command(file: Path, *flags: str) -> list[str]:
-    return [sys.executable, "-m", "lightning_ssl.cli", "sweep", str(file), "--runs", str(file.parent / "runs"), *flags]
+    return [sys.executable, "-m", "lightning_ssl", "sweep", str(file), "--runs", str(file.parent / "runs"), *flags]
 
 
 def read_trials(folder: Path) -> dict[str, Trial]:

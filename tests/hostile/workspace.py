@@ -14,7 +14,6 @@ import torch
 import yaml
 from helpers.training import build_method
 
-from lightning_ssl.app.config import packaged
 from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.sweep.state import SCHEMA
 
@@ -244,7 +243,7 @@ def make_workspace(folder: Path) -> None:
 
 def make_runs(folder: Path) -> None:
     """Write `runs/whole`, a finished run, and checkpoints that do not fit their configuration."""
-    stored = Configuration.parse(packaged.expand("fit", list(SMALL))).stored()
+    stored = Configuration.parse(SMALL).stored()
     state = build_method(stored).state_dict()
     content = {"lightning_ssl": {"config": stored, "version": "0"}, "state_dict": state, "global_step": 4}
     run = folder / "runs" / "whole"

@@ -101,7 +101,7 @@ def run(words):
         assert words[0] == "python"
         return subprocess.run([sys.executable, *words[1:]], timeout=60).returncode
     if words[1] == "sweep" and "--dry-run" not in words:
-        program = [sys.executable, "-m", "lightning_ssl.cli"]
+        program = [sys.executable, "-m", "lightning_ssl"]
         return subprocess.run([*program, *words[1:]], timeout=600).returncode
     try:
         return cli.main(words[1:])

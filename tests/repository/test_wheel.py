@@ -41,7 +41,7 @@ def installed(wheel, tmp_path_factory):
     environment = {**os.environ, "PYTHONPATH": str(site), "OMP_NUM_THREADS": "1"}
 
     def run(*words):
-        command = [sys.executable, "-P", "-m", "lightning_ssl.cli", *words]
+        command = [sys.executable, "-P", "-m", "lightning_ssl", *words]
         if sys.version_info < (3, 11):
             command.remove("-P")
         return subprocess.run(

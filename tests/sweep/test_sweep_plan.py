@@ -205,7 +205,8 @@ def test_an_unknown_macro_is_reported(run_sweep, write_sweep):
         ["${env}", "lightning-ssl"],
         ["lightning-ssl"],
         ["/opt/bin/lightning-ssl"],
-        ["${interpreter}", "-m", "lightning_ssl.cli"],
+        ["${interpreter}", "-m", "lightning_ssl"],
+        ["python", "-m", "lightning_ssl.cli"],
     ],
 )
 def test_fit_is_recognized_and_gets_its_folder_as_flags(write_sweep, start):
@@ -221,7 +222,7 @@ def test_fit_is_recognized_and_gets_its_folder_as_flags(write_sweep, start):
     [
         page_command("torchrun")[:-1],
         page_command("srun")[:-2],
-        ["torchrun", "--nproc-per-node=2", "-m", "lightning_ssl.cli"],
+        ["torchrun", "--nproc-per-node=2", "-m", "lightning_ssl"],
     ],
 )
 def test_fit_after_a_launcher_gets_its_folder_as_flags(write_sweep, start):

@@ -18,7 +18,7 @@ from typing import Any
 
 import lightning_ssl
 from lightning_ssl._lightning import pl
-from lightning_ssl.app.training.trainer import attach
+from lightning_ssl.app.training.trainer import attach, record_in_checkpoints
 from lightning_ssl.base.tree import import_path, to_tree
 from lightning_ssl.checks import UserError
 from lightning_ssl.data import DataModule
@@ -76,7 +76,7 @@ class PythonRecorder(Recorder):
         if stage != "fit":
             return
         config = {**configuration_of(trainer, pl_module), **self.words}
-        self.saver.into(self.run, config)
+        self.saver.into(self.run.checkpoints, record_in_checkpoints(config))
         data = getattr(trainer, "datamodule", None)
         self.images_per_step = int(getattr(data, "batch_size", 0) or 0)
         checkpoint = Path(trainer.ckpt_path) if trainer.ckpt_path else None

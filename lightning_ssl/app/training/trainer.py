@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,13 +15,16 @@ from lightning_ssl._lightning import pl
 from lightning_ssl.app.config.configuration import Parts
 from lightning_ssl.app.training.progress import TrainingBar
 from lightning_ssl.checks import require
-from lightning_ssl.runs.checkpointing import AtomicCheckpointIO, Checkpoints
+from lightning_ssl.files import write_atomic
+from lightning_ssl.runs.checkpointing import Checkpoints
+from lightning_ssl.runs.checkpoints import load_checkpoint
 from lightning_ssl.runs.devices import as_list
 from lightning_ssl.runs.folder import RunFolder
 from lightning_ssl.runs.guard import DivergenceGuard
 from lightning_ssl.runs.ranks import print_once
 from lightning_ssl.runs.recorder import Recorder, RunLogger
 from lightning_ssl.runs.signals import StopAtSignal, StopSignals, replace_lightnings_handlers
+from lightning_ssl.runs.version import version
 
 
 def make_trainer(
@@ -43,7 +48,7 @@ def make_trainer(
     arguments["enable_checkpointing"] = any(isinstance(each, pl.callbacks.Checkpoint) for each in own)
     arguments["default_root_dir"] = arguments["default_root_dir"] or str(run.path)
     trainer = pl.Trainer(**arguments)
-    saver = parts.checkpoints.into(run, config)
+    saver = parts.checkpoints.into(run.checkpoints, record_in_checkpoints(config))
     attach(trainer, run, Recorder(run, parts.data.batch_size, begin), saver, StopAtSignal(signals, saver))
     replace_lightnings_handlers(trainer)
     return trainer
@@ -62,6 +67,23 @@ def attach(
     callbacks.insert(0, DivergenceGuard(run))
     callbacks += [saver] if stop is None else [stop, saver]
     trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+
+
+class AtomicCheckpointIO(pl.plugins.TorchCheckpointIO):
+    """Writes checkpoints atomically, and reads them without running code that they contain."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        content = io.BytesIO()
+        torch.save(checkpoint, content)
+        write_atomic(Path(path), content.getbuffer())
+
+    def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = True) -> dict[str, Any]:
+        return load_checkpoint(Path(path))
+
+
+def record_in_checkpoints(config: dict[str, Any]) -> dict[str, Any]:
+    """What every checkpoint of a run carries."""
+    return {"config": config, "version": version()}
 
 
 def chosen_logger(kind: str, run: RunFolder, config: dict[str, Any], signals: StopSignals) -> list[pl.loggers.Logger]:

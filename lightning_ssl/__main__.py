@@ -1,0 +1,7 @@
+"""`python -m lightning_ssl` is `lightning-ssl`."""
+
+import sys
+
+from lightning_ssl.cli import main
+
+sys.exit(main())
