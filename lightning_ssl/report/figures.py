@@ -1,14 +1,16 @@
-"""Draw the page's figures as PNG and SVG with matplotlib, and define the report's palette.
+"""Draw the page's figures as PNG and SVG with matplotlib.
 
-The palette is used here, in the data of the page's figures (figure_data.py) and as CSS variables of the page
-(templates/palette.css). No other file of the report contains a colour.
+The colours of the groups are those of the page's figures too (figure_data.py). templates/palette.css has the other
+colours of the page.
 """
 
 from __future__ import annotations
 
 import re
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import chain, count, cycle, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +18,10 @@ import numpy as np
 
 from lightning_ssl.facts import Panel
 from lightning_ssl.files import figure_files
-from lightning_ssl.palette import GREEN, LINE_STYLES, ORANGE, line_style
+from lightning_ssl.palette import LINE_STYLES, line_style
 from lightning_ssl.report.curves import band
 from lightning_ssl.report.data_sets import unique
-from lightning_ssl.report.differences import natural
+from lightning_ssl.report.differences import distinct
 from lightning_ssl.report.groups import Group, Grouping, setting_name
 from lightning_ssl.report.groups import accuracy as final_accuracy
 from lightning_ssl.report.verdict import Row
@@ -34,25 +36,6 @@ BASELINE = "#7f7f7f"
 COLORMAP = "cividis"  # accuracy in the parallel coordinates
 PRINT = {"paper": "white", "axis": "0.6", "grid": "0.92"}  # background, axes and grid of the PNG and SVG files
 
-# The page's CSS variables. low, mid and high are the colormap on the page: cividis, with its ends changed so that
-# lines stay visible on the page's background.
-LIGHT = {
-    "paper": "#fbfaf8", "card": "#ffffff", "ink": "#1b1d22", "soft": "#5c616b", "line": "#e3e1dc", "grid": "#eceae6",
-    "accent": "#0b5fa5", "good": "#00684a", "bad": "#a8330b", "wash": "#f1efea",
-    "good-wash": "#e3f3ec", "warm-wash": "#fdf1e0", "bad-wash": "#fbe7df",
-    "clear": GREEN, "open": ORANGE,  # edge of the verdict: significant or not
-    "low": "#00204c", "mid": "#7c7b78", "high": "#c79a00",
-    "shadow": "0 1px 2px rgb(0 0 0 / 5%), 0 6px 20px rgb(0 0 0 / 4%)",
-}  # fmt: skip
-DARK = {
-    "paper": "#14161a", "card": "#1c1f25", "ink": "#eceef2", "soft": "#a3a9b5", "line": "#31353d", "grid": "#2a2e35",
-    "accent": "#7cc0f5", "good": "#5fd3a6", "bad": "#ff9d76", "wash": "#252931",
-    "good-wash": "#16352b", "warm-wash": "#382c18", "bad-wash": "#3b221a",
-    "clear": GREEN, "open": ORANGE,
-    "low": "#5f8fd6", "mid": "#a5a29a", "high": "#ffe945",
-    "shadow": "0 1px 2px rgb(0 0 0 / 40%)",
-}  # fmt: skip
-
 GROUPS_DRAWN = 8  # best groups of a data set that are drawn; on the page the reader can choose others
 
 
@@ -62,22 +45,14 @@ def group_styles(groups: Sequence[Group]) -> list[tuple[str, str]]:
     Styles are given in the order of the places: to the best group of each data set, to the second of each, and so on.
     So the groups that are drawn have different styles if there are not too many of them.
     """
-    place: dict[str, int] = {}  # data set → number of groups so far
-    order = []
+    by_data: dict[str, list[Group]] = defaultdict(list)
     for group in groups:
-        place[group.data] = place.get(group.data, 0) + 1
-        order.append((place[group.data], group))
+        by_data[group.data].append(group)
     styles: dict[str, tuple[str, str]] = {}
-    coloured = grey = 0
-    for _, group in sorted(order, key=lambda pair: pair[0]):
-        if group.title in styles:
-            continue
-        if group.infonce:
-            styles[group.title] = (BASELINE, LINE_STYLES[grey % len(LINE_STYLES)])
-            grey += 1
-        else:
-            styles[group.title] = line_style(coloured)
-            coloured += 1
+    coloured, grey = map(line_style, count()), ((BASELINE, line) for line in cycle(LINE_STYLES))
+    for group in filter(None, chain(*zip_longest(*by_data.values()))):
+        if group.title not in styles:
+            styles[group.title] = next(grey if group.infonce else coloured)
     return [styles[group.title] for group in groups]
 
 
@@ -215,13 +190,13 @@ def parallel_coordinates(grouping: Grouping, data: str) -> tuple[list[Axis], np.
     axes: list[Axis] = []
     columns: list[np.ndarray] = []
     for title, values in swept_values(grouping, [group for group, _ in runs]):
-        distinct = sorted({repr(v): v for v in values}.values(), key=natural)
-        if len(distinct) < 2:
+        ticks = distinct(values)
+        if len(ticks) < 2:
             continue
-        at = {repr(value): k / (len(distinct) - 1) for k, value in enumerate(distinct)}
+        at = {repr(value): k / (len(ticks) - 1) for k, value in enumerate(ticks)}
         columns.append(np.array([at[repr(value)] for value in values]))
-        every = max(1, len(distinct) // 12)  # more labels would overlap
-        axes.append((title, [at[repr(v)] for v in distinct[::every]], [format_value(v) for v in distinct[::every]]))
+        labelled = ticks[:: max(1, len(ticks) // 12)]  # more labels would overlap
+        axes.append((title, [at[repr(value)] for value in labelled], [format_value(value) for value in labelled]))
     if len(accuracy):
         low, high = accuracy.min(), max(accuracy.max(), accuracy.min() + 1e-9)
         columns.append((accuracy - low) / (high - low))
