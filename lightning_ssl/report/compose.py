@@ -11,9 +11,10 @@ from lightning_ssl.files import Content, require_own_folder, require_replaceable
 from lightning_ssl.report import figures as drawing
 from lightning_ssl.report import page, tables
 from lightning_ssl.report.differences import value_list
+from lightning_ssl.report.formats import list_names
 from lightning_ssl.report.groups import Grouping, unfinished
 from lightning_ssl.report.images import choice_on_test_images, measured_on
-from lightning_ssl.report.verdict import Row, Verdict, list_names, rows, verdict
+from lightning_ssl.report.verdict import Row, Verdict, rows, verdict
 from lightning_ssl.runs.record import Reader, RunRecord
 
 MARKER = b"lightning-ssl report"  # in the page and in the witness of its folder

@@ -74,20 +74,20 @@ class Differences:
         rest = len(named) - KEYS_SHOWN
         more = f" and {rest} other key{'s' * (rest > 1)}" if rest > 0 else ""
         text = f"Differs between runs but is not part of the comparison: {', '.join(named[:KEYS_SHOWN])}{more}."
-        by_metric: dict[str, list[str]] = defaultdict(list)
-        for key in self.measuring():
-            by_metric[METRICS[key.partition(".")[0]]].append(key)
-        measuring = "; ".join(f"{', '.join(keys)} ({metric})" for metric, keys in by_metric.items())
+        measuring = "; ".join(f"{', '.join(keys)} ({metric})" for metric, keys in self.measuring().items())
         return text + (f" This can change the measured accuracy: {measuring}." if measuring else "")
 
-    def measuring(self) -> list[str]:
-        """The unplanned differences in how accuracy is measured."""
-        return [key for key in self.unplanned if role(key) == "measuring"]
+    def measuring(self) -> dict[str, list[str]]:
+        """The unplanned differences in how accuracy is measured, by metric."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for key in self.unplanned:
+            if role(key) == "measuring":
+                found[METRICS[key.partition(".")[0]]].append(key)
+        return found
 
     def disturbs(self, metric: str) -> bool:
         """Whether an unplanned difference changes how this metric is measured."""
-        measured = (METRICS[key.partition(".")[0]] for key in self.measuring())
-        return any(name == metric or name == METRICS["trainer"] for name in measured)
+        return not {metric, METRICS["trainer"]}.isdisjoint(self.measuring())
 
 
 def sweep_parameters(runs: Iterable[RunRecord]) -> set[str]:

@@ -39,8 +39,8 @@ PRINT = {"paper": "white", "axis": "0.6", "grid": "0.92"}  # background, axes an
 GROUPS_DRAWN = 8  # best groups of a data set that are drawn; on the page the reader can choose others
 
 
-def group_styles(groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """Return (colour, line style) of each group. A loss has the same style on every data set. InfoNCE is grey.
+def group_styles(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
+    """Return (colour, line style) by the title of a group: a loss has one style on all data sets. InfoNCE is grey.
 
     Styles are given in the order of the places: to the best group of each data set, to the second of each, and so on.
     So the groups that are drawn have different styles if there are not too many of them.
@@ -53,7 +53,7 @@ def group_styles(groups: Sequence[Group]) -> list[tuple[str, str]]:
     for group in filter(None, chain(*zip_longest(*by_data.values()))):
         if group.title not in styles:
             styles[group.title] = next(grey if group.infonce else coloured)
-    return [styles[group.title] for group in groups]
+    return styles
 
 
 def draw(grouping: Grouping, rows: Sequence[Row], folder: Path) -> dict[Path, bytes]:
@@ -95,11 +95,11 @@ def final_figure(grouping: Grouping, rows: Sequence[Row]) -> Figure | None:
     rows = [row for row in rows if row.spread is not None][:24]
     if not rows:
         return None
-    styles = dict(zip(map(id, grouping.groups), group_styles(grouping.groups), strict=True))
-    figure, ax = new_figure((7.5, 1.1 + 0.33 * len(rows)))
+    styles = group_styles(grouping.groups)
+    figure, (ax,) = new_figure((7.5, 1.1 + 0.33 * len(rows)))
     for k, row in enumerate(rows):
         assert row.spread is not None
-        colour = styles[id(row.group)][0]
+        colour = styles[row.group.title][0]
         if row.spread.low is not None and row.spread.high is not None:
             ax.plot([row.spread.low, row.spread.high], [k, k], color=colour, linewidth=3, alpha=0.35)
         values = list(row.group.results.values())
@@ -114,20 +114,18 @@ def final_figure(grouping: Grouping, rows: Sequence[Row]) -> Figure | None:
 def curve_figure(grouping: Grouping, panel: Panel, data: str) -> Figure | None:
     """Draw the first two metrics of the panel that have data, side by side, as mean curves with bands."""
     styles = group_styles(grouping.groups)
-    groups = [(group, style) for group, style in zip(grouping.groups, styles, strict=True) if group.data == data]
-    drawn = [pair for k, pair in enumerate(groups) if k < GROUPS_DRAWN or (pair[0].infonce and k < 3 * GROUPS_DRAWN)]
-    metrics = [m for m in panel.metrics if any(band(group, m) is not None for group, _ in drawn)][:2]
+    groups = [group for group in grouping.groups if group.data == data]
+    drawn = [group for k, group in enumerate(groups) if k < GROUPS_DRAWN or (group.infonce and k < 3 * GROUPS_DRAWN)]
+    metrics = [metric for metric in panel.metrics if any(band(group, metric) is not None for group in drawn)][:2]
     if not metrics:
         return None
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(max(6.0, 5.0 * len(metrics)), 4.2), layout="constrained")
-    for k, metric in enumerate(metrics):
-        ax = style_axes(figure.add_subplot(1, len(metrics), k + 1))
-        for group, (colour, style) in drawn:
+    figure, axes = new_figure((max(6.0, 5.0 * len(metrics)), 4.2), len(metrics))
+    for ax, metric in zip(axes, metrics, strict=True):
+        for group in drawn:
             line = band(group, metric)
             if line is None:
                 continue
+            colour, style = styles[group.title]
             label = figure_text(group.title)
             ax.plot(line.epochs, line.mean, color=colour, linestyle=style, linewidth=1.5, label=label)
             if line.spread is not None:
@@ -149,7 +147,7 @@ def parameter_figure(grouping: Grouping, data: str) -> Figure | None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    figure, ax = new_figure((1.6 * len(axes) + 2, 4))
+    figure, (ax,) = new_figure((1.6 * len(axes) + 2, 4))
     scale = Normalize(accuracy.min(), max(accuracy.max(), accuracy.min() + 1e-9))
     for values, result in zip(positions, accuracy, strict=True):
         ax.plot(range(len(axes)), values, color=colormaps[COLORMAP](scale(result)), alpha=0.6, linewidth=1)
@@ -220,18 +218,17 @@ def swept_values(grouping: Grouping, groups: Sequence[Group]) -> list[tuple[str,
     return found + [(setting_name(key), [group.settings[key] for group in groups]) for key in grouping.swept]
 
 
-def new_figure(size: tuple[float, float]) -> tuple[Figure, Axes]:
+def new_figure(size: tuple[float, float], columns: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure with axes side by side, in the style of the report."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
-    return figure, style_axes(figure.add_subplot())
-
-
-def style_axes(ax: Axes) -> Axes:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(True, color=PRINT["grid"], linewidth=0.8)
-    ax.set_axisbelow(True)
-    return ax
+    axes = list(figure.subplots(1, columns, squeeze=False)[0])
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(True, color=PRINT["grid"], linewidth=0.8)
+        ax.set_axisbelow(True)
+    return figure, axes
 
 
 def figure_text(text: str) -> str:

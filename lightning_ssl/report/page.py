@@ -31,10 +31,11 @@ from lightning_ssl.facts import Metric, Panel
 from lightning_ssl.report.differences import distinct
 from lightning_ssl.report.figure_data import SINGLE_RUN_PANELS, figure_data
 from lightning_ssl.report.figures import group_styles
+from lightning_ssl.report.formats import p_digits, p_text, signed
 from lightning_ssl.report.groups import Grouping, accuracy, count_statuses, setting_name
 from lightning_ssl.report.images import choice_on_test_images
 from lightning_ssl.report.tables import command_of
-from lightning_ssl.report.verdict import Row, Verdict, p_digits, p_text, signed
+from lightning_ssl.report.verdict import Row, Verdict
 from lightning_ssl.runs.labels import format_value
 from lightning_ssl.runs.panels import PANELS, RESULTS
 from lightning_ssl.runs.record import RunRecord
@@ -70,7 +71,7 @@ def render(
         data=script_json(figure_data(grouping, rows, refresh)),
         grouping=grouping,
         rows=rows,
-        colours=[colour for colour, _ in group_styles(grouping.groups)],
+        styles=group_styles(grouping.groups),
         verdicts=verdicts,
         runs=runs,
         filters=filters(grouping),

@@ -1,28 +1,21 @@
 """Write the comparison as text: summary.csv, runs.csv, a Markdown table and a LaTeX table.
 
-Names, labels and errors come from run folders and are untrusted. Every cell is escaped: a CSV cell is never a formula,
-a Markdown cell contains no column separator, a LaTeX cell contains no command.
+Names, labels and errors come from run folders and are untrusted; formats.py escapes every cell.
 
 Every accuracy and every difference of accuracies is in percent, and its column says so.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 import shlex
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
+from lightning_ssl.report.formats import Cell, latex_cell, md_cell, md_table, p_digits, percent, signed, to_csv
 from lightning_ssl.report.groups import Grouping, setting_name
-from lightning_ssl.report.verdict import Row, Verdict, p_digits, signed
+from lightning_ssl.report.verdict import Row, Verdict
 from lightning_ssl.runs.labels import Scalar, format_value
 from lightning_ssl.runs.record import RunRecord
 from lightning_ssl.runs.status import STATUSES
-
-CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-Cell = str | float | int | None
-
 
 NUMBERS = ["seeds", "accuracy (%)", "95 % interval (%)", "Δ (%)", "p (Holm)", "published (%)"]
 # The columns of summary.csv with fields of a row's spread, comparison and published accuracy.
@@ -75,28 +68,6 @@ def value_cell(value: Scalar) -> Cell:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else format_value(value)
 
 
-def percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
-
-
-def to_csv(header: Sequence[str], lines: Sequence[Sequence[Cell]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([csv_cell(cell) for cell in header])
-    writer.writerows([csv_cell(cell) for cell in line] for line in lines)
-    return text.getvalue()
-
-
-def csv_cell(cell: Cell) -> str:
-    """Write a number with all digits. A text that a spreadsheet would run as a formula gets a leading apostrophe."""
-    if cell is None:
-        return ""
-    if not isinstance(cell, str):
-        return repr(cell)
-    text = CONTROL_CHARACTERS.sub(" ", cell)
-    return "'" + text if text.lstrip()[:1] in tuple("=+-@|%") or cell[:1] in ("\t", "\r") else text
-
-
 def text_table(grouping: Grouping, rows: Sequence[Row]) -> list[list[str]]:
     """Return the lines of the Markdown and LaTeX tables, header first; a dash marks a missing value."""
     several = len(grouping.data_sets) > 1
@@ -140,31 +111,6 @@ def markdown(grouping: Grouping, rows: Sequence[Row], verdicts: Sequence[Verdict
     return "\n".join([table, "", *(md_cell(note) + "  " for note in below)]) + "\n"
 
 
-def md_table(lines: Sequence[Sequence[str]], text_columns: int, bold: Container[int] = ()) -> str:
-    """Return a Markdown table. The first line is the header; the columns after the first ones are right-aligned.
-
-    bold   indices of the lines that are bold
-    """
-    rule = "|" + "|".join(["---"] * text_columns + ["---:"] * (len(lines[0]) - text_columns)) + "|"
-    texts = [[f"**{md_cell(cell)}**" if k in bold else md_cell(cell) for cell in line] for k, line in enumerate(lines)]
-    head, *rows = ["| " + " | ".join(line) + " |" for line in texts]
-    return "\n".join([head, rule, *rows])
-
-
-def md_cell(text: str) -> str:
-    """Escape every character that Markdown interprets."""
-    return re.sub(r"([\\`*_{}\[\]<>|~#!&])", r"\\\1", CONTROL_CHARACTERS.sub(" ", text))
-
-
-LATEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\textquotedbl{}", "±": r"$\pm$", "−": "$-$", "–": "--", "Δ": r"$\Delta$",
-    "·": r"\textperiodcentered{}", "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "ε": r"$\epsilon$",
-    "τ": r"$\tau$", "≥": r"$\ge$", "≤": r"$\le$",
-}  # fmt: skip
-
-
 def latex(grouping: Grouping, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> str:
     """Return a booktabs table for \\input; a group that wins on its data set is bold, a rule separates data sets."""
     titles, *table = text_table(grouping, rows)
@@ -180,12 +126,6 @@ def latex(grouping: Grouping, rows: Sequence[Row], verdicts: Sequence[Verdict]) 
         # After \\ LaTeX reads a leading bracket as an optional argument.
         lines.append(" & ".join("{}" + text if text.startswith("[") else text for text in texts) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
-
-
-def latex_cell(text: str) -> str:
-    """Escape every character that LaTeX interprets; one that the usual fonts lack becomes a question mark."""
-    escaped = "".join(LATEX.get(mark, mark) for mark in CONTROL_CHARACTERS.sub(" ", text))
-    return "".join(mark if ord(mark) < 0x250 else "?" for mark in escaped)
 
 
 def command_of(run: RunRecord) -> str:

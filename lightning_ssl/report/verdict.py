@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from lightning_ssl.comparison.differences import Comparison, compare, correct, shows_zero
 from lightning_ssl.comparison.leader import Lead, Rival, lead, ranks
 from lightning_ssl.comparison.spread import Spread
+from lightning_ssl.report.formats import list_names, p_text, signed
 from lightning_ssl.report.groups import Group, Grouping, unfinished
 from lightning_ssl.report.published import Published, published
 
@@ -151,29 +152,6 @@ def result_text(group: Group) -> str:
     spread = Spread.of(group.results.values())
     std = "" if spread.std is None else f" ± {spread.std:.2f}"
     return f"{spread.mean:.2f} %{std} on {group.data} ({spread.n} seed{'s' * (spread.n > 1)})"
-
-
-def list_names(names: Sequence[str], most: int = 3) -> str:
-    """Return "A", "A and B", "A, B and C" or "A, B, C and 2 others"."""
-    shown, rest = list(names[:most]), len(names) - most
-    if rest > 0:
-        shown.append(f"{rest} other{'s' * (rest > 1)}")
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-
-
-def signed(difference: float) -> str:
-    """Return a difference with its sign; zero has none."""
-    return "0.00" if shows_zero(difference) else f"{difference:+.2f}"
-
-
-def p_digits(p: float) -> str:
-    """Return p with two digits, or "< 0.001"."""
-    return "< 0.001" if p < 0.001 else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
-
-
-def p_text(p: float) -> str:
-    """Return "p = …" or "p < 0.001"."""
-    return f"p {p_digits(p)}" if p < 0.001 else f"p = {p_digits(p)}"
 
 
 def corrected_p(rival: Rival) -> str:

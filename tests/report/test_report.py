@@ -22,7 +22,7 @@ from helpers.run_folders import with_images, write_mixed, write_run, write_sweep
 
 from lightning_ssl import cli, report
 from lightning_ssl.commands import report as command
-from lightning_ssl.report import tables
+from lightning_ssl.report import formats
 from lightning_ssl.report.figure_data import encode
 from lightning_ssl.report.page import script_json
 
@@ -362,8 +362,8 @@ def test_csv_files_contain_no_formula(hostile):
 
 @pytest.mark.parametrize("cell", ["=1+1", "+1", "-1+2", "@SUM(A1)", "\t=1", "  =1", "%0A", "|calc"])
 def test_csv_cell_quotes_formulas_and_not_numbers(cell):
-    assert tables.csv_cell(cell).startswith("'")
-    assert tables.csv_cell(-1.5) == "-1.5"
+    assert formats.csv_cell(cell).startswith("'")
+    assert formats.csv_cell(-1.5) == "-1.5"
 
 
 def test_markdown_table_keeps_its_columns(hostile):

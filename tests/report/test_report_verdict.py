@@ -6,9 +6,10 @@ import pytest
 from helpers.run_folders import write_run, write_sweep
 
 from lightning_ssl import papers
+from lightning_ssl.report.formats import list_names
 from lightning_ssl.report.groups import Grouping
 from lightning_ssl.report.published import published
-from lightning_ssl.report.verdict import list_names, rows, verdict
+from lightning_ssl.report.verdict import rows, verdict
 from lightning_ssl.runs.record import Reader
 
 
