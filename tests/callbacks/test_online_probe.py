@@ -251,20 +251,3 @@ def test_a_probe_of_another_width_is_refused():
     probe = make_probe(classes=4)
     with pytest.raises(ValueError, match=r"weight of the checkpoint's probe=\(3, 6\)"):
         probe.load_state_dict(make_probe().state_dict())
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: OnlineProbe(""), "name=''"),
-        (lambda: OnlineProbe(lr=0.0), "lr=0.0"),
-        (lambda: OnlineProbe(weight_decay=-1.0), "weight_decay=-1.0"),
-        (lambda: OnlineProbe(every_n_steps=0), "every_n_steps=0"),
-        (lambda: OnlineProbe(share=0.0), "share=0.0"),
-        (lambda: OnlineProbe(memory=0), "memory=0"),
-        (lambda: OnlineProbe(num_classes=1), "num_classes=1"),
-    ],
-)
-def test_bad_settings_are_refused_by_name_and_value(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()

@@ -265,6 +265,7 @@ def test_data_sets_are_separate_and_the_page_says_why(tmp_path):
     assert [(row.group.data, row.rank) for row in built.rows] == [
         (f"shapes, train_images={images}", rank) for images in (600, 2000) for rank in (1, 2)
     ]
+    assert all(row.baseline.data == row.group.data for row in built.rows)
     assert "ranked within each data set and not across data sets: an accuracy depends on" in page.words
     assert "Comparison of losses on shapes" in page.text
     colours = {(group["title"], group["colour"], group["dash"]) for group in page.data["groups"]}

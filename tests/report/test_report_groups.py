@@ -18,8 +18,10 @@ def grouping_of(folder, **kwargs):
 def test_runs_that_differ_only_in_seed_and_place_are_one_group(tmp_path):
     write_run(tmp_path / "a", seed=0)
     write_run(tmp_path / "b", seed=1, change=lambda c: c["trainer"].update(devices=2) or c["data"].update(root="other"))
-    (group,) = grouping_of(tmp_path).groups
+    grouping = grouping_of(tmp_path)
+    (group,) = grouping.groups
     assert sorted(group.results) == [0, 1]
+    assert grouping.differences.note() is None
 
 
 def test_other_swept_settings_make_groups(tmp_path):
@@ -67,12 +69,6 @@ def test_only_a_difference_in_the_metric_that_is_compared_disturbs_it(tmp_path):
     assert differences.disturbs("knn/top1")
     assert not differences.disturbs("online/top1")
     assert not differences.disturbs("linear/adam_top1")
-
-
-def test_equal_runs_need_no_note(tmp_path):
-    write_run(tmp_path / "a", seed=0)
-    write_run(tmp_path / "b", seed=1, change=lambda c: c["trainer"].update(devices=2))
-    assert grouping_of(tmp_path).differences.note() is None
 
 
 def test_length_of_training_makes_groups(tmp_path):

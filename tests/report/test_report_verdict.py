@@ -89,16 +89,6 @@ def test_verdict_without_finished_runs_counts_failures(tmp_path):
     assert "1 failed" in found.reason
 
 
-def test_data_sets_are_never_ranked_against_each_other(tmp_path):
-    write_run(tmp_path / "a", "direct", accuracy=0.9, data="shapes", epochs=2)
-    write_run(tmp_path / "b", "infonce", accuracy=0.8, data="shapes", epochs=2)
-    write_run(tmp_path / "c", "infonce", accuracy=0.4, data="cifar100", epochs=2)
-    grouping = grouping_of(tmp_path)
-    table = rows(grouping)
-    assert [(row.group.data, row.rank) for row in table] == [("cifar100", 1), ("shapes", 1), ("shapes", 2)]
-    assert table[1].baseline.data == "shapes"
-
-
 def test_baseline_is_the_best_infonce_of_the_same_setting(tmp_path):
     for k, batch in enumerate((128, 256)):
         write_run(tmp_path / f"d{k}", "direct", batch_size=batch, epochs=2)
