@@ -35,30 +35,22 @@ class LinearProbe:
     While the encoder trains, old features become stale. Several steps on a memory of few images follow it better than
     one step per batch (measured in `OnlineProbe`). Every rank holds the memory of all ranks and takes the same steps,
     which are those of one process with the global batch.
+
+    like     device and dtype of its tensors
     """
 
-    def __init__(
-        self,
-        features: int,
-        classes: int,
-        lr: float,
-        weight_decay: float,
-        memory: int,
-        device: torch.device,
-        dtype: torch.dtype,
-    ) -> None:
-        like: dict[str, Any] = {"device": device, "dtype": dtype}
+    def __init__(self, features: int, classes: int, lr: float, weight_decay: float, memory: int, **like: Any) -> None:
         self.weight = nn.Parameter(torch.zeros(classes, features, **like))
         self.bias = nn.Parameter(torch.zeros(classes, **like))
         self.mean, self.std = torch.zeros(features, **like), torch.ones(features, **like)
         self.memory = memory
         self.features = torch.zeros(0, features, **like)  # (m, F), the newest last
-        self.labels = torch.zeros(0, dtype=torch.int64, device=device)
+        self.labels = torch.zeros(0, dtype=torch.int64, device=like["device"])
         groups: list[dict[str, Any]] = [
             {"params": [self.weight], "weight_decay": weight_decay},
             {"params": [self.bias], "weight_decay": 0.0},
         ]
-        self.optimizer = torch.optim.AdamW(groups, lr=lr, fused=can_fuse(device))
+        self.optimizer = torch.optim.AdamW(groups, lr=lr, fused=can_fuse(self.weight.device))
         self.optimizer.register_load_state_dict_post_hook(adopt_loaded_state)
 
     def standardize(self, features: Tensor) -> Tensor:
@@ -234,7 +226,7 @@ class OnlineProbe(pl.Callback):
 
     def make_probe(self, features: int, classes: int, device: torch.device, dtype: torch.dtype) -> LinearProbe:
         """A new classifier with the settings of this callback."""
-        return LinearProbe(features, classes, self.lr, self.weight_decay, self.memory, device, dtype)
+        return LinearProbe(features, classes, self.lr, self.weight_decay, self.memory, device=device, dtype=dtype)
 
     # -- learning -----------------------------------------------------------------------------------------------------
 

@@ -169,9 +169,8 @@ def cautions(grouping: Grouping) -> list[str]:
     Why data sets are separate, whether measurements differ, whether something was chosen on test images.
     """
     differences = grouping.differences
-    found = [grouping.separation, differences.note() if differences.disturbs(grouping.metric) else None]
-    found.append(choice_on_test_images(grouping))
-    return [text for text in found if text is not None]
+    note = differences.note() if differences.disturbs(grouping.metric) else None
+    return [text for text in (grouping.separation, note, choice_on_test_images(grouping)) if text is not None]
 
 
 def logged_metrics(panel: Panel, grouping: Grouping) -> list[Metric]:

@@ -101,12 +101,13 @@ def alpha_cl(tables: dict[str, Any]) -> Iterator[Entry]:
     paper = "α-CL paper"
     lr = tables["recipe"]["learning_rate"]
     for data, losses in tables["table1"].items():
-        yield from by_epoch(f"{paper}, Table 1", losses, data, "resnet18", 128, lr["resnet18"])
+        yield from by_epoch(f"{paper}, Table 1", losses, data=data, lr=lr["resnet18"])
     for data, backbones in tables["table2"].items():
         for backbone, losses in backbones.items():
-            yield from by_epoch(f"{paper}, Table 2", losses, data, backbone, 128, lr[backbone])
+            yield from by_epoch(f"{paper}, Table 2", losses, data=data, backbone=backbone, lr=lr[backbone])
+    large = {"backbone": "resnet50", "batch_size": 256, "lr": lr["resnet50"]}
     for data, losses in tables["table3"].items():
-        yield from by_epoch(f"{paper}, Table 3", losses, data, "resnet50", 256, lr["resnet50"])
+        yield from by_epoch(f"{paper}, Table 3", losses, data=data, **large)
     for data, exponents in tables["table4"].items():
         for p, cell in exponents.items():
             yield Setting(f"AlphaCL Direct p={p} τ=0.5", data, 500), cell, f"{paper}, Table 4"
@@ -116,19 +117,15 @@ def dual_networks(tables: dict[str, Any]) -> Iterator[Entry]:
     """Yield the entries of Tables 2 and 3 of the dual-networks paper."""
     paper, lr = "dual-networks paper", {"cifar10": 0.01, "stl10": 0.001}
     for data, losses in tables["table2"].items():
-        yield from by_epoch(f"{paper}, Table 2", losses, data, "resnet18", 128, lr[data])
+        yield from by_epoch(f"{paper}, Table 2", losses, data=data, lr=lr[data])
     for data, betas in tables["table3"].items():
-        for beta, cells in betas.items():
-            label = f"AlphaCL InfoNCE β={float(beta):g} τ=0.5"
-            for epochs, cell in zip(EPOCHS, cells, strict=True):
-                yield Setting(label, data, epochs, lr=lr[data]), cell, f"{paper}, Table 3"
+        losses = {f"AlphaCL InfoNCE β={float(beta):g} τ=0.5": cells for beta, cells in betas.items()}
+        yield from by_epoch(f"{paper}, Table 3", losses, data=data, lr=lr[data])
 
 
-def by_epoch(
-    source: str, losses: dict[str, Any], data: str, backbone: str, batch_size: int, lr: float
-) -> Iterator[Entry]:
-    """Yield an entry for each loss and each number of epochs of a table; `losses` maps a row to its columns."""
+def by_epoch(source: str, losses: dict[str, Any], **setting: Any) -> Iterator[Entry]:
+    """Yield an entry for each loss and each number of epochs; `losses` maps a row or a label to its columns."""
     for row, cells in losses.items():
-        for label in LABELS[row]:
+        for label in LABELS.get(row, [row]):
             for epochs, cell in zip(EPOCHS, cells, strict=True):
-                yield Setting(label, data, epochs, backbone, batch_size, lr), cell, source
+                yield Setting(label, epochs=epochs, **setting), cell, source
