@@ -50,21 +50,17 @@ class Differences:
             return differing({key: value for key, value in row.items() if role(key) in roles} for row in rows)
 
         swept: set[str] = set()
-        recipe: dict[str, list[Scalar]] = defaultdict(list)
-        unplanned: dict[str, list[Scalar]] = defaultdict(list)
+        found: dict[str, list[Scalar]] = defaultdict(list)
         for same_data in split(runs, lambda run: data[run.folder]):
             varied = select(same_data, "setting", "measuring", "other", "incidental")
             swept.update(key for key in varied if not searched.isdisjoint((key, *parents(key))))
             for same_loss in split(same_data, lambda run: loss_of(run.settings)):
                 swept.update(select(same_loss, "setting"))
-            merge(recipe, select(same_data, "setting"))
-            merge(unplanned, select(same_data, "measuring", "other"))
-        return cls(
-            sorted(swept),
-            {key: values for key, values in recipe.items() if key not in swept},
-            {key: values for key, values in unplanned.items() if key not in swept},
-            settings,
-        )
+            merge(found, varied)
+        left = {key: values for key, values in found.items() if key not in swept}
+        recipe = {key: values for key, values in left.items() if role(key) == "setting"}
+        unplanned = {key: values for key, values in left.items() if role(key) in ("measuring", "other")}
+        return cls(sorted(swept), recipe, unplanned, settings)
 
     def note(self) -> str | None:
         """Name the unplanned differences in one sentence, and say which of them can change the measured accuracy."""
