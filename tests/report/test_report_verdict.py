@@ -82,11 +82,12 @@ def test_tie_is_no_lead(tmp_path, seeds):
     assert [row.rank for row in rows(grouping_of(tmp_path))] == [1, 1, 3]
 
 
-def test_verdict_without_finished_runs_counts_failures(tmp_path):
-    write_run(tmp_path / "a", status="failed", error="nan", epochs=2)
+def test_verdict_without_finished_runs_counts_the_others(tmp_path):
+    for status in ("failed", "interrupted"):
+        write_run(tmp_path / status, status=status, error="nan", epochs=2)
     found = verdict_of(tmp_path)
     assert found.winner is None
-    assert "1 failed" in found.reason
+    assert found.reason == "no run on shapes has finished (1 interrupted, 1 failed)"
 
 
 def test_baseline_is_the_best_infonce_of_the_same_setting(tmp_path):
