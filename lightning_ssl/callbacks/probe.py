@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torchmetrics.classification import MulticlassAccuracy
 
 from lightning_ssl._lightning import pl
 from lightning_ssl.callbacks.encoder import features_of, number_of_features, require_encoder, validation_features
@@ -36,30 +35,22 @@ class LinearProbe:
     While the encoder trains, old features become stale. Several steps on a memory of few images follow it better than
     one step per batch (measured in `OnlineProbe`). Every rank holds the memory of all ranks and takes the same steps,
     which are those of one process with the global batch.
+
+    like     device and dtype of its tensors
     """
 
-    def __init__(
-        self,
-        features: int,
-        classes: int,
-        lr: float,
-        weight_decay: float,
-        memory: int,
-        device: torch.device,
-        dtype: torch.dtype,
-    ) -> None:
-        like: dict[str, Any] = {"device": device, "dtype": dtype}
+    def __init__(self, features: int, classes: int, lr: float, weight_decay: float, memory: int, **like: Any) -> None:
         self.weight = nn.Parameter(torch.zeros(classes, features, **like))
         self.bias = nn.Parameter(torch.zeros(classes, **like))
         self.mean, self.std = torch.zeros(features, **like), torch.ones(features, **like)
         self.memory = memory
         self.features = torch.zeros(0, features, **like)  # (m, F), the newest last
-        self.labels = torch.zeros(0, dtype=torch.int64, device=device)
+        self.labels = torch.zeros(0, dtype=torch.int64, device=like["device"])
         groups: list[dict[str, Any]] = [
             {"params": [self.weight], "weight_decay": weight_decay},
             {"params": [self.bias], "weight_decay": 0.0},
         ]
-        self.optimizer = torch.optim.AdamW(groups, lr=lr, fused=can_fuse(device))
+        self.optimizer = torch.optim.AdamW(groups, lr=lr, fused=can_fuse(self.weight.device))
         self.optimizer.register_load_state_dict_post_hook(adopt_loaded_state)
 
     def standardize(self, features: Tensor) -> Tensor:
@@ -235,7 +226,7 @@ class OnlineProbe(pl.Callback):
 
     def make_probe(self, features: int, classes: int, device: torch.device, dtype: torch.dtype) -> LinearProbe:
         """A new classifier with the settings of this callback."""
-        return LinearProbe(features, classes, self.lr, self.weight_decay, self.memory, device, dtype)
+        return LinearProbe(features, classes, self.lr, self.weight_decay, self.memory, device=device, dtype=dtype)
 
     # -- learning -----------------------------------------------------------------------------------------------------
 
@@ -299,13 +290,8 @@ class OnlineProbe(pl.Callback):
     # -- measuring ----------------------------------------------------------------------------------------------------
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.probe is None:
-            return
-        classes = len(self.probe.bias)
-        self.top1, self.top5 = (
-            MulticlassAccuracy(classes, top_k=min(k, classes), average="micro").to(pl_module.device) for k in (1, 5)
-        )
-        self.loss = torch.zeros_like(self.probe.mean[:2])  # sum of losses, number of images
+        if self.probe is not None:
+            self.measured = self.probe.mean.new_zeros(4)  # sums over images: loss, top-1 and top-5 hits, images
 
     def on_validation_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: Any
@@ -315,24 +301,23 @@ class OnlineProbe(pl.Callback):
         features, labels = validation_features(trainer, pl_module, outputs, batch)
         known = labels >= 0
         logits, labels = self.probe.logits(features[known]), labels[known]
-        if len(labels):
-            self.top1.update(logits, labels)
-            self.top5.update(logits, labels)
         loss = F.cross_entropy(logits, labels, reduction="sum")
-        self.loss += torch.stack([loss, loss.new_full((), len(labels))])
+        top1 = logits.argmax(1) == labels
+        top5 = (logits.topk(min(5, logits.shape[1])).indices == labels[:, None]).any(1)
+        self.measured += torch.stack([loss, top1.sum(), top5.sum(), loss.new_full((), len(labels))])
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.probe is None or trainer.sanity_checking:
             return
-        (sums,) = sum_over_ranks(self.loss)
-        loss, count = sums.tolist()
+        (sums,) = sum_over_ranks(self.measured)
+        loss, top1, top5, count = sums
         if count:
-            self.log_all(pl_module, {"loss": loss / count, "top5": self.top5.compute()})
-            self.log_all(pl_module, {"top1": self.top1.compute()}, prog_bar=True)
+            self.log_all(pl_module, {"loss": loss / count, "top5": top5 / count})
+            self.log_all(pl_module, {"top1": top1 / count}, prog_bar=True)
 
-    def log_all(self, pl_module: pl.LightningModule, values: dict[str, Any], prog_bar: bool = False) -> None:
+    def log_all(self, pl_module: pl.LightningModule, values: dict[str, Tensor], prog_bar: bool = False) -> None:
         # Every rank has the same values. `sync_dist` only silences Lightning's warning.
-        named = {f"{self.name}/{key}": value for key, value in values.items()}
+        named = {f"{self.name}/{key}": value.float() for key, value in values.items()}
         pl_module.log_dict(named, prog_bar=prog_bar, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
 
     # -- checkpoints --------------------------------------------------------------------------------------------------

@@ -14,7 +14,8 @@ images.py       which images an accuracy comes from, and choices on test images
 verdict.py      the rows of the table, the verdict in words; comparison/ has the numbers
 published.py    the papers' figure for a setting
 curves.py       metrics by epoch
-tables.py       CSV, Markdown, LaTeX
+formats.py      numbers, names and escaped tables as text; reproductions use it too
+tables.py       the comparison and the runs as CSV, Markdown, LaTeX
 figures.py      PNG and SVG
 page.py         the HTML page, from templates/
 figure_data.py  the data of the page's figures

@@ -11,11 +11,11 @@ from lightning_ssl.files import Content, require_own_folder, require_replaceable
 from lightning_ssl.report import figures as drawing
 from lightning_ssl.report import page, tables
 from lightning_ssl.report.differences import value_list
-from lightning_ssl.report.groups import Grouping
+from lightning_ssl.report.formats import list_names
+from lightning_ssl.report.groups import Grouping, unfinished
 from lightning_ssl.report.images import choice_on_test_images, measured_on
-from lightning_ssl.report.verdict import Row, Verdict, list_names, rows, verdict
+from lightning_ssl.report.verdict import Row, Verdict, rows, verdict
 from lightning_ssl.runs.record import Reader, RunRecord
-from lightning_ssl.runs.status import STATUSES
 
 MARKER = b"lightning-ssl report"  # in the page and in the witness of its folder
 WITNESS = ".generator"
@@ -110,10 +110,7 @@ def encoded(text: str) -> bytes:
 def notes_of(grouping: Grouping, runs: Sequence[RunRecord]) -> list[str]:
     """What a reader must know to judge the table."""
     notes = [note for note in (measured_on(grouping), choice_on_test_images(grouping)) if note is not None]
-    others = [status for status in STATUSES if status != "finished"]
-    count = {status: sum(run.status == status for run in runs) for status in others}
-    left = ", ".join(f"{n} {status}" for status, n in count.items() if n)
-    if left:
+    if left := unfinished(runs):
         notes.append(f"Shown but not counted as results: {left}.")
     differences = grouping.differences
     notes += [note for note in (grouping.separation, differences.note()) if note is not None]
@@ -131,6 +128,6 @@ def notes_of(grouping: Grouping, runs: Sequence[RunRecord]) -> list[str]:
     for group in short[:10]:
         notes.append(f"{group.title}: {len(group.results)} seeds count of {len(group.runs)} runs.")
     notes += grouping.notes[:10]
-    if n := len(grouping.unreadable):
+    if n := len(runs) - len(grouping.group_of):
         notes.append(f"{n} folder{'s' * (n > 1)} without a readable configuration; see the table of all runs.")
     return notes

@@ -10,7 +10,6 @@ ranked together.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
@@ -25,15 +24,12 @@ IN_A_FOLDER = ("folder",)  # data sets whose images are those of data.root
 
 def data_sets(runs: Sequence[RunRecord]) -> dict[Path, str]:
     """The name of each run's data set, by run folder, in the order in which the report shows the data sets."""
-    by_base: dict[str, list[tuple[Path, Settings]]] = defaultdict(list)
-    for run in runs:
-        by_base[base_name(run.settings)].append((run.folder, data_settings(run.settings)))
     names: dict[Path, str] = {}
-    for base, members in sorted(by_base.items()):
+    for base in sorted({base_name(run.settings) for run in runs}):
+        members = [(run.folder, data_settings(run.settings)) for run in runs if base_name(run.settings) == base]
         keys = distinguishing([settings for _, settings in members])
-        members.sort(key=lambda member: [natural(member[1].get(key)) for key in keys])
         known: dict[str, str] = {}  # the settings → the name
-        for folder, settings in members:
+        for folder, settings in sorted(members, key=lambda member: [natural(member[1].get(key)) for key in keys]):
             identity = repr(sorted(settings.items(), key=repr))
             if identity not in known:
                 known[identity] = unique(full_name(base, keys, settings), known.values())

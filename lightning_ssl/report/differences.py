@@ -14,7 +14,7 @@ within a data set, because runs on different data are not compared.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,21 +50,17 @@ class Differences:
             return differing({key: value for key, value in row.items() if role(key) in roles} for row in rows)
 
         swept: set[str] = set()
-        recipe: dict[str, list[Scalar]] = {}
-        unplanned: dict[str, list[Scalar]] = {}
+        found: dict[str, list[Scalar]] = defaultdict(list)
         for same_data in split(runs, lambda run: data[run.folder]):
             varied = select(same_data, "setting", "measuring", "other", "incidental")
-            swept.update(key for key in varied if is_below(key, searched))
+            swept.update(key for key in varied if not searched.isdisjoint((key, *parents(key))))
             for same_loss in split(same_data, lambda run: loss_of(run.settings)):
                 swept.update(select(same_loss, "setting"))
-            merge(recipe, select(same_data, "setting"))
-            merge(unplanned, select(same_data, "measuring", "other"))
-        return cls(
-            sorted(swept),
-            {key: values for key, values in recipe.items() if key not in swept},
-            {key: values for key, values in unplanned.items() if key not in swept},
-            settings,
-        )
+            merge(found, varied)
+        left = {key: values for key, values in found.items() if key not in swept}
+        recipe = {key: values for key, values in left.items() if role(key) == "setting"}
+        unplanned = {key: values for key, values in left.items() if role(key) in ("measuring", "other")}
+        return cls(sorted(swept), recipe, unplanned, settings)
 
     def note(self) -> str | None:
         """Name the unplanned differences in one sentence, and say which of them can change the measured accuracy."""
@@ -74,20 +70,20 @@ class Differences:
         rest = len(named) - KEYS_SHOWN
         more = f" and {rest} other key{'s' * (rest > 1)}" if rest > 0 else ""
         text = f"Differs between runs but is not part of the comparison: {', '.join(named[:KEYS_SHOWN])}{more}."
-        by_metric: dict[str, list[str]] = defaultdict(list)
-        for key in self.measuring():
-            by_metric[METRICS[key.partition(".")[0]]].append(key)
-        measuring = "; ".join(f"{', '.join(keys)} ({metric})" for metric, keys in by_metric.items())
+        measuring = "; ".join(f"{', '.join(keys)} ({metric})" for metric, keys in self.measuring().items())
         return text + (f" This can change the measured accuracy: {measuring}." if measuring else "")
 
-    def measuring(self) -> list[str]:
-        """The unplanned differences in how accuracy is measured."""
-        return [key for key in self.unplanned if role(key) == "measuring"]
+    def measuring(self) -> dict[str, list[str]]:
+        """The unplanned differences in how accuracy is measured, by metric."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for key in self.unplanned:
+            if role(key) == "measuring":
+                found[METRICS[key.partition(".")[0]]].append(key)
+        return found
 
     def disturbs(self, metric: str) -> bool:
         """Whether an unplanned difference changes how this metric is measured."""
-        measured = (METRICS[key.partition(".")[0]] for key in self.measuring())
-        return any(name == metric or name == METRICS["trainer"] for name in measured)
+        return not {metric, METRICS["trainer"]}.isdisjoint(self.measuring())
 
 
 def sweep_parameters(runs: Iterable[RunRecord]) -> set[str]:
@@ -105,20 +101,17 @@ def completed(runs: Sequence[RunRecord]) -> dict[Path, Settings]:
     A part with arguments and without a class, such as a projector, has the value "given". The value of
     trainer.callbacks is the list of their names without those that belong to the loss.
     """
-    null = {key for run in runs for key, value in run.settings.items() if value is None} | {CALLBACKS}
+    null = {key for run in runs for key, value in run.settings.items() if value is None}
     found = {}
     for run in runs:
-        settings = {key: plain_number(value) for key, value in run.settings.items()}
-        callbacks: set[str] = set()
-        for key in run.settings:
-            for parent in parents(key):
-                if parent in null and parent != CALLBACKS:
-                    settings.setdefault(parent, "given")
-            if key.startswith(f"{CALLBACKS}."):
-                name = key.removeprefix(f"{CALLBACKS}.").partition(".")[0]
-                callbacks |= {name} - ({name} if role(f"{CALLBACKS}.{name}") == "loss" else set())
-        settings[CALLBACKS] = ", ".join(sorted(callbacks)) or None
-        found[run.folder] = settings
+        above = {parent for key in run.settings for parent in parents(key)}
+        callbacks = {key for key in above | run.settings.keys() if key.rpartition(".")[0] == CALLBACKS}
+        names = sorted(key.rpartition(".")[2] for key in callbacks if role(key) != "loss")
+        found[run.folder] = {
+            **dict.fromkeys(above & null, "given"),
+            **{key: plain_number(value) for key, value in run.settings.items()},
+            CALLBACKS: ", ".join(names) or None,
+        }
     return found
 
 
@@ -132,22 +125,15 @@ def differing(rows: Iterable[Settings]) -> dict[str, list[Scalar]]:
     varied: dict[str, list[Scalar]] = {}
     for key in sorted({key for row in table for key in row}):  # a part comes before its arguments
         explained = any(parent in varied for parent in parents(key))
-        values = {repr(row.get(key)): row.get(key) for row in table if key in row or not explained}
+        values = distinct(row.get(key) for row in table if key in row or not explained)
         if len(values) > 1:
-            varied[key] = sorted(values.values(), key=natural)
+            varied[key] = values
     return varied
 
 
-def parents(key: str) -> Iterator[str]:
-    """The parts that contain a key: "trainer.callbacks" and "trainer" of "trainer.callbacks.Timer"."""
-    while "." in key:
-        key = key.rpartition(".")[0]
-        yield key
-
-
-def is_below(key: str, parts: set[str]) -> bool:
-    """Whether a key is one of these parts or an argument of one."""
-    return key in parts or any(parent in parts for parent in parents(key))
+def parents(key: str) -> list[str]:
+    """The parts that contain a key: "trainer" and "trainer.callbacks" of "trainer.callbacks.Timer"."""
+    return [key[:place] for place, character in enumerate(key) if character == "."]
 
 
 def split(runs: Iterable[RunRecord], property_of: Callable[[RunRecord], object]) -> list[list[RunRecord]]:
@@ -161,8 +147,12 @@ def split(runs: Iterable[RunRecord], property_of: Callable[[RunRecord], object])
 def merge(into: dict[str, list[Scalar]], more: Mapping[str, list[Scalar]]) -> None:
     """Add the values of each key that are not yet there."""
     for key, values in more.items():
-        known = into.setdefault(key, [])
-        known += [value for value in values if value not in known]
+        into[key] += [value for value in values if value not in into[key]]
+
+
+def distinct(values: Iterable[Scalar]) -> list[Scalar]:
+    """The values without repetitions, sorted. 1, 1.0 and True are distinct."""
+    return sorted({repr(value): value for value in values}.values(), key=natural)
 
 
 def value_list(key: str, values: Sequence[Scalar]) -> str:

@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from lightning_ssl.comparison.spread import Spread
 from lightning_ssl.report.curves import Band, band, run_curve
 from lightning_ssl.report.figures import GROUPS_DRAWN, group_styles, parallel_coordinates
 from lightning_ssl.report.groups import Group, Grouping
 from lightning_ssl.report.verdict import Row
-from lightning_ssl.runs.panels import PANELS
+from lightning_ssl.runs.panels import METRICS, PANELS
 
 SINGLE_RUN_PANELS = ("accuracy", "loss")  # panels that can show the curve of each run
 PLOTLY_DASH = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
@@ -28,40 +27,31 @@ def figure_data(grouping: Grouping, rows: Sequence[Row], refresh: int | None) ->
 
     refresh   seconds after which the page reloads itself; None for a page that does not
     """
-    encoder = CurveEncoder()
-    spreads = {id(row.group): row.spread for row in rows}
-    groups = []
-    for group, (colour, line) in zip(grouping.groups, group_styles(grouping.groups), strict=True):
-        groups.append(
-            {
-                "title": group.title,
-                "data": group.data,
-                "set": grouping.data_sets.index(group.data),
-                "colour": colour,
-                "dash": PLOTLY_DASH[line],
-                "baseline": group.infonce,
-                **result_data(group, spreads[id(group)]),
-                **curve_data(group, encoder),
-            }
-        )
+    encoder, styles = CurveEncoder(), group_styles(grouping.groups)
     return {
         "metric": grouping.metric,
-        "groups": groups,
+        "groups": [group_data(grouping, row, styles[row.group.title], encoder) for row in rows],
         "drawn": GROUPS_DRAWN,
         "epochs": encoder.epochs,
-        "names": {metric.key: metric.name for panel in PANELS for metric in panel.metrics},
+        "names": {metric.key: metric.name for metric in METRICS},
         "parameters": {data: parameter_data(grouping, data) for data in grouping.data_sets},
         "refresh": refresh,
     }
 
 
-def result_data(group: Group, spread: Spread | None) -> dict[str, Any]:
-    """Return mean, interval and the result of each seed. A long seed (a run's path) keeps its last 60 characters."""
+def group_data(grouping: Grouping, row: Row, style: tuple[str, str], encoder: CurveEncoder) -> dict[str, Any]:
+    """Return style, results and curves of a group. A long seed (a run's path) keeps its last 60 characters."""
+    group = row.group
     return {
-        "mean": None if spread is None else spread.mean,
-        "low": None if spread is None else spread.low,
-        "high": None if spread is None else spread.high,
+        "title": group.title,
+        "data": group.data,
+        "set": grouping.data_sets.index(group.data),
+        "colour": style[0],
+        "dash": PLOTLY_DASH[style[1]],
+        "baseline": group.infonce,
+        **{key: getattr(row.spread, key, None) for key in ("mean", "low", "high")},
         "seeds": [[str(seed)[-60:], value] for seed, value in group.results.items()],
+        **curve_data(group, encoder),
     }
 
 

@@ -1,14 +1,16 @@
-"""Draw the page's figures as PNG and SVG with matplotlib, and define the report's palette.
+"""Draw the page's figures as PNG and SVG with matplotlib.
 
-The palette is used here, in the data of the page's figures (figure_data.py) and as CSS variables of the page
-(templates/palette.css). No other file of the report contains a colour.
+The colours of the groups are those of the page's figures too (figure_data.py). templates/palette.css has the other
+colours of the page.
 """
 
 from __future__ import annotations
 
 import re
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from itertools import chain, count, cycle, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +18,10 @@ import numpy as np
 
 from lightning_ssl.facts import Panel
 from lightning_ssl.files import figure_files
-from lightning_ssl.palette import GREEN, LINE_STYLES, ORANGE, line_style
+from lightning_ssl.palette import LINE_STYLES, line_style
 from lightning_ssl.report.curves import band
 from lightning_ssl.report.data_sets import unique
-from lightning_ssl.report.differences import natural
+from lightning_ssl.report.differences import distinct
 from lightning_ssl.report.groups import Group, Grouping, setting_name
 from lightning_ssl.report.groups import accuracy as final_accuracy
 from lightning_ssl.report.verdict import Row
@@ -34,51 +36,24 @@ BASELINE = "#7f7f7f"
 COLORMAP = "cividis"  # accuracy in the parallel coordinates
 PRINT = {"paper": "white", "axis": "0.6", "grid": "0.92"}  # background, axes and grid of the PNG and SVG files
 
-# The page's CSS variables. low, mid and high are the colormap on the page: cividis, with its ends changed so that
-# lines stay visible on the page's background.
-LIGHT = {
-    "paper": "#fbfaf8", "card": "#ffffff", "ink": "#1b1d22", "soft": "#5c616b", "line": "#e3e1dc", "grid": "#eceae6",
-    "accent": "#0b5fa5", "good": "#00684a", "bad": "#a8330b", "wash": "#f1efea",
-    "good-wash": "#e3f3ec", "warm-wash": "#fdf1e0", "bad-wash": "#fbe7df",
-    "clear": GREEN, "open": ORANGE,  # edge of the verdict: significant or not
-    "low": "#00204c", "mid": "#7c7b78", "high": "#c79a00",
-    "shadow": "0 1px 2px rgb(0 0 0 / 5%), 0 6px 20px rgb(0 0 0 / 4%)",
-}  # fmt: skip
-DARK = {
-    "paper": "#14161a", "card": "#1c1f25", "ink": "#eceef2", "soft": "#a3a9b5", "line": "#31353d", "grid": "#2a2e35",
-    "accent": "#7cc0f5", "good": "#5fd3a6", "bad": "#ff9d76", "wash": "#252931",
-    "good-wash": "#16352b", "warm-wash": "#382c18", "bad-wash": "#3b221a",
-    "clear": GREEN, "open": ORANGE,
-    "low": "#5f8fd6", "mid": "#a5a29a", "high": "#ffe945",
-    "shadow": "0 1px 2px rgb(0 0 0 / 40%)",
-}  # fmt: skip
-
 GROUPS_DRAWN = 8  # best groups of a data set that are drawn; on the page the reader can choose others
 
 
-def group_styles(groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """Return (colour, line style) of each group. A loss has the same style on every data set. InfoNCE is grey.
+def group_styles(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
+    """Return (colour, line style) by the title of a group: a loss has one style on all data sets. InfoNCE is grey.
 
     Styles are given in the order of the places: to the best group of each data set, to the second of each, and so on.
     So the groups that are drawn have different styles if there are not too many of them.
     """
-    place: dict[str, int] = {}  # data set → number of groups so far
-    order = []
+    by_data: dict[str, list[Group]] = defaultdict(list)
     for group in groups:
-        place[group.data] = place.get(group.data, 0) + 1
-        order.append((place[group.data], group))
+        by_data[group.data].append(group)
     styles: dict[str, tuple[str, str]] = {}
-    coloured = grey = 0
-    for _, group in sorted(order, key=lambda pair: pair[0]):
-        if group.title in styles:
-            continue
-        if group.infonce:
-            styles[group.title] = (BASELINE, LINE_STYLES[grey % len(LINE_STYLES)])
-            grey += 1
-        else:
-            styles[group.title] = line_style(coloured)
-            coloured += 1
-    return [styles[group.title] for group in groups]
+    coloured, grey = map(line_style, count()), ((BASELINE, line) for line in cycle(LINE_STYLES))
+    for group in filter(None, chain(*zip_longest(*by_data.values()))):
+        if group.title not in styles:
+            styles[group.title] = next(grey if group.infonce else coloured)
+    return styles
 
 
 def draw(grouping: Grouping, rows: Sequence[Row], folder: Path) -> dict[Path, bytes]:
@@ -120,11 +95,11 @@ def final_figure(grouping: Grouping, rows: Sequence[Row]) -> Figure | None:
     rows = [row for row in rows if row.spread is not None][:24]
     if not rows:
         return None
-    styles = dict(zip(map(id, grouping.groups), group_styles(grouping.groups), strict=True))
-    figure, ax = new_figure((7.5, 1.1 + 0.33 * len(rows)))
+    styles = group_styles(grouping.groups)
+    figure, (ax,) = new_figure((7.5, 1.1 + 0.33 * len(rows)))
     for k, row in enumerate(rows):
         assert row.spread is not None
-        colour = styles[id(row.group)][0]
+        colour = styles[row.group.title][0]
         if row.spread.low is not None and row.spread.high is not None:
             ax.plot([row.spread.low, row.spread.high], [k, k], color=colour, linewidth=3, alpha=0.35)
         values = list(row.group.results.values())
@@ -139,20 +114,18 @@ def final_figure(grouping: Grouping, rows: Sequence[Row]) -> Figure | None:
 def curve_figure(grouping: Grouping, panel: Panel, data: str) -> Figure | None:
     """Draw the first two metrics of the panel that have data, side by side, as mean curves with bands."""
     styles = group_styles(grouping.groups)
-    groups = [(group, style) for group, style in zip(grouping.groups, styles, strict=True) if group.data == data]
-    drawn = [pair for k, pair in enumerate(groups) if k < GROUPS_DRAWN or (pair[0].infonce and k < 3 * GROUPS_DRAWN)]
-    metrics = [m for m in panel.metrics if any(band(group, m) is not None for group, _ in drawn)][:2]
+    groups = [group for group in grouping.groups if group.data == data]
+    drawn = [group for k, group in enumerate(groups) if k < GROUPS_DRAWN or (group.infonce and k < 3 * GROUPS_DRAWN)]
+    metrics = [metric for metric in panel.metrics if any(band(group, metric) is not None for group in drawn)][:2]
     if not metrics:
         return None
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(max(6.0, 5.0 * len(metrics)), 4.2), layout="constrained")
-    for k, metric in enumerate(metrics):
-        ax = style_axes(figure.add_subplot(1, len(metrics), k + 1))
-        for group, (colour, style) in drawn:
+    figure, axes = new_figure((max(6.0, 5.0 * len(metrics)), 4.2), len(metrics))
+    for ax, metric in zip(axes, metrics, strict=True):
+        for group in drawn:
             line = band(group, metric)
             if line is None:
                 continue
+            colour, style = styles[group.title]
             label = figure_text(group.title)
             ax.plot(line.epochs, line.mean, color=colour, linestyle=style, linewidth=1.5, label=label)
             if line.spread is not None:
@@ -174,7 +147,7 @@ def parameter_figure(grouping: Grouping, data: str) -> Figure | None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    figure, ax = new_figure((1.6 * len(axes) + 2, 4))
+    figure, (ax,) = new_figure((1.6 * len(axes) + 2, 4))
     scale = Normalize(accuracy.min(), max(accuracy.max(), accuracy.min() + 1e-9))
     for values, result in zip(positions, accuracy, strict=True):
         ax.plot(range(len(axes)), values, color=colormaps[COLORMAP](scale(result)), alpha=0.6, linewidth=1)
@@ -215,13 +188,13 @@ def parallel_coordinates(grouping: Grouping, data: str) -> tuple[list[Axis], np.
     axes: list[Axis] = []
     columns: list[np.ndarray] = []
     for title, values in swept_values(grouping, [group for group, _ in runs]):
-        distinct = sorted({repr(v): v for v in values}.values(), key=natural)
-        if len(distinct) < 2:
+        ticks = distinct(values)
+        if len(ticks) < 2:
             continue
-        at = {repr(value): k / (len(distinct) - 1) for k, value in enumerate(distinct)}
+        at = {repr(value): k / (len(ticks) - 1) for k, value in enumerate(ticks)}
         columns.append(np.array([at[repr(value)] for value in values]))
-        every = max(1, len(distinct) // 12)  # more labels would overlap
-        axes.append((title, [at[repr(v)] for v in distinct[::every]], [format_value(v) for v in distinct[::every]]))
+        labelled = ticks[:: max(1, len(ticks) // 12)]  # more labels would overlap
+        axes.append((title, [at[repr(value)] for value in labelled], [format_value(value) for value in labelled]))
     if len(accuracy):
         low, high = accuracy.min(), max(accuracy.max(), accuracy.min() + 1e-9)
         columns.append((accuracy - low) / (high - low))
@@ -245,18 +218,17 @@ def swept_values(grouping: Grouping, groups: Sequence[Group]) -> list[tuple[str,
     return found + [(setting_name(key), [group.settings[key] for group in groups]) for key in grouping.swept]
 
 
-def new_figure(size: tuple[float, float]) -> tuple[Figure, Axes]:
+def new_figure(size: tuple[float, float], columns: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure with axes side by side, in the style of the report."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=size, layout="constrained")
-    return figure, style_axes(figure.add_subplot())
-
-
-def style_axes(ax: Axes) -> Axes:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.grid(True, color=PRINT["grid"], linewidth=0.8)
-    ax.set_axisbelow(True)
-    return ax
+    axes = list(figure.subplots(1, columns, squeeze=False)[0])
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(True, color=PRINT["grid"], linewidth=0.8)
+        ax.set_axisbelow(True)
+    return figure, axes
 
 
 def figure_text(text: str) -> str:

@@ -16,12 +16,15 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
 from statistics import fmean
 
 from lightning_ssl.report.data_sets import base_name, data_sets, separation
 from lightning_ssl.report.differences import Differences
 from lightning_ssl.runs.labels import Scalar, format_value, is_infonce, label_of, loss_of
 from lightning_ssl.runs.record import RunRecord
+from lightning_ssl.runs.status import STATUSES
 
 SETTING_NAMES = {
     "data.batch_size": "batch size",
@@ -57,21 +60,16 @@ class Group:
 
     def statuses(self) -> dict[str, int]:
         """Number of runs by status."""
-        counts: dict[str, int] = {}
-        for run in self.runs:
-            counts[run.status] = counts.get(run.status, 0) + 1
-        return counts
+        return count_statuses(self.runs)
 
 
 @dataclass
 class Grouping:
-    """All groups, and the settings in which they differ."""
+    """All groups, and the settings in which they differ. Runs without a readable configuration are in no group."""
 
     groups: list[Group]
     differences: Differences
     metric: str
-    unreadable: list[RunRecord]
-    """Runs without a readable configuration."""
     separation: str | None = None
     """Why there are several data sets; None if there is one."""
     notes: list[str] = field(default_factory=list)
@@ -80,21 +78,16 @@ class Grouping:
     def of(cls, runs: Sequence[RunRecord], metric: str | None = None) -> Grouping:
         """Group the runs and take their final values of `metric` (see `final_metric` for the default)."""
         readable = [run for run in runs if "model" in run.settings]
-        unreadable = [run for run in runs if "model" not in run.settings]
         sets = data_sets(readable)
         differences = Differences.of(readable, sets)
         metric = metric or final_metric(readable)
         groups: dict[tuple[object, ...], Group] = {}
         for run in readable:
             chosen = {key: differences.settings[run.folder].get(key) for key in differences.swept}
-            data = sets[run.folder]
-            key = (loss_of(run.settings), data, tuple(map(repr, chosen.values())))
-            group = groups.setdefault(
-                key,
-                Group(label_of(run.settings), data, loss_of(run.settings), chosen, infonce=is_infonce(run.settings)),
-            )
-            group.runs.append(run)
-        grouping = cls(list(groups.values()), differences, metric, unreadable, separation(readable))
+            loss, data = loss_of(run.settings), sets[run.folder]
+            new = Group(label_of(run.settings), data, loss, chosen, infonce=is_infonce(run.settings))
+            groups.setdefault((loss, data, tuple(map(repr, chosen.values()))), new).runs.append(run)
+        grouping = cls(list(groups.values()), differences, metric, separation(readable))
         for group in grouping.groups:
             grouping.take_results(group)
         # Best first within each data set. Groups without a result come last.
@@ -118,6 +111,11 @@ class Grouping:
                 "runs with the same seed are averaged and count as one."
             )
 
+    @cached_property
+    def group_of(self) -> dict[Path, Group]:
+        """The group of each readable run, by run folder."""
+        return {run.folder: group for group in self.groups for run in group.runs}
+
     @property
     def swept(self) -> list[str]:
         """The keys that make groups besides the loss and the data."""
@@ -132,6 +130,16 @@ class Grouping:
     def data_names(self) -> list[str]:
         """The names of the data sets without their options."""
         return list(dict.fromkeys(base_name(run.settings) for group in self.groups for run in group.runs))
+
+
+def count_statuses(runs: Sequence[RunRecord]) -> dict[str, int]:
+    """Number of runs by status, without those that no run has."""
+    return {status: n for status in STATUSES if (n := sum(run.status == status for run in runs))}
+
+
+def unfinished(runs: Sequence[RunRecord]) -> str:
+    """The runs that are not finished in words, such as "2 running, 1 failed"."""
+    return ", ".join(f"{n} {status}" for status, n in count_statuses(runs).items() if status != "finished")
 
 
 def accuracy(run: RunRecord, metric: str) -> float | None:

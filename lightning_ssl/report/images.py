@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from lightning_ssl.report.differences import split
+from lightning_ssl.report.formats import list_names
 from lightning_ssl.report.groups import Group, Grouping
-from lightning_ssl.report.verdict import list_names
 from lightning_ssl.runs.labels import format_value, loss_name
 from lightning_ssl.runs.record import RunRecord
 
@@ -63,12 +64,11 @@ def choice_on_test_images(grouping: Grouping) -> str | None:
 def searched_on_test_images(runs: Sequence[RunRecord]) -> list[str]:
     """The sweeps that chose parameters, or stopped trials, by an accuracy on test images."""
     found = []
-    for folder in dict.fromkeys(run.folder.parent for run in runs):
-        trials = [run for run in runs if run.folder.parent == folder]
+    for trials in split(runs, lambda run: run.folder.parent):
         settings = trials[0].sweep
         metric = settings.get("metric")
         name = str(metric.get("name")) if isinstance(metric, dict) else ""
         searches = settings.get("method") == "bayes" or settings.get("early_terminate") is not None
         if searches and name and any(uses_test_images(run, name) for run in trials):
-            found.append(folder.name)
+            found.append(trials[0].folder.parent.name)
     return found

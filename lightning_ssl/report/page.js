@@ -241,7 +241,7 @@
     all("thead button", table).forEach((button) => button.addEventListener("click", () => {
       const th = button.closest("th"), now = th.getAttribute("aria-sort");
       const first = th.classList.contains("text") || button.textContent.trim() === "p" ? 1 : -1; // highest number first, but smallest p first
-      sortTable(table, Number(button.dataset.column), now === null ? first : now === "ascending" ? -1 : 1);
+      sortTable(table, th.cellIndex, now === null ? first : now === "ascending" ? -1 : 1);
     }));
     const apply = () => {
       filterTable(table, words, selects, output, noun);

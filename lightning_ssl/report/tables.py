@@ -1,75 +1,65 @@
 """Write the comparison as text: summary.csv, runs.csv, a Markdown table and a LaTeX table.
 
-Names, labels and errors come from run folders and are untrusted. Every cell is escaped: a CSV cell is never a formula,
-a Markdown cell contains no column separator, a LaTeX cell contains no command.
+Names, labels and errors come from run folders and are untrusted; formats.py escapes every cell.
 
 Every accuracy and every difference of accuracies is in percent, and its column says so.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import re
 import shlex
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 
+from lightning_ssl.report.formats import Cell, latex_cell, md_cell, md_table, p_digits, percent, signed, to_csv
 from lightning_ssl.report.groups import Grouping, setting_name
-from lightning_ssl.report.published import published
-from lightning_ssl.report.verdict import Row, Verdict, p_digits, signed
+from lightning_ssl.report.verdict import Row, Verdict
 from lightning_ssl.runs.labels import Scalar, format_value
 from lightning_ssl.runs.record import RunRecord
 from lightning_ssl.runs.status import STATUSES
 
-CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
-Cell = str | float | int | None
+NUMBERS = ["seeds", "accuracy (%)", "95 % interval (%)", "Δ (%)", "p (Holm)", "published (%)"]
+# The columns of summary.csv with fields of a row's spread, comparison and published accuracy.
+SPREAD = {"mean (%)": "mean", "std (%)": "std", "low95 (%)": "low", "high95 (%)": "high"}
+COMPARISON = {
+    "difference (%)": "difference", "difference_low95 (%)": "low", "difference_high95 (%)": "high", "test": "test",
+    "pairs": "pairs", "p": "p", "p_holm": "p_holm",
+}  # fmt: skip
+PUBLISHED = {"published (%)": "mean", "published_std (%)": "std", "published_in": "source"}
 
 
 def summary_csv(grouping: Grouping, rows: Sequence[Row]) -> str:
     """Return one line per group, with all digits."""
-    header = ["data", "rank", "loss", *grouping.swept, "metric", "seeds", "mean (%)", "std (%)", "low95 (%)"]
-    header += ["high95 (%)", "baseline", "difference (%)", "difference_low95 (%)", "difference_high95 (%)"]
-    header += ["test", "pairs", "p", "p_holm", "published (%)", "published_std (%)", "published_in", *STATUSES]
+    header = ["data", "rank", "loss", *grouping.swept, "metric", "seeds", *SPREAD]
+    header += ["baseline", *COMPARISON, *PUBLISHED, *STATUSES]
     lines: list[list[Cell]] = []
     for row in rows:
-        group, s, c, paper = row.group, row.spread, row.comparison, published(row.group)
-        line: list[Cell] = [
-            group.data,
-            row.rank,
-            group.label,
-            *(value_cell(group.settings[key]) for key in grouping.swept),
-        ]
-        line += [grouping.metric, s.n if s else 0]
-        line += [s.mean, s.std, s.low, s.high] if s else [None] * 4
+        group, count = row.group, row.group.statuses()
+        line: list[Cell] = [group.data, row.rank, group.label, *(value_cell(group.settings[k]) for k in grouping.swept)]
+        line += [grouping.metric, len(group.results), *(getattr(row.spread, name, None) for name in SPREAD.values())]
         line += [row.baseline.title if row.baseline else None]
-        line += [c.difference, c.low, c.high, c.test, c.pairs, c.p, c.p_holm] if c else [None] * 7
-        line += [paper.mean, paper.std, paper.source] if paper else [None] * 3
-        count = group.statuses()
-        line += [count.get(status, 0) for status in STATUSES]
-        lines.append(line)
+        line += [getattr(row.comparison, name, None) for name in COMPARISON.values()]
+        line += [getattr(row.published, name, None) for name in PUBLISHED.values()]
+        lines.append([*line, *(count.get(status, 0) for status in STATUSES)])
     return to_csv(header, lines)
 
 
 def runs_csv(grouping: Grouping, runs: Sequence[RunRecord]) -> str:
     """Return one line per run, including failed and broken runs, with a column for every parameter of the losses."""
-    groups = {run.folder: group for group in grouping.groups for run in group.runs}
     parameters = sorted({key for group in grouping.groups for key, _ in group.loss})
     header = ["run", "data", "loss", "seed", *parameters, *grouping.swept, "status"]
     header += [f"{grouping.metric} (%)", f"best {grouping.metric} (%)"]
     header += ["epoch", "step", "seconds", "images_per_second", "started", "version", "command", "error", "problems"]
     lines: list[list[Cell]] = []
     for run in runs:
-        group = groups.get(run.folder)
+        group = grouping.group_of.get(run.folder)
+        values = {**dict(group.loss), **group.settings} if group else {}
         line: list[Cell] = [run.name, group.data if group else None, group.label if group else None]
         line += [None if run.seed is None else str(run.seed)]
-        loss = dict(group.loss) if group else {}
-        line += [value_cell(loss[key]) if key in loss else None for key in parameters]
-        line += [value_cell(group.settings[key]) if group else None for key in grouping.swept]
+        line += [value_cell(values[key]) if key in values else None for key in (*parameters, *grouping.swept)]
         line += [run.status, percent(run.last(grouping.metric)), percent(run.best(grouping.metric))]
         line += [run.number(key) for key in ("epoch", "step", "duration", "images_per_second")]
         line += [str(run.summary.get("started") or ""), str(run.summary.get("version") or ""), command_of(run)]
-        line += [run.error, "; ".join(run.problems)]
-        lines.append(line)
+        lines.append([*line, run.error, "; ".join(run.problems)])
     return to_csv(header, lines)
 
 
@@ -78,63 +68,32 @@ def value_cell(value: Scalar) -> Cell:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else format_value(value)
 
 
-def percent(share: float | None) -> float | None:
-    return None if share is None else 100 * share
-
-
-def to_csv(header: Sequence[str], lines: Sequence[Sequence[Cell]]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([csv_cell(cell) for cell in header])
-    writer.writerows([csv_cell(cell) for cell in line] for line in lines)
-    return text.getvalue()
-
-
-def csv_cell(cell: Cell) -> str:
-    """Write a number with all digits. A text that a spreadsheet would run as a formula gets a leading apostrophe."""
-    if cell is None:
-        return ""
-    if not isinstance(cell, str):
-        return repr(cell)
-    text = CONTROL_CHARACTERS.sub(" ", cell)
-    return "'" + text if text.lstrip()[:1] in tuple("=+-@|%") or cell[:1] in ("\t", "\r") else text
-
-
-def table_row(grouping: Grouping, row: Row) -> list[str]:
-    """Return a row of the Markdown and LaTeX tables; a dash marks a missing value."""
-    s, c, paper = row.spread, row.comparison, published(row.group)
-    accuracy = "–" if s is None else f"{s.mean:.2f}" + ("" if s.std is None else f" ± {s.std:.2f}")
-    interval = "–" if s is None or s.low is None else f"[{s.low:.2f}, {s.high:.2f}]"
-    difference = "baseline" if row.baseline is row.group else "–" if c is None else signed(c.difference)
-    p = "–" if c is None or c.p_holm is None else p_digits(c.p_holm)
-    from_paper = "–" if paper is None else f"{paper.mean:.2f} ± {paper.std:.2f}"
-    data = [row.group.data] if len(grouping.data_sets) > 1 else []
-    swept = [format_value(row.group.settings[key]) for key in grouping.swept]
-    return [*data, row.group.label, *swept, str(s.n if s else 0), accuracy, interval, difference, p, from_paper]
-
-
-def table_header(grouping: Grouping) -> list[str]:
-    data = ["data"] if len(grouping.data_sets) > 1 else []
-    swept = [setting_name(key) for key in grouping.swept]
-    return [*data, "loss", *swept, "seeds", "accuracy (%)", "95 % interval (%)", "Δ (%)", "p (Holm)", "published (%)"]
-
-
-def winners(verdicts: Sequence[Verdict]) -> set[int]:
-    """Return the groups (their `id`) that are significantly better than every other group of their data set."""
-    return {id(verdict.winner) for verdict in verdicts if verdict.clear}
+def text_table(grouping: Grouping, rows: Sequence[Row]) -> list[list[str]]:
+    """Return the lines of the Markdown and LaTeX tables, header first; a dash marks a missing value."""
+    several = len(grouping.data_sets) > 1
+    lines = [["data"] * several + ["loss", *map(setting_name, grouping.swept), *NUMBERS]]
+    for row in rows:
+        s, c, paper = row.spread, row.comparison, row.published
+        accuracy = "–" if s is None else f"{s.mean:.2f}" + ("" if s.std is None else f" ± {s.std:.2f}")
+        interval = "–" if s is None or s.low is None else f"[{s.low:.2f}, {s.high:.2f}]"
+        difference = "baseline" if row.baseline is row.group else "–" if c is None else signed(c.difference)
+        p = "–" if c is None or c.p_holm is None else p_digits(c.p_holm)
+        from_paper = "–" if paper is None else f"{paper.mean:.2f} ± {paper.std:.2f}"
+        texts = [row.group.label, *(format_value(row.group.settings[key]) for key in grouping.swept)]
+        numbers = [str(len(row.group.results)), accuracy, interval, difference, p, from_paper]
+        lines.append([row.group.data] * several + texts + numbers)
+    return lines
 
 
 def legend(rows: Sequence[Row], verdicts: Sequence[Verdict]) -> list[str]:
     """Say what Δ is the difference to, and what bold means."""
     notes = []
     baselines = {id(row.baseline): row.baseline for row in rows if row.baseline and row.comparison}.values()
-    titles, labels = (
-        list(dict.fromkeys(names)) for names in ((g.title for g in baselines), (g.label for g in baselines))
-    )
-    if len(titles) == 1:
-        notes.append(f"Δ is the difference to the baseline, {titles[0]}.")
-    elif titles:
-        named = labels if len(labels) == 1 else [f"{g.title} on {g.data}" for g in baselines]
+    if len({group.title for group in baselines}) == 1:
+        notes.append(f"Δ is the difference to the baseline, {next(iter(baselines)).title}.")
+    elif baselines:
+        labels = {group.label for group in baselines}
+        named = labels if len(labels) == 1 else [f"{group.title} on {group.data}" for group in baselines]
         notes.append(f"Δ is the difference to the baseline with the same data and settings: {'; '.join(named)}.")
     else:
         notes.append("There is no baseline with results on the same data and with the same settings, hence no Δ.")
@@ -145,68 +104,28 @@ def legend(rows: Sequence[Row], verdicts: Sequence[Verdict]) -> list[str]:
 
 def markdown(grouping: Grouping, rows: Sequence[Row], verdicts: Sequence[Verdict], notes: Sequence[str]) -> str:
     """Return a Markdown table and the notes below it; a group that wins on its data set is bold."""
-    bold = winners(verdicts)
-    table = md_table(
-        [table_header(grouping), *(table_row(grouping, row) for row in rows)],
-        text_columns=1 + len(grouping.swept) + (len(grouping.data_sets) > 1),
-        bold={k for k, row in enumerate(rows, 1) if id(row.group) in bold},
-    )
+    lines = text_table(grouping, rows)
+    bold = {k for k, row in enumerate(rows, 1) if row.wins}
+    table = md_table(lines, text_columns=len(lines[0]) - len(NUMBERS), bold=bold)
     below = [*legend(rows, verdicts), *(verdict.line for verdict in verdicts), *notes]
     return "\n".join([table, "", *(md_cell(note) + "  " for note in below)]) + "\n"
 
 
-def md_table(lines: Sequence[Sequence[str]], text_columns: int, bold: Container[int] = ()) -> str:
-    """Return a Markdown table. The first line is the header; the columns after the first ones are right-aligned.
-
-    bold   indices of the lines that are bold
-    """
-    rule = "|" + "|".join(["---"] * text_columns + ["---:"] * (len(lines[0]) - text_columns)) + "|"
-    texts = [[f"**{md_cell(cell)}**" if k in bold else md_cell(cell) for cell in line] for k, line in enumerate(lines)]
-    head, *rows = ["| " + " | ".join(line) + " |" for line in texts]
-    return "\n".join([head, rule, *rows])
-
-
-def md_cell(text: str) -> str:
-    """Escape every character that Markdown interprets."""
-    return re.sub(r"([\\`*_{}\[\]<>|~#!&])", r"\\\1", CONTROL_CHARACTERS.sub(" ", text))
-
-
-LATEX = {
-    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "$": r"\$", "&": r"\&", "%": r"\%", "#": r"\#", "_": r"\_",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}",
-    "|": r"\textbar{}", '"': r"\textquotedbl{}", "±": r"$\pm$", "−": "$-$", "–": "--", "Δ": r"$\Delta$",
-    "·": r"\textperiodcentered{}", "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "ε": r"$\epsilon$",
-    "τ": r"$\tau$", "≥": r"$\ge$", "≤": r"$\le$",
-}  # fmt: skip
-
-
 def latex(grouping: Grouping, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> str:
     """Return a booktabs table for \\input; a group that wins on its data set is bold, a rule separates data sets."""
-    bold = winners(verdicts)
-    titles = table_header(grouping)
-    text_columns = 1 + len(grouping.swept) + (len(grouping.data_sets) > 1)
+    titles, *table = text_table(grouping, rows)
     notes = [*(verdict.line for verdict in verdicts), *legend(rows, verdicts)]
     lines = [f"% {latex_cell(note)}" for note in notes]
     lines += [r"% \usepackage{booktabs}, and \usepackage[T1]{fontenc} for special characters in names"]
-    lines += [rf"\begin{{tabular}}{{{'l' * text_columns}{'r' * (len(titles) - text_columns)}}}", r"\toprule"]
+    lines += [rf"\begin{{tabular}}{{{'l' * (len(titles) - len(NUMBERS))}{'r' * len(NUMBERS)}}}", r"\toprule"]
     lines += [" & ".join(map(latex_cell, titles)) + r" \\", r"\midrule"]
-    data = rows[0].group.data if rows else ""
-    for row in rows:
-        if row.group.data != data:
-            data = row.group.data
+    for k, (row, cells) in enumerate(zip(rows, table, strict=True)):
+        if k and row.group.data != rows[k - 1].group.data:
             lines.append(r"\midrule")
-        texts = [latex_cell(cell) for cell in table_row(grouping, row)]
-        if id(row.group) in bold:
-            texts = [rf"\textbf{{{text}}}" for text in texts]
+        texts = [rf"\textbf{{{text}}}" if row.wins else text for text in map(latex_cell, cells)]
         # After \\ LaTeX reads a leading bracket as an optional argument.
         lines.append(" & ".join("{}" + text if text.startswith("[") else text for text in texts) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
-
-
-def latex_cell(text: str) -> str:
-    """Escape every character that LaTeX interprets; one that the usual fonts lack becomes a question mark."""
-    escaped = "".join(LATEX.get(mark, mark) for mark in CONTROL_CHARACTERS.sub(" ", text))
-    return "".join(mark if ord(mark) < 0x250 else "?" for mark in escaped)
 
 
 def command_of(run: RunRecord) -> str:

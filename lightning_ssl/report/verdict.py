@@ -11,18 +11,25 @@ from dataclasses import dataclass
 from lightning_ssl.comparison.differences import Comparison, compare, correct, shows_zero
 from lightning_ssl.comparison.leader import Lead, Rival, lead, ranks
 from lightning_ssl.comparison.spread import Spread
-from lightning_ssl.report.groups import Group, Grouping
+from lightning_ssl.report.formats import list_names, p_text, signed
+from lightning_ssl.report.groups import Group, Grouping, unfinished
+from lightning_ssl.report.published import Published, published
 
 
 @dataclass
 class Row:
-    """A row of the comparison table: a group, its spread and its comparison with the baseline."""
+    """A row of the comparison table: a group, its spread and its comparison with the baseline.
+
+    `wins` means significantly better than every other group on the same data.
+    """
 
     group: Group
     spread: Spread | None
     baseline: Group | None
     comparison: Comparison | None
     rank: int | None
+    published: Published | None
+    wins: bool
 
 
 def rows(grouping: Grouping, baseline: str | None = None) -> list[Row]:
@@ -42,7 +49,9 @@ def rows(grouping: Grouping, baseline: str | None = None) -> list[Row]:
         )
         spreads = [Spread.of(group.results.values()) if group.results else None for group in groups]
         places = ranks([group.results for group in groups])
-        table += list(map(Row, groups, spreads, against, comparisons, places))
+        best = verdict(grouping, data)
+        wins = [best.clear and group is best.winner for group in groups]
+        table += list(map(Row, groups, spreads, against, comparisons, places, map(published, groups), wins))
     return table
 
 
@@ -78,8 +87,7 @@ def verdict(grouping: Grouping, data: str) -> Verdict:
     groups = [group for group in grouping.groups if group.data == data]
     found = lead([group.results for group in groups])
     if found.leader is None:
-        count = {status: sum(g.statuses().get(status, 0) for g in groups) for status in ("running", "failed", "broken")}
-        state = ", ".join(f"{n} {status}" for status, n in count.items() if n) or "none finished"
+        state = unfinished([run for group in groups for run in group.runs]) or "none finished"
         return Verdict(data, None, False, "No result yet", f"no run on {data} has finished ({state})")
     leader = groups[found.leader]
     if found.outcome == "alone":
@@ -87,15 +95,12 @@ def verdict(grouping: Grouping, data: str) -> Verdict:
     if found.outcome == "tied":
         names = list_names([leader.title, *(groups[rival.index].title for rival in found.decisive)])
         return Verdict(data, None, False, "No clear winner", f"{names} have the same mean, {result_text(leader)}")
-    if found.outcome == "untested":
-        return untested_verdict(leader, groups, found)
-    if found.outcome == "behind":
-        return behind_verdict(leader, groups, found)
-    return tested_verdict(leader, groups, found)
+    words = {"untested": untested, "behind": behind}.get(found.outcome, tested)
+    return Verdict(data, leader, found.outcome == "wins", *words(leader, groups, found))
 
 
-def untested_verdict(leader: Group, groups: Sequence[Group], found: Lead) -> Verdict:
-    """Return the verdict where at least one comparison has no test."""
+def untested(leader: Group, groups: Sequence[Group], found: Lead) -> tuple[str, str]:
+    """Headline and reason where at least one comparison has no test."""
     if len(leader.results) == 1:
         why = "it has one seed, so there is no test"
     elif all(len(groups[rival.index].results) == 1 for rival in found.rivals):
@@ -105,21 +110,21 @@ def untested_verdict(leader: Group, groups: Sequence[Group], found: Lead) -> Ver
     second = groups[found.rivals[0].index]
     by = (leader.mean or 0.0) - (second.mean or 0.0)
     reason = f"{result_text(leader)}, {by:.2f} ahead of {second.title}; {why} and the lead is not a proof"
-    return Verdict(leader.data, leader, False, f"{leader.title} leads", reason)
+    return f"{leader.title} leads", reason
 
 
-def behind_verdict(leader: Group, groups: Sequence[Group], found: Lead) -> Verdict:
-    """Return the verdict where the leader is not ahead of a rival on the seeds that both have."""
+def behind(leader: Group, groups: Sequence[Group], found: Lead) -> tuple[str, str]:
+    """Headline and reason where the leader is not ahead of a rival on the seeds that both have."""
     (rival,) = found.decisive
     c = rival.comparison
     state = "has the same mean" if shows_zero(c.difference) else f"is ahead by {-c.difference:.2f}"
     where = "on the common seeds " if c.pairs else ""
-    reason = f"{leader.title} leads with {result_text(leader)}, but {where}{groups[rival.index].title} {state}"
-    return Verdict(leader.data, leader, False, "No clear winner", reason)
+    title = groups[rival.index].title
+    return "No clear winner", f"{leader.title} leads with {result_text(leader)}, but {where}{title} {state}"
 
 
-def tested_verdict(leader: Group, groups: Sequence[Group], found: Lead) -> Verdict:
-    """Return the verdict where the leader is ahead in every comparison and each has a test.
+def tested(leader: Group, groups: Sequence[Group], found: Lead) -> tuple[str, str]:
+    """Headline and reason where the leader is ahead in every comparison and each has a test.
 
     The rival with the largest corrected p decides whether the lead is significant.
     """
@@ -131,18 +136,15 @@ def tested_verdict(leader: Group, groups: Sequence[Group], found: Lead) -> Verdi
     test += f", Holm-corrected for {len(found.rivals)} comparisons" if several else ""
     if found.outcome == "wins":
         which = ", the closest competitor" if several else ""
-        reason = f"{result}, {signed(c.difference)} over {title}{which} ({test})"
-        return Verdict(leader.data, leader, True, f"{leader.title} wins", reason)
+        return f"{leader.title} wins", f"{result}, {signed(c.difference)} over {title}{which} ({test})"
     doubt = f"the difference to {title} is not significant ({signed(c.difference)}; {test})"
     if not found.beaten:
-        reason = f"{leader.title} leads with {result}, but {doubt}"
-        return Verdict(leader.data, leader, False, "No clear winner", reason)
+        return "No clear winner", f"{leader.title} leads with {result}, but {doubt}"
     nearest = min(found.beaten, key=lambda rival: rival.comparison.difference)
     names = list_names([groups[rival.index].title for rival in found.beaten])
     by = signed(nearest.comparison.difference)
     gain = f"{by} over {groups[nearest.index].title} ({corrected_p(nearest)}, Holm-corrected)"
-    headline = f"{leader.title} leads and is significantly better than {names}"
-    return Verdict(leader.data, leader, False, headline, f"{result}, {gain}; {doubt}")
+    return f"{leader.title} leads and is significantly better than {names}", f"{result}, {gain}; {doubt}"
 
 
 def result_text(group: Group) -> str:
@@ -150,29 +152,6 @@ def result_text(group: Group) -> str:
     spread = Spread.of(group.results.values())
     std = "" if spread.std is None else f" ± {spread.std:.2f}"
     return f"{spread.mean:.2f} %{std} on {group.data} ({spread.n} seed{'s' * (spread.n > 1)})"
-
-
-def list_names(names: Sequence[str], most: int = 3) -> str:
-    """Return "A", "A and B", "A, B and C" or "A, B, C and 2 others"."""
-    shown, rest = list(names[:most]), len(names) - most
-    if rest > 0:
-        shown.append(f"{rest} other{'s' * (rest > 1)}")
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-
-
-def signed(difference: float) -> str:
-    """Return a difference with its sign; zero has none."""
-    return "0.00" if shows_zero(difference) else f"{difference:+.2f}"
-
-
-def p_digits(p: float) -> str:
-    """Return p with two digits, or "< 0.001"."""
-    return "< 0.001" if p < 0.001 else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
-
-
-def p_text(p: float) -> str:
-    """Return "p = …" or "p < 0.001"."""
-    return f"p {p_digits(p)}" if p < 0.001 else f"p = {p_digits(p)}"
 
 
 def corrected_p(rival: Rival) -> str:

@@ -19,7 +19,7 @@ from lightning_ssl.comparison.claims import VERDICTS, Verdict, decide
 from lightning_ssl.comparison.spread import interval, standard_error
 from lightning_ssl.files import Content, copy_of, write_all
 from lightning_ssl.labs.lab import RELATIONS
-from lightning_ssl.report.tables import Cell, md_cell, md_table, to_csv
+from lightning_ssl.report.formats import Cell, md_cell, md_table, to_csv
 from lightning_ssl.reproduce.recipe import Reproduction
 from lightning_ssl.runs.version import version
 from lightning_ssl.sweep.screen import format_duration

@@ -1,6 +1,6 @@
 """The page of a reproduction, NAME.md, and the table of its runs, NAME.csv.
 
-Text of run folders is untrusted; it is escaped by the functions of report/tables.py.
+Text of run folders is untrusted; it is escaped by the functions of report/formats.py.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from lightning_ssl import machine
 from lightning_ssl.comparison.claims import VERDICTS
 from lightning_ssl.comparison.spread import Spread
 from lightning_ssl.report.differences import natural, value_list
-from lightning_ssl.report.tables import Cell, md_cell, md_table, percent, to_csv
-from lightning_ssl.report.verdict import signed
+from lightning_ssl.report.formats import Cell, md_cell, md_table, percent, signed, to_csv
 from lightning_ssl.reproduce.recipe import EARLY, Moment, Scale
 from lightning_ssl.reproduce.results import PROBE, Table
 from lightning_ssl.reproduce.verdicts import RULE, Judgement

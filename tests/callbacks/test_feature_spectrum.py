@@ -7,10 +7,11 @@ import pytorch_lightning as pl
 import torch
 from helpers.closeness import bound, close
 from helpers.training import METHODS, data, every_method, fit, seeded, terms_of
+from helpers.watching import watch
 from torch.nn import functional as F
 
 from lightning_ssl.callbacks import FeatureSpectrum
-from lightning_ssl.callbacks.spectrum import RESOLUTION, Moments, alignment, effective_number, uniformity
+from lightning_ssl.callbacks.spectrum import RESOLUTION, Moments, alignment, uniformity
 from lightning_ssl.networks import eval_mode
 
 
@@ -75,11 +76,6 @@ def test_features_that_are_not_finite_have_no_ranks(value):
     assert all(rank.isnan() for rank in moments.ranks().values())
 
 
-def test_effective_number_counts_equal_weights():
-    weights = torch.tensor([[1.0, 1, 1, 1], [2, 2, 0, 0], [0, 0, 5, 0], [0, 0, 0, 0]])
-    close(effective_number(weights), torch.tensor([4.0, 2, 1, 0]), terms=4)
-
-
 def test_alignment_and_uniformity_of_known_points():
     e = torch.eye(2)
     assert alignment(e, e) == 0
@@ -112,22 +108,9 @@ def test_a_validation_measures_all_features_and_two_views(make):
 
 
 def test_views_are_of_images_from_every_batch():
-    class Watched(FeatureSpectrum):
-        def embeddings(self, trainer, pl_module):
-            seen.append(torch.cat(self.chosen))
-            return super().embeddings(trainer, pl_module)
-
-    seen = []
+    callback = FeatureSpectrum(images=8)
+    seen = watch(callback, "embeddings", lambda *_: torch.cat(callback.chosen))
     model, module = seeded(METHODS["SimCLR"]), data(batch_size=4)
-    fit(model, [Watched(images=8)], module, limit_train_batches=1, max_steps=1)
+    fit(model, [callback], module, limit_train_batches=1, max_steps=1)
     images = module.open_split("test").images  # 16, in 4 batches
     assert torch.equal(seen[0], images.view(4, 4, 3, 32, 32)[:, :2].flatten(0, 1))
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [(lambda: FeatureSpectrum(every_n_epochs=0), "every_n_epochs=0"), (lambda: FeatureSpectrum(images=1), "images=1")],
-)
-def test_bad_settings_are_refused_by_name_and_value(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
