@@ -25,9 +25,9 @@ from lightning_ssl.user_code import is_path
 
 if TYPE_CHECKING:
     from lightning_ssl.data.folder import ImageFolder
-    from lightning_ssl.data.items import Items
     from lightning_ssl.data.lightning_data import adapt as adapt
     from lightning_ssl.data.lightning_data import check_batches as check_batches
+    from lightning_ssl.data.map_style import Items
     from lightning_ssl.data.module import DataModule as DataModule
     from lightning_ssl.data.split import DatasetInfo
     from lightning_ssl.data.split import Images as Images
@@ -134,7 +134,7 @@ def module_of(name: str) -> ModuleType:
     if name.startswith("hf:"):
         return importlib.import_module("lightning_ssl.data.huggingface")
     if is_path(name):
-        return importlib.import_module("lightning_ssl.data.own")
+        return importlib.import_module("lightning_ssl.data.user_data")
     require_data_set("name", name)
     return importlib.import_module(f"lightning_ssl.data.{DATASETS[name].module}")
 

@@ -31,8 +31,8 @@ from torch import Tensor
 
 from lightning_ssl.checks import UserError, require
 from lightning_ssl.data.pixels import decode
-from lightning_ssl.data.readable import unreadable_files
 from lightning_ssl.data.split import Batch, DatasetInfo, Images, held_out, load_all
+from lightning_ssl.data.unreadable_files import unreadable_files
 from lightning_ssl.untrusted import printable
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".tif", ".tiff")

@@ -4,7 +4,7 @@ The training split is `train`; the test split is `test`, or `validation` if ther
 
     image, label                            names of the columns; by default they are found by their types and names
     train, test                             names of the splits
-    store_size, num_classes, val_share      as in `items.Source`
+    store_size, num_classes, val_share      as in `map_style.Source`
 
 Other options are arguments of `datasets.load_dataset`, such as `{name: plain_text}`.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_ssl.checks import UserError
-from lightning_ssl.data.items import Items, Source
+from lightning_ssl.data.map_style import Items, Source
 from lightning_ssl.data.split import DatasetInfo
 from lightning_ssl.user_code import reason
 

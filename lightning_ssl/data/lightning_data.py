@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lightning_ssl._lightning import pl
 from lightning_ssl.checks import UserError, require
-from lightning_ssl.data.items import fixed_random_numbers
+from lightning_ssl.data.map_style import fixed_random_numbers
 from lightning_ssl.data.split import Batch
 from lightning_ssl.user_code import place_of
 

@@ -15,8 +15,8 @@ from torch import Tensor
 from lightning_ssl import data
 from lightning_ssl._lightning import pl
 from lightning_ssl.checks import is_number, require
-from lightning_ssl.data.items import Source
 from lightning_ssl.data.loader import Loader
+from lightning_ssl.data.map_style import Source
 from lightning_ssl.data.sampling import SequentialSampler, ShuffledSampler
 from lightning_ssl.data.split import DatasetInfo, Images, Split, labelled_share, stratified
 from lightning_ssl.machine import available_cores
@@ -101,7 +101,7 @@ class DataModule(pl.LightningDataModule):
         val_share: float = 0.0,
         **arguments: Any,
     ) -> DatasetModule:
-        """The batches of the user's own map-style data sets; `data/items.py` says what their items can be.
+        """The batches of the user's own map-style data sets; `data/map_style.py` says what their items can be.
 
         test         None skips the validation, unless `val_share` holds out a part of each class
         store_size   side of the images; None takes the shorter side of the first image, at most 256

@@ -1,4 +1,4 @@
-"""A split of a data set: images in memory (`Images`), or read on request (`folder.ImageFolder`, `items.Items`)."""
+"""A split of a data set: images in memory (`Images`), or read on request (`folder.ImageFolder`, `map_style.Items`)."""
 
 from __future__ import annotations
 

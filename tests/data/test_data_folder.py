@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from lightning_ssl import data
-from lightning_ssl.data import readable
+from lightning_ssl.data import unreadable_files
 from lightning_ssl.data.folder import decode
 from lightning_ssl.data.module import DataModule
 
@@ -243,7 +243,7 @@ def test_the_name_of_a_skipped_image_is_printed_without_escape_sequences(root):
 
 def test_a_checked_folder_is_not_read_again_until_a_file_changes(root, monkeypatch):
     data.open_split("folder", root, "train")
-    monkeypatch.setattr(readable, "why_unreadable", lambda file: "read again")
+    monkeypatch.setattr(unreadable_files, "why_unreadable", lambda file: "read again")
     data.open_split("folder", root, "train")
     save(root / "train" / "ant" / "new.png", (1, 2, 3))
     with pytest.raises(ValueError, match="read again"):

@@ -41,5 +41,5 @@ def test_an_error_of_an_item_ends_the_workers_while_its_traceback_is_kept():
 
 def test_a_program_that_ends_within_an_epoch_does_not_wait_for_its_workers():
     tests = Path(__file__).parents[1]
-    program = "from data.test_loader import batches; held = batches(); next(held)"
+    program = "from data.test_workers import batches; held = batches(); next(held)"
     assert subprocess.run([sys.executable, "-c", program], cwd=tests, timeout=60).returncode == 0

@@ -2,10 +2,10 @@
 
 The options are its arguments. It is called once per split, with `split="train"` or `"test"` if it accepts `split`, or
 with `train=True` or `False` if it accepts that, as the classes of torchvision do; `root` is passed if it accepts that.
-A function that accepts neither, or returns None for the test images, gives no test images. `items.py` says what it
+A function that accepts neither, or returns None for the test images, gives no test images. `map_style.py` says what it
 must return. These options are not arguments, unless the function has an argument of that name:
 
-    store_size, num_classes, val_share      as in `items.Source`
+    store_size, num_classes, val_share      as in `map_style.Source`
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_ssl.checks import UserError
-from lightning_ssl.data.items import Items, Source
+from lightning_ssl.data.map_style import Items, Source
 from lightning_ssl.data.split import DatasetInfo
 from lightning_ssl.user_code import load_object, place_of, reason
 

@@ -133,7 +133,7 @@ class Endless(IterableDataset):
 def test_an_error_of_an_item_is_one_line_with_its_place(workers):
     module = DataModule.of(Failing(), batch_size=12, workers=workers, num_classes=3, store_size=8)
     with pytest.raises(
-        ValueError, match=r"item 5 of the data set: .*test_data_own.py:\d+: KeyError: 'no such"
+        ValueError, match=r"item 5 of the data set: .*test_user_data.py:\d+: KeyError: 'no such"
     ) as refused:
         list(module.train_dataloader())
     assert len(str(refused.value).splitlines()) == 1
@@ -402,7 +402,7 @@ def test_an_own_module_works_with_methods_and_callbacks(change):
 )
 def test_a_batch_of_another_form_is_refused_at_setup(change, message):
     state = torch.get_rng_state()
-    with pytest.raises(ValueError, match=rf"test_data_own.py:\d+: .*{message}"):
+    with pytest.raises(ValueError, match=rf"test_user_data.py:\d+: .*{message}"):
         data.check_batches(Own(change))
     assert torch.equal(torch.get_rng_state(), state)
 
