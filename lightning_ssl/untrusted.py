@@ -6,15 +6,14 @@
     check_nested(tree)  refuses values that refer to each other without end
     printable(text)     the text without control characters and escape sequences
 
-A YAML file of 359 bytes can describe 10⁹ values by aliases of aliases. `check_yaml` counts the values of a document
-with every alias written out, without building them. It also refuses a key that is given twice; YAML keeps the last.
+A YAML file of 359 bytes can describe 10⁹ values by aliases of aliases. `Limits` counts the values of a document with
+every alias written out, before they are built. It also refuses a key that is given twice; YAML keeps the last.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +27,9 @@ MAX_DEPTH = 60
 MAX_NODES = 1_000_000  # values of a checkpoint, each counted as often as it is referred to
 MAX_DIGITS = 30  # of an integer; a float holds 309, and arithmetic with more raises OverflowError
 
-# The loader written in C is ten times faster, but it is not installed everywhere.
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-INTEGER = re.compile(r"[-+]?(0x[0-9a-f_]+|0b[01_]+|[0-9][0-9_:]*)", re.IGNORECASE)
+# The parser written in C is ten times faster, but it is not installed everywhere.
+SAFE_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+INTEGER = "tag:yaml.org,2002:int"
 # Escape sequences of terminals (ECMA-48: CSI, then OSC, DCS and the like up to their end), and all control characters
 # but the tabulator and the newline. The last ranges change the direction of writing, or break a line.
 CONTROL = re.compile(
@@ -59,13 +58,69 @@ def read_text(file: Path, errors: str = "strict", key: str = "") -> str:
         raise UserError(f"{where}: {error.strerror or error}") from error
 
 
+class Limits(yaml.composer.Composer):
+    """Raises YAMLError for a document with duplicate keys, or with more values, depth or digits than the limits."""
+
+    depth = values = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event, before = self.peek_event(), self.values
+        is_alias = isinstance(event, yaml.AliasEvent)
+        self.depth += 1
+        require_yaml(self.depth <= MAX_DEPTH, event, f"nested more than {MAX_DEPTH} levels deep")
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        require_yaml(not is_alias or id(node) in self.sizes, event, f"*{event.anchor} contains itself")
+        self.values += self.sizes[id(node)] if is_alias else 1
+        require_yaml(self.values <= MAX_VALUES, event, f"more than {MAX_VALUES:,} values, with its aliases written out")
+        self.sizes[id(node)] = self.values - before
+        return node
+
+    def compose_scalar_node(self, anchor: str | None) -> Any:
+        node = super().compose_scalar_node(anchor)
+        if node.tag == INTEGER:
+            digits = len(node.value)
+            require_yaml(digits <= MAX_DIGITS, node, f"an integer of {digits} digits, more than {MAX_DIGITS}")
+        return node
+
+    def compose_mapping_node(self, anchor: str | None) -> Any:
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                require_yaml(key.value not in seen, key, f"duplicate key {key.value!r}")
+                seen.add(key.value)
+        return node
+
+
+class Loader(Limits, SAFE_LOADER):
+    """The safe loader of YAML within the limits."""
+
+    def __init__(self, text: str) -> None:
+        if len(text) > MAX_BYTES:
+            raise yaml.YAMLError(f"{len(text):,} characters, more than {MAX_BYTES:,}")
+        yaml.composer.Composer.__init__(self)
+        SAFE_LOADER.__init__(self, text)
+        self.sizes: dict[int, int] = {}  # the values of a complete node, by its id
+
+
+def require_yaml(condition: bool, place: Any, message: str) -> None:
+    """Raise YAMLError with the line of an event or a node unless the condition holds."""
+    if not condition:
+        raise yaml.YAMLError(f"line {place.start_mark.line + 1}: {message}")
+
+
 def load_yaml(text: str) -> Any:
     """The plain values of a YAML document."""
     try:
-        check_yaml(text)
-        return yaml.load(text, Loader=LOADER)
+        return yaml.load(text, Loader=Loader)
     except Exception as error:  # a wrong value under a tag raises almost anything
         raise UserError(one_line(error).replace(' in "<unicode string>",', " at")) from error
+
+
+def check_yaml(text: str) -> None:
+    """Raise YAMLError for a document beyond the limits."""
+    yaml.compose(text, Loader=Loader)
 
 
 def load_json(text: str) -> Any:
@@ -124,67 +179,3 @@ def printable(text: object) -> str:
 def one_line(error: Exception) -> str:
     """The message of an error in one line of at most 200 characters."""
     return " ".join(printable(error).split())[:200] or type(error).__name__
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The limits of YAML
-
-
-@dataclass
-class Collection:
-    """A mapping or list that has begun and not ended."""
-
-    is_mapping: bool
-    anchor: str | None
-    size: int = 1
-    keys: set[str] = field(default_factory=set)
-    is_key_next: bool = True
-
-
-def check_yaml(text: str) -> None:
-    """Raise YAMLError for a document with duplicate keys, or with more values, depth or digits than the limits."""
-    if len(text) > MAX_BYTES:
-        raise yaml.YAMLError(f"{len(text):,} characters, more than {MAX_BYTES:,}")
-    sizes: dict[str, int] = {}
-    opened: list[Collection] = [Collection(False, None)]
-    for event in yaml.parse(text, Loader=LOADER):
-        line = event.start_mark.line + 1
-        if isinstance(event, yaml.CollectionStartEvent):
-            opened.append(Collection(isinstance(event, yaml.MappingStartEvent), event.anchor))
-            if len(opened) > MAX_DEPTH:
-                raise yaml.YAMLError(f"line {line}: nested more than {MAX_DEPTH} levels deep")
-            continue
-        key = None
-        if isinstance(event, yaml.CollectionEndEvent):
-            ended = opened.pop()
-            anchor, size = ended.anchor, ended.size
-        elif isinstance(event, yaml.ScalarEvent):
-            anchor, size, key = event.anchor, 1, event.value
-            check_digits(event, line)
-        elif isinstance(event, yaml.AliasEvent):
-            if any(each.anchor == event.anchor for each in opened):
-                raise yaml.YAMLError(f"line {line}: *{event.anchor} contains itself")
-            anchor, size = None, sizes.get(event.anchor, 1)
-        else:
-            continue
-        if anchor is not None:
-            sizes[anchor] = size
-        add(opened[-1], size, key, line)
-
-
-def add(owner: Collection, size: int, key: str | None, line: int) -> None:
-    """Count a value, or a key of a mapping."""
-    owner.size += size
-    if owner.size > MAX_VALUES:
-        raise yaml.YAMLError(f"line {line}: more than {MAX_VALUES:,} values, with its aliases written out")
-    if owner.is_mapping and owner.is_key_next and key is not None:
-        if key in owner.keys:
-            raise yaml.YAMLError(f"line {line}: duplicate key {key!r}")
-        owner.keys.add(key)
-    owner.is_key_next = not owner.is_key_next
-
-
-def check_digits(event: Any, line: int) -> None:
-    is_integer = not event.style or str(event.tag).endswith("int")
-    if is_integer and len(event.value) > MAX_DIGITS and INTEGER.fullmatch(event.value.strip()):
-        raise yaml.YAMLError(f"line {line}: an integer of {len(event.value)} digits, more than {MAX_DIGITS}")
