@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -82,7 +83,7 @@ class DataModule(pl.LightningDataModule):
         self.seed, self.reshuffle, self.validate = seed or 0, reshuffle, validate
         self.download, self.workers, self.on_device = download, workers, on_device
         self.options = dict(options or {})
-        self._info = self.read_info()
+        self.image_size, self.num_classes, self.mean, self.std = self.read_info()
         self._notes: set[str] = set()  # lines that were printed
         self._limit_val_batches: int | float | None = None  # the trainer's, while there is no validation
         self._splits: dict[str, Split] = {}
@@ -113,50 +114,13 @@ class DataModule(pl.LightningDataModule):
 
     def configuration(self) -> dict[str, Any]:
         """The arguments as plain values: the part `data` of a configuration."""
-        return {
-            "name": self.data_set,
-            "root": str(self.root),
-            "batch_size": self.batch_size,
-            "split": self.split,
-            "holdout": self.holdout,
-            "seed": self.seed,
-            "reshuffle": self.reshuffle,
-            "validate": self.validate,
-            "download": self.download,
-            "workers": self.workers,
-            "on_device": self.on_device,
-            "options": self.options or None,
-        }
-
-    @property
-    def image_size(self) -> int:
-        """Side of the square images, in pixels."""
-        return self._info.image_size
-
-    @property
-    def num_classes(self) -> int:
-        return self._info.num_classes
-
-    @property
-    def mean(self) -> tuple[float, float, float]:
-        """Mean of each channel, for pixels in [0, 1]."""
-        return self._info.mean
-
-    @property
-    def std(self) -> tuple[float, float, float]:
-        """Standard deviation of each channel, for pixels in [0, 1]."""
-        return self._info.std
-
-    @property
-    def local_batch_size(self) -> int:
-        """Images per batch on this rank."""
-        return self.batch_size // self.ranks[1]
+        found = {key: getattr(self, key) for key in inspect.signature(DataModule).parameters}
+        return {**found, "name": self.data_set, "root": str(self.root), "options": self.options or None}
 
     @property
     def ranks(self) -> tuple[int, int]:
         """This rank and the number of ranks."""
-        trainer = getattr(self, "trainer", None)
-        return (0, 1) if trainer is None else (trainer.global_rank, trainer.world_size)
+        return (0, 1) if self.trainer is None else (self.trainer.global_rank, self.trainer.world_size)
 
     def open_split(self, split: str) -> Split:
         """Open a split once and keep it."""
@@ -177,8 +141,7 @@ class DataModule(pl.LightningDataModule):
     @property
     def device(self) -> torch.device:
         """The device of the trainer; the CPU without one."""
-        strategy = getattr(getattr(self, "trainer", None), "strategy", None)
-        return torch.device("cpu") if strategy is None else strategy.root_device
+        return torch.device("cpu") if self.trainer is None else self.trainer.strategy.root_device
 
     @property
     def labelled_share(self) -> float:
@@ -242,9 +205,8 @@ class DataModule(pl.LightningDataModule):
         """Tell the trainer that there is no validation; it would warn of an empty list of loaders."""
         if self.validate:
             self.print_once(f"validation is skipped: {self.no_test()}")
-        trainer = getattr(self, "trainer", None)
-        if trainer is not None and self._limit_val_batches is None:
-            self._limit_val_batches, trainer.limit_val_batches = trainer.limit_val_batches, 0
+        if self.trainer is not None and self._limit_val_batches is None:
+            self._limit_val_batches, self.trainer.limit_val_batches = self.trainer.limit_val_batches, 0
 
     def train_dataloader(self) -> Loader:
         """This rank's part of every training batch."""
@@ -272,8 +234,7 @@ class DataModule(pl.LightningDataModule):
 
     def current_epoch(self) -> int | None:
         """The trainer's epoch; None without a trainer."""
-        trainer = getattr(self, "trainer", None)
-        return None if trainer is None else trainer.current_epoch
+        return None if self.trainer is None else self.trainer.current_epoch
 
     def val_dataloader(self) -> Loader | list[Loader]:
         """The held-out or else the test images, each on one rank. Empty if `validate=False`, or if there are none."""
@@ -312,8 +273,7 @@ class DataModule(pl.LightningDataModule):
     def workers_per_rank(self) -> int:
         if self.workers is not None:
             return self.workers
-        trainer = getattr(self, "trainer", None)
-        return max(1, available_cores() // (1 if trainer is None else trainer.num_devices))
+        return max(1, available_cores() // (1 if self.trainer is None else self.trainer.num_devices))
 
 
 class DatasetModule(DataModule):

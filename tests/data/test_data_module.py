@@ -19,9 +19,12 @@ def small(**arguments):
     return DataModule("shapes", **{"batch_size": 12, "options": SMALL, **arguments})
 
 
-def as_rank(module, rank, ranks):
+def as_rank(module, rank, ranks, device="cpu"):
     """The module with the trainer of one rank."""
-    module.trainer = SimpleNamespace(global_rank=rank, world_size=ranks, num_devices=ranks, current_epoch=0)
+    strategy = SimpleNamespace(root_device=torch.device(device))
+    module.trainer = SimpleNamespace(
+        global_rank=rank, world_size=ranks, num_devices=ranks, current_epoch=0, strategy=strategy
+    )
     return module
 
 
@@ -136,7 +139,6 @@ def test_ranks_of_the_module_share_the_global_batch():
     for step, *pieces in zip(whole, *parts, strict=True):
         for i in range(3):
             assert torch.equal(step[i], torch.cat([piece[i] for piece in pieces]))
-    assert as_rank(small(), 0, 3).local_batch_size == 4
 
 
 def test_the_module_refuses_ranks_that_do_not_divide_the_batch():
@@ -281,12 +283,6 @@ def test_epoch_set_after_the_iterator_was_created_applies():
     assert torch.equal(next(batches)[2], expected.epoch_batches()[0])
 
 
-def on(device, module):
-    """The module with a trainer on this device."""
-    as_rank(module, 0, 1).trainer.strategy = SimpleNamespace(root_device=torch.device(device))
-    return module
-
-
 @pytest.mark.parametrize(
     ("on_device", "kind", "limit", "place"),
     [
@@ -299,7 +295,7 @@ def on(device, module):
 )
 def test_a_small_split_is_kept_on_an_accelerator(on_device, kind, limit, place, monkeypatch):
     monkeypatch.setattr("lightning_ssl.data.module.MAX_BYTES_ON_DEVICE", limit)
-    loader = on(kind, small(on_device=on_device)).train_dataloader()
+    loader = as_rank(small(on_device=on_device), 0, 1, kind).train_dataloader()
     batches = list(loader)
     assert {part.device.type for batch in batches for part in batch} == {place}
     assert [len(images) for images, _, _ in batches] == [12] * 4
@@ -307,7 +303,7 @@ def test_a_small_split_is_kept_on_an_accelerator(on_device, kind, limit, place, 
 
 @pytest.mark.parametrize(("on_device", "pinned"), [(False, 3), (True, 0)])
 def test_batches_for_a_gpu_are_in_pinned_memory_unless_they_are_on_the_device(on_device, pinned, monkeypatch):
-    module = on("meta", small(on_device=on_device))
+    module = as_rank(small(on_device=on_device), 0, 1, "meta")
     module.setup("fit")
     loader, calls = module.train_dataloader(), []
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
