@@ -18,7 +18,7 @@ import re
 import shutil
 import stat
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -56,39 +56,47 @@ def write_all(contents: Mapping[Path, Content]) -> None:
     """
     contents = {without_dots(path): content for path, content in contents.items()}
     temporaries = {path: path.with_name(f".{path.name}.{os.getpid()}") for path in contents}
-    created: list[Path] = []
     path = Path()
-    try:
-        for path, content in contents.items():
-            if kind := special_kind(path):
-                raise UserError(f"cannot write {path}: it is {kind}, not a regular file")
-            missing = [folder for folder in path.parents if not os.path.lexists(folder)]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            created += missing[::-1]
-            with temporaries[path].open("wb") as file:
-                if callable(content):
-                    content(file)
-                else:
-                    file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-        for path, temporary in temporaries.items():
-            temporary.replace(path)
-    except BaseException as error:
-        for temporary in temporaries.values():
-            with contextlib.suppress(OSError):  # the folder itself may be missing
-                temporary.unlink(missing_ok=True)
-        for folder in reversed(created):
-            with contextlib.suppress(OSError):  # another process may have used it
-                folder.rmdir()
-        failure = os_error_of(error)
-        if failure is None or not isinstance(error, Exception):
-            raise
-        reason = failure.strerror or failure
-        previous = "; the previous file is unchanged" if os.path.lexists(path) else ""
-        raise UserError(f"cannot write {path}: {reason}{previous}") from error
+    with contextlib.ExitStack() as folders:
+        try:
+            for path, content in contents.items():
+                if kind := special_kind(path):
+                    raise UserError(f"cannot write {path}: it is {kind}, not a regular file")
+                folders.enter_context(created_folder(path.parent))
+                with temporaries[path].open("wb") as file:
+                    if callable(content):
+                        content(file)
+                    else:
+                        file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+            for path, temporary in temporaries.items():
+                temporary.replace(path)
+        except BaseException as error:
+            for temporary in temporaries.values():
+                with contextlib.suppress(OSError):  # the folder itself may be missing
+                    temporary.unlink(missing_ok=True)
+            failure = os_error_of(error)
+            if failure is None or not isinstance(error, Exception):
+                raise
+            reason = failure.strerror or failure
+            previous = "; the previous file is unchanged" if os.path.lexists(path) else ""
+            raise UserError(f"cannot write {path}: {reason}{previous}") from error
     for path in contents:
         remove_leftovers(path.parent, path.name)
+
+
+@contextlib.contextmanager
+def created_folder(folder: Path) -> Iterator[None]:
+    """Create a folder and its parents. Those of them that are empty at the end are removed."""
+    created = [each for each in (folder, *folder.parents) if not os.path.lexists(each)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        yield
+    finally:
+        for each in created:
+            with contextlib.suppress(OSError):  # it has files
+                each.rmdir()
 
 
 def copy_of(path: Path) -> Callable[[BinaryIO], object]:

@@ -12,7 +12,6 @@ cache complete.
 from __future__ import annotations
 
 import contextlib
-import os
 import pickle
 import shutil
 import socket
@@ -23,11 +22,10 @@ from typing import Any, BinaryIO
 
 import torch
 from filelock import FileLock
-from torch import Tensor
 
 from lightning_ssl.checks import UserError, require
 from lightning_ssl.data.split import Images
-from lightning_ssl.files import write_all
+from lightning_ssl.files import created_folder, write_all
 from lightning_ssl.untrusted import one_line
 
 SOCKET_TIMEOUT = 30.0  # seconds without data after which a download fails
@@ -37,8 +35,8 @@ class SourceUnavailable(Exception):
     """A source does not provide the data. The message is the reason."""
 
 
-class NotPresent(SourceUnavailable):
-    """There are no official files in the root. This is the usual case, so error messages omit it."""
+# torchvision raises them for a missing network, a wrong checksum, a missing or damaged file.
+OFFICIAL_ERRORS = (OSError, RuntimeError, EOFError, KeyError, pickle.UnpicklingError)
 
 
 @dataclass(frozen=True)
@@ -60,10 +58,9 @@ class Published:
 
     def fetch(self, root: Path, source: str = "auto") -> Path:
         """Complete the cache from the first source that provides the data, and return its folder."""
-        sources: dict[str, tuple[str, ...]] = {"files": (), "torchvision": ("torchvision",)}
-        sources |= {mirror: (mirror,) for mirror in self.mirrors}
-        require(source in {"auto", *sources}, "source", source, f"one of auto, {', '.join(sources)} for {self.name}")
-        sources["auto"] = ("torchvision", *self.mirrors)
+        online = ("torchvision", *self.mirrors)
+        allowed = ("auto", "files", *online)
+        require(source in allowed, "source", source, f"one of {', '.join(allowed)} for {self.name}")
         folder = root / self.name
         if self.is_complete(folder):  # checked before the lock, because the root may be read-only
             return folder
@@ -73,16 +70,15 @@ class Published:
             if self.is_complete(folder):  # another process completed it while this one waited for the lock
                 return folder
             failures = []
-            for tried in ("folder", "archive", *sources[source]):
+            for tried in ("folder", "archive", *(each for each in online if source in ("auto", each))):
                 try:
                     found = self.read_source(tried, root, scratch)
-                except NotPresent:
+                except (SourceUnavailable, *OFFICIAL_ERRORS) as error:
+                    failures.append(f"{tried}: {one_line(error)}")
                     continue
-                except SourceUnavailable as reason:
-                    failures.append(f"{tried}: {reason}")
-                    continue
-                write_all({folder / f"{split}.pt": cached(found[split]) for split in self.splits})
-                return folder
+                if found is not None:
+                    write_all({folder / f"{split}.pt": cached(found[split]) for split in self.splits})
+                    return folder
         raise UserError(self.missing_message(root, failures))
 
     def is_complete(self, folder: Path) -> bool:
@@ -92,10 +88,8 @@ class Published:
     def locked_scratch(self, root: Path) -> Iterator[Path]:
         """An empty scratch folder that only this process uses. A root that was created and stays empty is removed."""
         scratch, lock = root / f".{self.name}.partial", root / f".{self.name}.lock"
-        created = [folder for folder in (root, *root.parents) if not os.path.lexists(folder)]
         try:
-            root.mkdir(parents=True, exist_ok=True)
-            with FileLock(lock):
+            with created_folder(root), FileLock(lock):
                 try:
                     shutil.rmtree(scratch, ignore_errors=True)  # left by a killed process
                     scratch.mkdir()
@@ -106,13 +100,9 @@ class Published:
                     lock.unlink(missing_ok=True)
         except OSError as error:
             raise UserError(f"root={str(root)!r}: cannot write there: {error.strerror or error}") from error
-        finally:
-            for folder in created:
-                with contextlib.suppress(OSError):  # it has files
-                    folder.rmdir()
 
-    def read_source(self, source: str, root: Path, scratch: Path) -> dict[str, Images]:
-        """Decode the splits of one source, or raise `SourceUnavailable`."""
+    def read_source(self, source: str, root: Path, scratch: Path) -> dict[str, Images] | None:
+        """Decode the splits of one source; None if the root has no such official file, which is the usual case."""
         if source in self.mirrors:
             return self.mirrors[source](root, scratch)
         from torchvision import datasets
@@ -120,22 +110,18 @@ class Published:
 
         official = getattr(datasets, self.official)
         if source == "folder":
-            if not (root / official.base_folder).is_dir():
-                raise NotPresent
-            with torchvision_errors():
-                return self.read(official, root)
+            return self.read(official, root) if (root / official.base_folder).is_dir() else None
         if source == "archive":
             archive = root / official.filename
             if not archive.is_file():
-                raise NotPresent
+                return None
             if not check_integrity(archive, official.tgz_md5):
                 raise SourceUnavailable(f"{archive.name} is incomplete: its checksum differs from the official one")
-            with torchvision_errors():
-                extract_archive(archive, scratch)
-                return self.read(official, scratch)
-        with torchvision_errors(), socket_timeout(SOCKET_TIMEOUT):
-            official(scratch, download=True)
-            return self.read(official, scratch)
+            extract_archive(archive, scratch)
+        else:
+            with socket_timeout(SOCKET_TIMEOUT):
+                official(scratch, download=True)
+        return self.read(official, scratch)
 
     def missing_message(self, root: Path, failures: list[str]) -> str:
         """The error for missing data: why each source failed, and what a user can do."""
@@ -147,15 +133,6 @@ class Published:
         return (
             f"{self.name} is not in {root}{tried}: {download}put {archive} there; --data.name shapes needs no download"
         )
-
-
-@contextlib.contextmanager
-def torchvision_errors() -> Iterator[None]:
-    """Turn torchvision's errors (no network, wrong checksum, missing file) into `SourceUnavailable`."""
-    try:
-        yield
-    except (OSError, RuntimeError, EOFError, KeyError, pickle.UnpicklingError) as error:
-        raise SourceUnavailable(str(error).partition("\n")[0] or type(error).__name__) from error
 
 
 @contextlib.contextmanager
@@ -180,13 +157,8 @@ def read_cache(file: Path) -> Images:
     try:
         found = torch.load(file, mmap=True, weights_only=True)
         split = Images(found["images"], found["labels"], tuple(map(str, found["classes"])))
-        require_labels(split.labels, len(split.classes), lowest=-1)
+        low, high = split.labels.aminmax()  # counting per class would need memory for the largest label
+        require(low >= -1 and high < len(split.classes), "labels", [int(low), int(high)], "labels of the classes")
     except Exception as error:  # an unpickler can raise anything
         raise UserError(f"{file} is not readable: delete it and fetch again ({one_line(error)})") from error
     return split
-
-
-def require_labels(labels: Tensor, classes: int, lowest: int = 0) -> None:
-    """Refuse labels outside the classes: counting per class would need memory for the largest label."""
-    low, high = (int(labels.min()), int(labels.max())) if len(labels) else (lowest, lowest)
-    require(lowest <= low and high < classes, "labels", [low, high], f"from {lowest} to {classes - 1}")
