@@ -157,8 +157,8 @@ def read_cache(file: Path) -> Images:
     try:
         found = torch.load(file, mmap=True, weights_only=True)
         split = Images(found["images"], found["labels"], tuple(map(str, found["classes"])))
-        low, high = split.labels.aminmax()  # counting per class would need memory for the largest label
-        require(low >= -1 and high < len(split.classes), "labels", [int(low), int(high)], "labels of the classes")
+        low, high = map(int, split.labels.aminmax())  # counting per class would need memory for the largest label
+        require(low >= -1 and high < len(split.classes), "labels", [low, high], "labels of the classes")
     except Exception as error:  # an unpickler can raise anything
         raise UserError(f"{file} is not readable: delete it and fetch again ({one_line(error)})") from error
     return split

@@ -40,7 +40,9 @@ class Loader:
         if epoch is not None and isinstance(self.sampler, ShuffledSampler):
             self.sampler.set_epoch(epoch)
         self.last_epoch, self.batches_yielded = getattr(self.sampler, "epoch", 0), getattr(self.sampler, "start", 0)
-        decoded = decoded_batches(self.split, self.sampler, self.workers) if self.workers else self.batches_in_memory()
+        decoded = (
+            decoded_batches(self.split.batch, self.sampler, self.workers) if self.workers else self.batches_in_memory()
+        )
         for batch in decoded:
             self.batches_yielded += 1
             yield batch

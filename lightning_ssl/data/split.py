@@ -91,7 +91,7 @@ def load_all(split: Split, size: int, classes: tuple[str, ...]) -> Images:
     images = torch.empty(len(split), 3, size, size, dtype=torch.uint8)
     labels = torch.empty(len(split), dtype=torch.int64)
     batches = torch.arange(len(split)).split(64)
-    for part, known, ids in decoded_batches(split, batches, min(available_cores(), len(batches))):
+    for part, known, ids in decoded_batches(split.batch, batches, min(available_cores(), len(batches))):
         images[ids], labels[ids] = part, known
     return Images(images, labels, classes)
 

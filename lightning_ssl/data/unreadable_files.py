@@ -12,13 +12,14 @@ import hashlib
 import json
 import os
 import warnings
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset
 
 from lightning_ssl.data.pixels import UNREADABLE, as_rgb, opened, reason_of
+from lightning_ssl.data.workers import decoded_batches
 from lightning_ssl.files import write_atomic
 from lightning_ssl.machine import available_cores
 from lightning_ssl.untrusted import load_json, read_text
@@ -34,35 +35,18 @@ def unreadable_files(folder: Path, files: list[str]) -> dict[str, str]:
         known = load_json(read_text(cache))
         if known["files"] == state:
             return {str(file): str(why) for file, why in known["unreadable"].items()}
-    found = check(files)
+    chunks = torch.arange(len(files)).split(CHUNK)
+    workers = min(available_cores(), len(chunks)) if len(chunks) > 1 else 0
+    parts = decoded_batches(partial(reasons, files), chunks, workers)
+    found = {file: why for part in parts for file, why in part if why}
     with contextlib.suppress(ValueError):  # a cache that cannot be written only costs time
         write_atomic(cache, json.dumps({"files": state, "unreadable": found}).encode())
     return found
 
 
-def check(files: list[str]) -> dict[str, str]:
-    """Decode every file."""
-    chunks = list(torch.arange(len(files)).split(CHUNK))
-    loader: DataLoader[list[tuple[str, str]]] = DataLoader(
-        Files(files),
-        sampler=chunks,
-        batch_size=None,
-        collate_fn=list,
-        num_workers=min(available_cores(), len(chunks)) if len(chunks) > 1 else 0,
-        generator=torch.Generator(),  # a DataLoader without one draws from the global generator
-    )
-    return dict(pair for pairs in loader for pair in pairs)
-
-
-class Files(Dataset[list[tuple[str, str]]]):
-    """For the workers: an index is a tensor of positions, an item is the list of unreadable files with reasons."""
-
-    def __init__(self, files: list[str]) -> None:
-        self.files = files
-
-    def __getitem__(self, ids: Tensor) -> list[tuple[str, str]]:
-        pairs = [(self.files[i], why_unreadable(self.files[i])) for i in ids.tolist()]
-        return [(file, why) for file, why in pairs if why]
+def reasons(files: list[str], ids: Tensor) -> list[tuple[str, str]]:
+    """The files at these positions, each with the reason why it is unreadable."""
+    return [(files[i], why_unreadable(files[i])) for i in ids.tolist()]
 
 
 def why_unreadable(file: str) -> str:

@@ -7,11 +7,11 @@ ignore these signals themselves.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from multiprocessing import active_children
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -19,16 +19,14 @@ from torch.utils.data import DataLoader, Dataset
 
 from lightning_ssl.checks import UserError
 
-if TYPE_CHECKING:
-    from lightning_ssl.data.split import Batch, Split
-
+T = TypeVar("T")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGHUP)
 
 
-def decoded_batches(split: Split, batches: Iterable[Tensor], workers: int) -> Iterator[Batch]:
+def decoded_batches(decode: Callable[[Tensor], T], batches: Iterable[Tensor], workers: int) -> Iterator[T]:
     """The batches with these ids, (B,) each, in their order. Each worker decodes whole batches."""
-    loader: DataLoader[Batch] = DataLoader(
-        BatchDataset(split),
+    loader: DataLoader[T] = DataLoader(
+        Decoded(decode),
         sampler=batches,
         batch_size=None,
         num_workers=workers,
@@ -50,14 +48,14 @@ def decoded_batches(split: Split, batches: Iterable[Tensor], workers: int) -> It
         at_exit.cancel()
 
 
-class BatchDataset(Dataset["Batch"]):
-    """A split for the workers of a `DataLoader`: an index is a tensor of ids, an item is their batch."""
+class Decoded(Dataset[T]):
+    """For the workers of a `DataLoader`: an index is a tensor of ids, an item is their batch."""
 
-    def __init__(self, split: Split) -> None:
-        self.split = split
+    def __init__(self, decode: Callable[[Tensor], T]) -> None:
+        self.decode = decode
 
-    def __getitem__(self, ids: Tensor) -> Batch:
-        return self.split.batch(ids)
+    def __getitem__(self, ids: Tensor) -> T:
+        return self.decode(ids)
 
 
 def ignore_stop_signals(worker: int) -> None:
