@@ -110,8 +110,7 @@ def place_of(thing: Any) -> str:
 
 def name_of(thing: Any) -> str:
     """The name of a function or class, or of the class of another object."""
-    name: str = getattr(thing, "__name__", type(thing).__name__)
-    return name
+    return getattr(thing, "__name__", type(thing).__name__)
 
 
 def is_user_file(file: str) -> bool:

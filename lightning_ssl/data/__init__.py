@@ -6,8 +6,8 @@
     data.DataModule("mine.make_dataset")      the user's own data set, by its path; `hf:NAME` for the Hugging Face hub
 
 Each data set has a file with `open_split` (a split) and `info` (sizes and channel statistics, known before an image is
-read). Data sets that are downloaded also have `PUBLISHED`. Those that can lack test images have `no_test`, and those
-whose files are made or checked once per machine have `PREPARES`. Importing this package imports no torch.
+read). Data sets that are downloaded also have `PUBLISHED`, and those that can lack test images have `no_test`. The
+files for the user's own data sets have `source_of` instead. Importing this package imports no torch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lightning_ssl.data.folder import ImageFolder
     from lightning_ssl.data.lightning_data import adapt as adapt
     from lightning_ssl.data.lightning_data import check_batches as check_batches
-    from lightning_ssl.data.map_style import Items
+    from lightning_ssl.data.map_style import Items, Source
     from lightning_ssl.data.module import DataModule as DataModule
     from lightning_ssl.data.split import DatasetInfo
     from lightning_ssl.data.split import Images as Images
@@ -70,10 +70,7 @@ def open_split(
 ) -> Images | ImageFolder | Items:
     """Open one split. It has a length, classes and `batch(ids)`; all but `Images` read their images on request."""
     require(split in SPLITS, "split", split, f"one of {', '.join(SPLITS)}")
-    module = module_of(name)
-    check_options(name, module, options)
-    opened: Images | ImageFolder | Items = module.open_split(name, Path(root), split, **options)
-    return opened
+    return source_of(name, root, options).open_split(split)
 
 
 def load(name: str, root: str | Path = "data", split: str = "train", **options: Any) -> Images:
@@ -93,18 +90,7 @@ def info(name: str, root: str | Path = "data", /, **options: Any) -> DatasetInfo
     >>> info("cifar10").image_size, info("cifar10").num_classes
     (32, 10)
     """
-    module = module_of(name)
-    check_options(name, module, options)
-    known: DatasetInfo = module.info(name, Path(root), **options)
-    return known
-
-
-def no_test(name: str, root: str | Path = "data", /, **options: Any) -> str:
-    """Why a data set has no test images; empty if it has."""
-    module = module_of(name)
-    check_options(name, module, options)
-    reason: str = module.no_test(name, Path(root), **options) if hasattr(module, "no_test") else ""
-    return reason
+    return source_of(name, root, options).info
 
 
 def fetch(name: str, root: str | Path = "data", source: str = "auto") -> Path:
@@ -117,16 +103,45 @@ def fetch(name: str, root: str | Path = "data", source: str = "auto") -> Path:
     module = module_of(name)
     published = [key for key, dataset in DATASETS.items() if dataset.published]
     require(name in published, "name", name, f"one of {', '.join(published)}: {name} has nothing to download")
-    folder: Path = module.PUBLISHED[name].fetch(Path(root), source)
-    return folder
+    return module.PUBLISHED[name].fetch(Path(root), source)
 
 
 def is_complete(name: str, root: str | Path = "data") -> bool:
     """Whether nothing has to be downloaded or converted: a published data set is in the cache, or it is another one."""
     if name not in DATASETS or not DATASETS[name].published:
         return True
-    complete: bool = module_of(name).PUBLISHED[name].is_complete(Path(root) / name)
-    return complete
+    return module_of(name).PUBLISHED[name].is_complete(Path(root) / name)
+
+
+def source_of(name: str, root: str | Path, options: dict[str, Any]) -> BuiltIn | Source:
+    """A data set: its splits, its `info`, and why it has no test images."""
+    module = module_of(name)
+    if name not in DATASETS:
+        return module.source_of(name, Path(root), options)
+    check_options(name, module, options)
+    return BuiltIn(module, name, Path(root), options)
+
+
+class BuiltIn(NamedTuple):
+    """A data set of `DATASETS`, in the form of `map_style.Source`."""
+
+    module: Any
+    name: str
+    root: Path
+    options: dict[str, Any]
+
+    def open_split(self, split: str) -> Images | ImageFolder:
+        return self.module.open_split(self.name, self.root, split, **self.options)
+
+    @property
+    def info(self) -> DatasetInfo:
+        return self.module.info(self.name, self.root, **self.options)
+
+    @property
+    def no_test(self) -> str:
+        """Why there are no test images; empty if there are."""
+        known = hasattr(self.module, "no_test")
+        return self.module.no_test(self.name, self.root, **self.options) if known else ""
 
 
 def module_of(name: str) -> ModuleType:
@@ -149,12 +164,8 @@ def require_data_set(argument: str, name: str) -> None:
 def check_options(name: str, module: ModuleType, options: dict[str, Any]) -> None:
     """Refuse an unknown option of a data set, and one of a wrong type.
 
-    The options are the keyword-only parameters of its `open_split`. `check_options` of its module replaces this check;
-    `check_values` adds to it.
+    The options are the keyword-only parameters of its `open_split`. `check_values` of its module adds to this check.
     """
-    if hasattr(module, "check_options"):
-        module.check_options(name, options)
-        return
     parameters = inspect.signature(module.open_split).parameters.values()
     valid = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
     types = typing.get_type_hints(module.open_split)

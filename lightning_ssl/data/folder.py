@@ -37,7 +37,6 @@ from lightning_ssl.untrusted import printable
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".tif", ".tiff")
 TEST_FOLDERS = ("val", "test")
-PREPARES = True  # the files are checked once per machine, before the ranks open them
 
 
 @dataclass(frozen=True)

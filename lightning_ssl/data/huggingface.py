@@ -17,16 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from lightning_ssl.checks import UserError
-from lightning_ssl.data.map_style import Items, Source
-from lightning_ssl.data.split import DatasetInfo
+from lightning_ssl.data.map_style import OPTIONS, Source, kept_source
 from lightning_ssl.user_code import reason
 
 PREFIX = "hf:"
-PREPARES = True  # it downloads
-SOURCE_OPTIONS = ("store_size", "num_classes", "val_share")
 COLUMNS = {"image": ("image", "img", "picture"), "label": ("label", "labels", "fine_label", "target")}
 SPLITS = {"train": ("train",), "test": ("test", "validation", "valid", "val")}
-sources: dict[str, Source] = {}
 
 
 class Columns:
@@ -50,32 +46,9 @@ class Columns:
         return list(self.rows[self.label]) if self.label else None
 
 
-def open_split(name: str, root: Path, split: str, **options: Any) -> Items:
-    """The split for training, or the one for testing."""
-    return source(name, options).open_split(split)
-
-
-def info(name: str, root: Path, **options: Any) -> DatasetInfo:
-    """Image size, number of classes and channel statistics. Reads a sample of the images."""
-    return source(name, options).info
-
-
-def no_test(name: str, root: Path, **options: Any) -> str:
-    """Why there are no test images; empty if there are."""
-    return source(name, options).no_test
-
-
-def check_options(name: str, options: dict[str, Any]) -> None:
-    """`load_dataset` checks its own arguments."""
-
-
-def source(name: str, options: dict[str, Any]) -> Source:
-    """The splits of a hub data set, loaded once per process."""
-    key = repr((name, sorted(options.items(), key=lambda pair: pair[0])))
-    if key not in sources:
-        sources.clear()
-        sources[key] = load(name, options)
-    return sources[key]
+def source_of(name: str, root: Path, options: dict[str, Any]) -> Source:
+    """The splits of a hub data set. `load_dataset` checks its own arguments."""
+    return kept_source(None, load, name, options)
 
 
 def load(name: str, options: dict[str, Any]) -> Source:
@@ -83,7 +56,7 @@ def load(name: str, options: dict[str, Any]) -> Source:
         library: Any = importlib.import_module("datasets")
     except ImportError as error:
         raise UserError(f"data.name={name}: it needs the package datasets: pip install datasets") from error
-    ours = (*SOURCE_OPTIONS, *COLUMNS, *SPLITS)
+    ours = (*OPTIONS, *COLUMNS, *SPLITS)
     arguments = {key: value for key, value in options.items() if key not in ours}
     try:
         splits = library.load_dataset(name.removeprefix(PREFIX), **arguments)
@@ -101,7 +74,7 @@ def load(name: str, options: dict[str, Any]) -> Source:
         raise UserError(f"data.options.image: {name} has no column of images; choose one of {', '.join(columns)}")
     label = chosen(name, "label", options, columns, COLUMNS)
     made = [None if split is None else Columns(splits[split], image, label) for split in (train, test)]
-    given = {key: options[key] for key in SOURCE_OPTIONS if key in options}
+    given = {key: options[key] for key in OPTIONS if key in options}
     return Source(made[0], made[1], f"data.name={name}", **given)
 
 

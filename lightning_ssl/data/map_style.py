@@ -8,7 +8,7 @@ square. A label is a whole number from 0; None and −1 mean no label.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,6 +23,8 @@ from lightning_ssl.data.pixels import from_anything
 from lightning_ssl.data.split import Batch, DatasetInfo, Images, held_out, load_all
 from lightning_ssl.user_code import place_of, place_of_error, reason
 
+OPTIONS = ("store_size", "num_classes", "val_share")  # of a `Source`
+KEPT = 4  # sources in memory: the parser and the data module ask for the same one
 LARGEST = 256  # the stored size of larger images, unless `store_size` is given
 SAMPLE = 512  # images that the channel statistics are computed from
 
@@ -101,6 +103,20 @@ def labels_of(dataset: Any) -> Tensor:
         if raw_item(dataset, 0)[1] is None:
             return torch.full((len(dataset),), -1)
         return torch.tensor([as_label(raw_item(dataset, i)[1]) for i in range(len(dataset))])
+
+
+kept_sources: dict[str, tuple[Any, Source]] = {}
+
+
+def kept_source(owner: Any, make: Callable[..., Source], *arguments: Any) -> Source:
+    """A source, made once per process from these arguments, as long as its owner is the same object."""
+    key = repr(arguments)
+    if key not in kept_sources or kept_sources[key][0] is not owner:
+        kept_sources.pop(key, None)
+        while len(kept_sources) >= KEPT:
+            del kept_sources[next(iter(kept_sources))]
+        kept_sources[key] = owner, make(*arguments)
+    return kept_sources[key][1]
 
 
 class Source:

@@ -19,7 +19,7 @@ from lightning_ssl.checks import is_number, require
 from lightning_ssl.data.loader import Loader
 from lightning_ssl.data.map_style import Source
 from lightning_ssl.data.sampling import SequentialSampler, ShuffledSampler
-from lightning_ssl.data.split import DatasetInfo, Images, Split, labelled_share, stratified
+from lightning_ssl.data.split import Images, Split, labelled_share, stratified
 from lightning_ssl.machine import available_cores
 
 __all__ = ["DataModule"]
@@ -83,7 +83,7 @@ class DataModule(pl.LightningDataModule):
         self.seed, self.reshuffle, self.validate = seed or 0, reshuffle, validate
         self.download, self.workers, self.on_device = download, workers, on_device
         self.options = dict(options or {})
-        self.image_size, self.num_classes, self.mean, self.std = self.read_info()
+        self.image_size, self.num_classes, self.mean, self.std = self.source.info
         self._notes: set[str] = set()  # lines that were printed
         self._limit_val_batches: int | float | None = None  # the trainer's, while there is no validation
         self._splits: dict[str, Split] = {}
@@ -125,7 +125,7 @@ class DataModule(pl.LightningDataModule):
     def open_split(self, split: str) -> Split:
         """Open a split once and keep it."""
         if split not in self._splits:
-            self._splits[split] = opened = self.read_split(split)
+            self._splits[split] = opened = self.source.open_split(split)
             self.print_once(getattr(opened, "note", ""))
         return self._splits[split]
 
@@ -148,22 +148,15 @@ class DataModule(pl.LightningDataModule):
         """The share of the training images that have a label; 1 if that is not known."""
         return labelled_share(self.open_split(self.split))
 
-    # What a subclass with another source of images replaces:
-
-    def read_info(self) -> DatasetInfo:
-        return data.info(self.data_set, self.root, **self.options)
-
-    def read_split(self, split: str) -> Split:
-        return data.open_split(self.data_set, self.root, split, **self.options)
-
-    def no_test(self) -> str:
-        """Why there are no test images; empty if there are."""
-        return data.no_test(self.data_set, self.root, **self.options)
+    @cached_property
+    def source(self) -> data.BuiltIn | Source:
+        """The data set."""
+        return data.source_of(self.data_set, self.root, self.options)
 
     @property
     def validates(self) -> bool:
         """Whether there is a validation: it is wanted, and there are images for it."""
-        return self.validate and (bool(self.holdout) or not self.no_test())
+        return self.validate and (bool(self.holdout) or not self.source.no_test)
 
     def print_once(self, line: str) -> None:
         """Print a line on the first rank, once."""
@@ -172,11 +165,10 @@ class DataModule(pl.LightningDataModule):
             print(line, flush=True)
 
     def prepare_data(self) -> None:
-        """Download missing data and check files. Lightning calls this on one process per machine."""
-        module = data.module_of(self.data_set)
-        if getattr(module, "PREPARES", False):
+        """Download missing data, or check the files. Lightning calls this on one process per machine."""
+        if self.data_set not in data.DATASETS or not data.DATASETS[self.data_set].published:
             self.open_split(self.split)
-        elif self.download and data.DATASETS[self.data_set].published:
+        elif self.download:
             data.fetch(self.data_set, self.root)
 
     def setup(self, stage: str | None = None) -> None:
@@ -204,7 +196,7 @@ class DataModule(pl.LightningDataModule):
     def skip_validation(self) -> None:
         """Tell the trainer that there is no validation; it would warn of an empty list of loaders."""
         if self.validate:
-            self.print_once(f"validation is skipped: {self.no_test()}")
+            self.print_once(f"validation is skipped: {self.source.no_test}")
         if self.trainer is not None and self._limit_val_batches is None:
             self._limit_val_batches, self.trainer.limit_val_batches = self.trainer.limit_val_batches, 0
 
@@ -283,15 +275,3 @@ class DatasetModule(DataModule):
         self.source = source
         kind = type(source.train)
         super().__init__(name=f"{kind.__module__}.{kind.__qualname__}", **arguments)
-
-    def read_info(self) -> DatasetInfo:
-        return self.source.info
-
-    def read_split(self, split: str) -> Split:
-        return self.source.open_split(split)
-
-    def no_test(self) -> str:
-        return self.source.no_test
-
-    def prepare_data(self) -> None:
-        """The data sets exist already."""

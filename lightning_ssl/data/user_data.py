@@ -16,58 +16,31 @@ from pathlib import Path
 from typing import Any
 
 from lightning_ssl.checks import UserError
-from lightning_ssl.data.map_style import Items, Source
-from lightning_ssl.data.split import DatasetInfo
+from lightning_ssl.data.map_style import OPTIONS, Source, kept_source
 from lightning_ssl.user_code import load_object, place_of, reason
 
 KEY = "data.name"
-PREPARES = True  # a constructor may download
-OURS = ("store_size", "num_classes", "val_share")
-KEPT = 4  # sources in memory: the parser and the data module ask for the same one
-sources: dict[str, tuple[Any, Source]] = {}
 
 
-def open_split(name: str, root: Path, split: str, **options: Any) -> Items:
-    """The split for training, or the one for testing."""
-    return source(name, root, options).open_split(split)
-
-
-def info(name: str, root: Path, **options: Any) -> DatasetInfo:
-    """Image size, number of classes and channel statistics. Reads a sample of the images."""
-    return source(name, root, options).info
-
-
-def no_test(name: str, root: Path, **options: Any) -> str:
-    """Why there are no test images; empty if there are."""
-    return source(name, root, options).no_test
-
-
-def check_options(name: str, options: dict[str, Any]) -> None:
-    """Refuse an option that is neither ours nor an argument of the user's function."""
+def source_of(name: str, root: Path, options: dict[str, Any]) -> Source:
+    """The data sets of a path."""
     make = load_maker(name)
+    check_options(name, make, options)
+    return kept_source(make, make_source, name, make, str(root), options)
+
+
+def check_options(name: str, make: Any, options: dict[str, Any]) -> None:
+    """Refuse an option that is neither one of `Source` nor an argument of the user's function."""
     parameters = parameters_of(make)
     if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
         return
-    valid = [key for key in parameters if key not in ("split", "train")]
+    valid = list(dict.fromkeys([*(key for key in parameters if key not in ("split", "train")), *OPTIONS]))
     for key, value in options.items():
-        if key not in valid and key not in OURS:
-            close = difflib.get_close_matches(key, [*valid, *OURS], n=1)
+        if key not in valid:
+            close = difflib.get_close_matches(key, valid, n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
-            known = ", ".join([*valid, *(each for each in OURS if each not in valid)])
             where = f"data.options.{key}={value!r}: unknown option of {name} ({place_of(make)})"
-            raise UserError(f"{where}; valid options: {known}{hint}")
-
-
-def source(name: str, root: Path, options: dict[str, Any]) -> Source:
-    """The data sets of a path, made once per process."""
-    make = load_maker(name)
-    key = repr((name, str(root), sorted(options.items(), key=lambda pair: pair[0])))
-    if key not in sources or sources[key][0] is not make:
-        sources.pop(key, None)
-        while len(sources) >= KEPT:
-            del sources[next(iter(sources))]
-        sources[key] = make, make_source(name, make, root, options)
-    return sources[key][1]
+            raise UserError(f"{where}; valid options: {', '.join(valid)}{hint}")
 
 
 def load_maker(name: str) -> Any:
@@ -78,24 +51,21 @@ def load_maker(name: str) -> Any:
     return make
 
 
-def make_source(name: str, make: Any, root: Path, options: dict[str, Any]) -> Source:
+def make_source(name: str, make: Any, root: str, options: dict[str, Any]) -> Source:
     parameters = parameters_of(make)
-    ours = {key: value for key, value in options.items() if key in OURS and key not in parameters}
+    ours = {key: value for key, value in options.items() if key in OPTIONS and key not in parameters}
     arguments = {key: value for key, value in options.items() if key not in ours}
-    if "root" in parameters and "root" not in arguments:
-        arguments["root"] = str(root)
+    if "root" in parameters:
+        arguments = {"root": root, **arguments}
+    splits: list[dict[str, Any]] = [{}]
     if "split" in parameters:
-        splits: tuple[dict[str, Any], ...] = ({"split": "train"}, {"split": "test"})
+        splits = [{"split": "train"}, {"split": "test"}]
     elif "train" in parameters:
-        splits = ({"train": True}, {"train": False})
-    else:
-        splits = ({},)
-    made = [call(name, make, {**arguments, **split}) for split in splits]
-    if made[0] is None:
+        splits = [{"train": True}, {"train": False}]
+    train, test = ([call(name, make, {**arguments, **split}) for split in splits] + [None])[:2]
+    if train is None:
         raise UserError(f"{KEY}={name}: {place_of(make)}: it returned None for the training images")
-    held_out = bool(ours.get("val_share"))
-    test = made[1] if len(made) > 1 and not held_out else None
-    return Source(made[0], test, f"{KEY}={name}", **ours)
+    return Source(train, None if ours.get("val_share") else test, f"{KEY}={name}", **ours)
 
 
 def call(name: str, make: Any, arguments: dict[str, Any]) -> Any:

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from lightning_ssl import data
 from lightning_ssl.callbacks import OnlineKNN, OnlineProbe
+from lightning_ssl.data import map_style
 from lightning_ssl.data.module import DataModule
 from lightning_ssl.data.pixels import from_anything
 from lightning_ssl.methods import SimCLR
@@ -315,7 +316,7 @@ def hub(monkeypatch):
 
     module.load_dataset = load_dataset
     monkeypatch.setitem(sys.modules, "datasets", module)
-    data.module_of("hf:x").sources.clear()
+    map_style.kept_sources.clear()
     return module
 
 
@@ -343,7 +344,7 @@ def test_a_mistake_about_the_hub_is_one_line(hub, name, options, message):
 
 def test_a_missing_library_is_named_with_its_pip_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    data.module_of("hf:x").sources.clear()
+    map_style.kept_sources.clear()
     with pytest.raises(ValueError, match=r"data\.name=hf:x: it needs the package datasets: pip install datasets$"):
         DataModule("hf:x")
 
