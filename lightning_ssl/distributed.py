@@ -51,12 +51,6 @@ def gather_rows(x: Tensor) -> Tensor:
     """Return the rows of all ranks in the order of the ranks. Ranks may have different numbers of rows."""
     if not is_distributed():
         return x
-    mine = torch.tensor([len(x)], device=x.device)
-    counts = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-    dist.all_gather(counts, mine)
-    lengths = [int(count) for count in counts]
-    padded = x.new_zeros(max(lengths), *x.shape[1:])
-    padded[: len(x)] = x
-    parts = [torch.empty_like(padded) for _ in lengths]
-    dist.all_gather(parts, padded)
-    return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
+    from torchmetrics.utilities.distributed import gather_all_tensors  # here, as losses need no torchmetrics
+
+    return torch.cat(gather_all_tensors(x))

@@ -53,7 +53,6 @@ TYPES = {
     int: ("a whole number", (int,)),
     float: ("a number", (int, float)),
     str: ("text", (str,)),
-    bool: ("true or false", (bool,)),
 }
 """The types of options: what an error calls them, and the classes of their values."""
 
@@ -174,7 +173,7 @@ def check_options(name: str, module: ModuleType, options: dict[str, Any]) -> Non
             unknown = f"options.{key}={shown(value)}: unknown option of {name}"
             raise UserError(f"{unknown}; valid options: {', '.join(valid) or 'none'}")
         text, allowed = TYPES[types[key]]
-        if not isinstance(value, allowed) or isinstance(value, bool) != (types[key] is bool):
+        if not isinstance(value, allowed) or isinstance(value, bool):
             raise UserError(f"options.{key}={shown(value)}: {key} must be {text}")
     if hasattr(module, "check_values"):
         try:

@@ -60,20 +60,19 @@ def loaders_of(module: Any, name: str) -> list[Iterable[Any]]:
 def as_batch(batch: Any, where: str = "batch") -> Batch:
     """A batch as `(images, labels, ids)`; without ids they are −1."""
     if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
-        form = f"{type(batch).__name__} of {len(batch)}" if hasattr(batch, "__len__") else type(batch).__name__
-        raise UserError(f"{where} is a {form}; expected {EXPECTED}")
+        raise UserError(f"{where} is of type {form(batch)}; expected {EXPECTED}")
     images, labels = batch[:2]
-    for name, found, good in (
-        ("images", images, isinstance(images, Tensor) and images.ndim == 4 and images.shape[1] == 3),
-        ("images", images, isinstance(images, Tensor) and images.dtype == torch.uint8),
-        ("labels", labels, isinstance(labels, Tensor) and labels.shape == images.shape[:1]),
-        ("labels", labels, isinstance(labels, Tensor) and labels.dtype == torch.int64),
-    ):
-        if not good:
-            form = f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
-            raise UserError(f"{where} has {name} {form}; expected {EXPECTED}")
+    tensors = isinstance(images, Tensor) and isinstance(labels, Tensor)
+    kinds = tensors and images.dtype == torch.uint8 and labels.dtype == torch.int64
+    if not kinds or images.ndim != 4 or images.shape[1] != 3 or labels.shape != images.shape[:1]:
+        raise UserError(f"{where} has images {form(images)} and labels {form(labels)}; expected {EXPECTED}")
     ids = batch[2] if len(batch) == 3 else torch.full_like(labels, -1)
     return images, labels, ids
+
+
+def form(found: Any) -> str:
+    """What a value is, for an error."""
+    return f"{found.dtype} {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
 
 
 class AdaptedModule(pl.LightningDataModule):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
-from lightning_ssl.data.sampling import BatchSampler, ShuffledSampler
+from lightning_ssl.data.sampling import SequentialSampler, ShuffledSampler
 from lightning_ssl.data.split import Batch, Split
 from lightning_ssl.data.workers import decoded_batches
 
@@ -24,7 +23,11 @@ class Loader:
     batch_sampler: ClassVar[None] = None  # Lightning reads this attribute of any loader that has a `sampler`
 
     def __init__(
-        self, split: Split, sampler: BatchSampler, workers: int = 0, epoch: Callable[[], int | None] = lambda: None
+        self,
+        split: Split,
+        sampler: ShuffledSampler | SequentialSampler,
+        workers: int = 0,
+        epoch: Callable[[], int | None] = lambda: None,
     ) -> None:
         self.split, self.sampler, self.epoch = split, sampler, epoch
         self.workers = workers if split.decodes else 0
@@ -40,26 +43,24 @@ class Loader:
         if epoch is not None and isinstance(self.sampler, ShuffledSampler):
             self.sampler.set_epoch(epoch)
         self.last_epoch, self.batches_yielded = getattr(self.sampler, "epoch", 0), getattr(self.sampler, "start", 0)
-        decoded = (
-            decoded_batches(self.split.batch, self.sampler, self.workers) if self.workers else self.batches_in_memory()
-        )
-        for batch in decoded:
+        for batch in self.decoded() if self.workers else self.in_memory():
             self.batches_yielded += 1
             yield batch
 
-    def batches_in_memory(self) -> Iterator[Batch]:
-        """Batches made in this process. For a GPU they are in pinned memory: any other copy waits for the GPU."""
-        pin = torch.cuda.is_available() and getattr(self.split, "device", torch.device("cpu")).type == "cpu"
-        for images, labels, ids in map(self.split.batch, self.ids()):
-            yield (images.pin_memory(), labels.pin_memory(), ids.pin_memory()) if pin else (images, labels, ids)
+    def decoded(self) -> Iterator[Batch]:
+        """Batches made by worker processes."""
+        return decoded_batches(self.split.batch, self.sampler, self.workers)
 
-    def ids(self) -> Iterable[Tensor]:
-        """The ids of the batches, on the device of the split. Those of a whole epoch are copied there at once."""
-        device = getattr(self.split, "device", None)
-        if device is None or device.type == "cpu":
-            return self.sampler
-        batches = list(self.sampler)
-        return torch.cat(batches).to(device).split([len(ids) for ids in batches])
+    def in_memory(self) -> Iterator[Batch]:
+        """Batches made in this process. For a GPU they are in pinned memory: any other copy waits for the GPU."""
+        device = getattr(self.split, "device", torch.device("cpu"))
+        if device.type != "cpu":  # the ids of a whole epoch are copied there at once
+            batches = list(self.sampler)
+            yield from map(self.split.batch, torch.cat(batches).to(device).split([len(ids) for ids in batches]))
+            return
+        pin = torch.cuda.is_available()
+        for images, labels, ids in map(self.split.batch, self.sampler):
+            yield (images.pin_memory(), labels.pin_memory(), ids.pin_memory()) if pin else (images, labels, ids)
 
     def state_dict(self) -> dict[str, int]:
         if not isinstance(self.sampler, ShuffledSampler):

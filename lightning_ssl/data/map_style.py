@@ -157,9 +157,7 @@ class Source:
         return self.items(self.test if split == "test" else self.train)
 
     def items(self, dataset: Any) -> Items:
-        names = getattr(dataset, "classes", ())
-        named = isinstance(names, Sequence) and not isinstance(names, str)
-        return Items(dataset, self.size, tuple(map(str, names)) if named else ())
+        return Items(dataset, self.size, class_names(dataset))
 
     @property
     def no_test(self) -> str:
@@ -171,8 +169,7 @@ class Source:
     @cached_property
     def info(self) -> DatasetInfo:
         """Image size, number of classes and channel statistics."""
-        mean, std = self.moments()
-        return DatasetInfo(self.size, self.classes, mean, std)
+        return DatasetInfo(self.size, self.classes, *self.moments())
 
     @cached_property
     def size(self) -> int:
@@ -190,30 +187,31 @@ class Source:
         known = getattr(self.train, "num_classes", None)
         if isinstance(known, int):
             return known
-        names = getattr(self.train, "classes", None)
-        if isinstance(names, Sequence) and not isinstance(names, str):
-            return len(names)
-        return int(self.labels.max()) + 1
+        return len(class_names(self.train)) or int(self.labels.max()) + 1
 
     @cached_property
     def labels(self) -> Tensor:
         """The labels of the training images (N,)."""
         return labels_of(self.train)
 
-    def moments(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+    def moments(self) -> tuple[Any, Any]:
         """Mean and standard deviation of the channels: `mean` and `std` of the data set, else of a sample."""
         given = [getattr(self.train, name, None) for name in ("mean", "std")]
         if all(isinstance(each, Sequence) and len(each) == 3 for each in given):
-            mean, std = (tuple(map(float, each)) for each in given)  # type: ignore[arg-type]
-        else:
-            count = min(SAMPLE, len(self.train))
-            ids = [i * len(self.train) // count for i in range(count)]  # evenly spaced: it may be sorted by class
-            with fixed_random_numbers():
-                images = torch.stack([read_item(self.train, i, self.size)[0] for i in ids])
-            pixels = images.transpose(0, 1).flatten(1).double() / 255  # (3, …)
-            mean, std = (tuple(round(x, 4) for x in each.tolist()) for each in (pixels.mean(1), pixels.std(1)))
-            std = tuple(max(x, 1e-3) for x in std)  # images of one colour
-        return mean, std  # type: ignore[return-value]
+            return tuple(map(float, given[0])), tuple(map(float, given[1]))
+        count = min(SAMPLE, len(self.train))
+        ids = [i * len(self.train) // count for i in range(count)]  # evenly spaced: it may be sorted by class
+        with fixed_random_numbers():
+            images = torch.stack([read_item(self.train, i, self.size)[0] for i in ids])
+        pixels = images.transpose(0, 1).flatten(1).double() / 255  # (3, …)
+        std = pixels.std(1).clamp(min=1e-3)  # images of one colour
+        return tuple(round(x, 4) for x in pixels.mean(1).tolist()), tuple(round(x, 4) for x in std.tolist())
+
+
+def class_names(dataset: Any) -> tuple[str, ...]:
+    """The `classes` of a data set; empty without any."""
+    names = getattr(dataset, "classes", ())
+    return tuple(map(str, names)) if isinstance(names, Sequence) and not isinstance(names, str) else ()
 
 
 def require_map_style(key: str, dataset: Any) -> None:

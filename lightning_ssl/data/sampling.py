@@ -7,21 +7,12 @@ takes the r-th part of every batch, so W ranks together take the steps of one pr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from lightning_ssl.checks import require
 from lightning_ssl.seeding import generator_of
-
-
-class BatchSampler(Protocol):
-    """Yields the ids of one batch after another, for one rank."""
-
-    def __len__(self) -> int: ...
-
-    def __iter__(self) -> Iterator[Tensor]: ...
 
 
 class ShuffledSampler:
@@ -36,14 +27,8 @@ class ShuffledSampler:
         self.ids = torch.arange(ids) if isinstance(ids, int) else ids
         length = len(self.ids)
         require(1 <= batch_size <= length, "batch_size", batch_size, f"between 1 and the number of images, {length}")
-        require(
-            batch_size % ranks == 0,
-            "batch_size",
-            batch_size,
-            f"a multiple of the number of ranks, {ranks}: it is the batch of all ranks together",
-        )
-        require(0 <= rank < ranks, "rank", rank, f"between 0 and {ranks - 1}")
-        require(seed >= 0, "seed", seed, "0 or above")
+        allowed = f"a multiple of the number of ranks, {ranks}: it is the batch of all ranks together"
+        require(batch_size % ranks == 0, "batch_size", batch_size, allowed)
         self.length, self.batch_size, self.rank, self.ranks = length, batch_size, rank, ranks
         self.seed, self.reshuffle = seed, reshuffle
         self.epoch = self.start = 0
@@ -59,7 +44,6 @@ class ShuffledSampler:
 
     def seek(self, epoch: int, batch: int) -> None:
         """Start the next iteration at this batch of this epoch. Later iterations start at batch 0."""
-        require(epoch >= 0, "epoch", epoch, "0 or above")
         require(0 <= batch <= len(self), "batch", batch, f"between 0 and {len(self)}")
         self.epoch, self.start = epoch, batch
 

@@ -386,12 +386,15 @@ def test_an_own_module_works_with_methods_and_callbacks(change):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda x, y: x, "the first batch of train_dataloader is a Tensor of 8; expected"),
-        (lambda x, y: (x.float() / 255, y), r"has images torch.float32 \(8, 3, 32, 32\); expected \(images uint8"),
+        (lambda x, y: x, r"the first batch of train_dataloader is of type torch.uint8 \(8, 3, 32, 32\); expected"),
+        (
+            lambda x, y: (x.float() / 255, y),
+            r"has images torch.float32 \(8, 3, 32, 32\) and .*; expected \(images uint8",
+        ),
         (lambda x, y: (x[:, :1], y), r"has images torch.uint8 \(8, 1, 32, 32\)"),
-        (lambda x, y: (x, y.float()), r"has labels torch.float32 \(8,\)"),
-        (lambda x, y: (x, y[:3]), r"has labels torch.int64 \(3,\)"),
-        (lambda x, y: (x, None), "has labels NoneType"),
+        (lambda x, y: (x, y.float()), r" and labels torch.float32 \(8,\)"),
+        (lambda x, y: (x, y[:3]), r" and labels torch.int64 \(3,\)"),
+        (lambda x, y: (x, None), " and labels NoneType"),
     ],
 )
 def test_a_batch_of_another_form_is_refused_at_setup(change, message):
