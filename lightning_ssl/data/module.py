@@ -19,7 +19,7 @@ from lightning_ssl.checks import is_number, require
 from lightning_ssl.data.loader import Loader
 from lightning_ssl.data.map_style import Source
 from lightning_ssl.data.sampling import SequentialSampler, ShuffledSampler
-from lightning_ssl.data.split import Images, Split, labelled_share, stratified
+from lightning_ssl.data.split import Images, Split, stratified
 from lightning_ssl.machine import available_cores
 
 __all__ = ["DataModule"]
@@ -145,8 +145,9 @@ class DataModule(pl.LightningDataModule):
 
     @property
     def labelled_share(self) -> float:
-        """The share of the training images that have a label; 1 if that is not known."""
-        return labelled_share(self.open_split(self.split))
+        """The share of the training images that have a label; 1 if the labels are known only with the images."""
+        labels = vars(self.open_split(self.split)).get("labels")
+        return 1.0 if labels is None else float((labels >= 0).double().mean())
 
     @cached_property
     def source(self) -> data.BuiltIn | Source:

@@ -88,12 +88,11 @@ def open_split(
 
 def check_values(train_images: int = 1, test_images: int = 1, size: int = 32, seed: int = 0) -> None:
     """Refuse options that no image can have."""
-    require(1 <= train_images <= LARGEST, "train_images", train_images, f"between 1 and {LARGEST}")
-    require(1 <= test_images <= LARGEST, "test_images", test_images, f"between 1 and {LARGEST}")
     require(8 <= size <= 4096, "size", size, "between 8 and 4096 pixels")
     require(0 <= seed < 2**63, "seed", seed, "0 or above, and below 2^63")
-    most = max(("train_images", train_images), ("test_images", test_images), key=lambda pair: pair[1])
-    require_memory(*most, most[1] * 3 * size**2, memory())
+    for name, images in (("train_images", train_images), ("test_images", test_images)):
+        require(1 <= images <= LARGEST, name, images, f"between 1 and {LARGEST}")
+        require_memory(name, images, images * 3 * size**2, memory())
 
 
 def info(name: str, root: Path, *, size: int = 32, **_: int) -> DatasetInfo:

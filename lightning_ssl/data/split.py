@@ -80,12 +80,6 @@ class Images:
         return self
 
 
-def labelled_share(split: Split) -> float:
-    """The share of images with a label; 1 if the labels are not known before the images are read."""
-    labels = vars(split).get("labels")
-    return float((labels >= 0).double().mean()) if isinstance(labels, Tensor) and len(labels) else 1.0
-
-
 def load_all(split: Split, size: int, classes: tuple[str, ...]) -> Images:
     """Read every image of a split into memory, by worker processes."""
     images = torch.empty(len(split), 3, size, size, dtype=torch.uint8)
