@@ -94,9 +94,7 @@ def test_a_full_disk_during_torch_save_is_one_line(tmp_path):
     """torch.save raises RuntimeError on a full disk. A limit on the size of files has the same effect."""
     code = f"""
 import pathlib, resource, torch
-from lightning_ssl.files import (
-    is_own, marked_archive, remove_leftovers, require_own_folder, require_replaceable, write_atomic,
-)
+from lightning_ssl.files import write_atomic
 resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
 try:
     write_atomic(pathlib.Path({str(tmp_path / "file")!r}), lambda file: torch.save(torch.zeros(100_000), file))

@@ -66,24 +66,6 @@ def test_a_data_set_describes_itself():
     assert DataModule.of(Colours(), batch_size=4, store_size=4, num_classes=7).num_classes == 7
 
 
-def test_worker_processes_give_the_same_batches():
-    whole = list(DataModule.of(Colours(), batch_size=6, workers=0).train_dataloader())
-    worked = list(DataModule.of(Colours(), batch_size=6, workers=2).train_dataloader())
-    for one, two in zip(whole, worked, strict=True):
-        assert all(map(torch.equal, one, two))
-
-
-def test_a_resumed_loader_continues_after_its_last_batch():
-    loader = DataModule.of(Colours(), batch_size=3, workers=2).train_dataloader()
-    batches = iter(loader)
-    next(batches)
-    state = loader.state_dict()
-    rest = [ids.tolist() for _, _, ids in batches]
-    again = DataModule.of(Colours(), batch_size=3, workers=0).train_dataloader()
-    again.load_state_dict(state)
-    assert [ids.tolist() for _, _, ids in again] == rest
-
-
 def test_without_test_images_validation_is_skipped_with_one_line(capsys):
     module = DataModule.of(Colours(), batch_size=4, workers=0)
     module.setup("fit")
