@@ -34,12 +34,6 @@ def test_content_is_written_into_a_folder_that_did_not_exist(tmp_path, content):
     assert names(tmp_path / "a" / "b") == ["file"]
 
 
-def test_an_existing_file_is_replaced(tmp_path):
-    (tmp_path / "file").write_bytes(b"old and longer")
-    write_atomic(tmp_path / "file", b"new")
-    assert (tmp_path / "file").read_bytes() == b"new"
-
-
 def test_a_failed_write_leaves_the_previous_file(tmp_path, monkeypatch):
     def full_disk(*_):
         raise OSError(28, "No space left on device")

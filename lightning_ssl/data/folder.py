@@ -84,7 +84,10 @@ def open_split(
     if split == "test" and not val_share:
         if test is None:
             raise UserError(no_test(name, root, val_share=val_share))
-        require_same_classes(root, test)
+        expected = train_place(root).classes
+        if test.classes != expected:
+            odd = sorted(set(test.classes) ^ set(expected))[:5]
+            raise UserError(f"root={str(root)!r}: {test.folder.name} and train must have the same classes, not {odd}")
         return listed(root, test, store_size, corrupt)
     found = listed(root, train_place(root), store_size, corrupt)
     if not val_share:
@@ -138,13 +141,6 @@ def test_place(root: Path) -> Place | None:
         if (root / name).is_dir():
             return Place(root / name, class_names(root / name))
     return None
-
-
-def require_same_classes(root: Path, test: Place) -> None:
-    expected = train_place(root).classes if (root / "train").is_dir() else test.classes
-    if test.classes != expected:
-        odd = sorted(set(test.classes) ^ set(expected))
-        raise UserError(f"root={str(root)!r}: {test.folder.name} and train must have the same classes, not {odd[:5]}")
 
 
 def listed(root: Path, place: Place, store_size: int, corrupt: str) -> ImageFolder:
