@@ -118,11 +118,6 @@ def load_yaml(text: str) -> Any:
         raise UserError(one_line(error).replace(' in "<unicode string>",', " at")) from error
 
 
-def check_yaml(text: str) -> None:
-    """Raise YAMLError for a document beyond the limits."""
-    yaml.compose(text, Loader=Loader)
-
-
 def load_json(text: str) -> Any:
     """The plain values of a JSON document. A key that is given twice is refused; JSON would keep the last."""
     try:

@@ -13,14 +13,14 @@ files for the user's own data sets have `source_of` instead. Importing this pack
 from __future__ import annotations
 
 import importlib
-import inspect
-import typing
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lightning_ssl._lazy import lazy_names
-from lightning_ssl.checks import UserError, require, shown
+from lightning_ssl.base.signatures import arguments_of
+from lightning_ssl.base.tree import complete_arguments, naming, refuse
+from lightning_ssl.checks import require
 from lightning_ssl.user_code import is_path
 
 if TYPE_CHECKING:
@@ -49,13 +49,6 @@ DATASETS = {
     "stl10": Entry("stl10", "10 classes, 96×96, 5,000 + 8,000 images and 100,000 unlabeled; torchvision"),
     "folder": Entry("folder", "your own images: ROOT/train/CLASS/*.jpg, ROOT/val/CLASS/*.jpg, or ROOT/*.jpg", False),
 }
-TYPES = {
-    int: ("a whole number", (int,)),
-    float: ("a number", (int, float)),
-    str: ("text", (str,)),
-}
-"""The types of options: what an error calls them, and the classes of their values."""
-
 SPLITS = ("train", "test", "pretrain")
 """`pretrain` is every image for training without labels: train, followed by unlabeled of STL-10, or train alone."""
 
@@ -117,8 +110,7 @@ def source_of(name: str, root: str | Path, options: dict[str, Any]) -> BuiltIn |
     module = module_of(name)
     if name not in DATASETS:
         return module.source_of(name, Path(root), options)
-    check_options(name, module, options)
-    return BuiltIn(module, name, Path(root), options)
+    return BuiltIn(module, name, Path(root), checked(module, name, options))
 
 
 class BuiltIn(NamedTuple):
@@ -160,23 +152,16 @@ def require_data_set(argument: str, name: str) -> None:
     require(known, argument, name, f"one of {', '.join(DATASETS)}, {others}")
 
 
-def check_options(name: str, module: ModuleType, options: dict[str, Any]) -> None:
-    """Refuse an unknown option of a data set, and one of a wrong type.
+def checked(module: ModuleType, name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a data set, converted to their types. An unknown one and a wrong value are refused.
 
     The options are the keyword-only parameters of its `open_split`. `check_values` of its module adds to this check.
     """
-    parameters = inspect.signature(module.open_split).parameters.values()
-    valid = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
-    types = typing.get_type_hints(module.open_split)
-    for key, value in options.items():
-        if key not in valid:
-            unknown = f"options.{key}={shown(value)}: unknown option of {name}"
-            raise UserError(f"{unknown}; valid options: {', '.join(valid) or 'none'}")
-        text, allowed = TYPES[types[key]]
-        if not isinstance(value, allowed) or isinstance(value, bool):
-            raise UserError(f"options.{key}={shown(value)}: {key} must be {text}")
-    if hasattr(module, "check_values"):
-        try:
-            module.check_values(**options)
-        except ValueError as error:
-            raise UserError(f"options.{error}") from error
+    known = {key: each for key, each in arguments_of(module.open_split).items() if key not in ("name", "root", "split")}
+    wrong: list[str] = []
+    completed = complete_arguments(options, known, "options", name, wrong)
+    refuse(wrong)
+    given = {key: completed[key] for key in options}
+    with naming("options", given):
+        getattr(module, "check_values", dict)(**given)
+    return given

@@ -10,12 +10,12 @@ must return. These options are not arguments, unless the function has an argumen
 
 from __future__ import annotations
 
-import difflib
-import inspect
 from pathlib import Path
 from typing import Any
 
-from lightning_ssl.checks import UserError
+from lightning_ssl.base.signatures import arguments_of, takes_any_name
+from lightning_ssl.base.tree import unknown_key
+from lightning_ssl.checks import UserError, shown
 from lightning_ssl.data.map_style import OPTIONS, Source, kept_source
 from lightning_ssl.user_code import load_object, place_of, reason
 
@@ -31,16 +31,11 @@ def source_of(name: str, root: Path, options: dict[str, Any]) -> Source:
 
 def check_options(name: str, make: Any, options: dict[str, Any]) -> None:
     """Refuse an option that is neither one of `Source` nor an argument of the user's function."""
-    parameters = parameters_of(make)
-    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-        return
-    valid = list(dict.fromkeys([*(key for key in parameters if key not in ("split", "train")), *OPTIONS]))
+    ours = {key: each for key, each in arguments_of(Source).items() if key in OPTIONS}
+    known = {key: each for key, each in arguments_of(make).items() if key not in ("split", "train")} | ours
     for key, value in options.items():
-        if key not in valid:
-            close = difflib.get_close_matches(key, valid, n=1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            where = f"data.options.{key}={value!r}: unknown option of {name} ({place_of(make)})"
-            raise UserError(f"{where}; valid options: {', '.join(valid)}{hint}")
+        if key not in known and not takes_any_name(make):
+            raise UserError(f"options.{key}={shown(value)}: {unknown_key(key, f'{name} ({place_of(make)})', known)}")
 
 
 def load_maker(name: str) -> Any:
@@ -52,7 +47,7 @@ def load_maker(name: str) -> Any:
 
 
 def make_source(name: str, make: Any, root: str, options: dict[str, Any]) -> Source:
-    parameters = parameters_of(make)
+    parameters = arguments_of(make)
     ours = {key: value for key, value in options.items() if key in OPTIONS and key not in parameters}
     arguments = {key: value for key, value in options.items() if key not in ours}
     if "root" in parameters:
@@ -74,10 +69,3 @@ def call(name: str, make: Any, arguments: dict[str, Any]) -> Any:
     except Exception as error:
         given = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
         raise UserError(f"{KEY}={name}: {reason(error)}; it was called with ({given})") from error
-
-
-def parameters_of(make: Any) -> dict[str, inspect.Parameter]:
-    try:
-        return dict(inspect.signature(make).parameters)
-    except (TypeError, ValueError):  # a builtin without a signature
-        return {}

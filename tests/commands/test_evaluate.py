@@ -169,7 +169,7 @@ def test_another_data_set_is_named_in_the_metric(run, tmp_path):
         (["RUN", "--seeds", "0"], r"seeds=0: seeds must be at least 1"),
         (["RUN", "--device", "abacus"], r"device='abacus': device must be auto or a device that torch has here"),
         (["RUN", "--options", "train_images=5"], r"options='train_images=5': not JSON"),
-        (["RUN", "--options", '{"train_image": 5}'], r"train_image=5: unknown option of shapes"),
+        (["RUN", "--options", '{"train_image": 5}'], r"train_image=5: unknown key train_image for shapes"),
         (["RUN", "--data", "cifar1"], r"data='cifar1': data must be one of shapes, cifar10, .*or the path of your own"),
         (["RUN", "--data", "folder", "--root", "nowhere"], r"root='nowhere': root must be a folder with"),
     ],

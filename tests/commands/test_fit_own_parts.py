@@ -228,7 +228,7 @@ def test_two_ranks_read_own_data_as_one_process_does(photos):
     ("flags", "line"),
     [
         (["--data.name=photos.mak"], "data.name=photos.mak: photos.py has no 'mak'; did you mean make?"),
-        (["--data.options={cout: 3}"], "data.options.cout=3: unknown option of photos.make"),
+        (["--data.options={cout: 3}"], "data.options.cout=3: unknown key cout for photos.make"),
         (["--data.options={count: none}"], "photos.py:7: TypeError"),
         (["--data.name=hf:x"], "data.name=hf:x: it needs the package datasets: pip install datasets"),
     ],

@@ -166,7 +166,7 @@ def test_validation_and_reference_have_every_image_once():
         ({"seed": -1}, "seed=-1"),
         ({"workers": -1}, "workers=-1"),
         ({"on_device": "cuda"}, "on_device='cuda': on_device must be true, false or 'auto'"),
-        ({"options": {"imges": 3}}, "imges=3: unknown option of shapes; valid options: train_images"),
+        ({"options": {"imges": 3}}, r"options.imges=3: unknown key imges for shapes; did you mean test_images\?"),
     ],
 )
 def test_invalid_arguments_are_rejected(arguments, message):

@@ -96,7 +96,7 @@ def test_a_larger_size_is_the_same_image_with_more_pixels():
         ({"train_images": 0}, "train_images=0"),
         ({"size": 4}, "size=4"),
         ({"seed": -1}, "seed=-1"),
-        ({"colour": 3}, "colour=3: unknown option of shapes; valid options: train_images, test_images, size, seed"),
+        ({"colour": 3}, "colour=3: unknown key colour for shapes; valid keys: train_images, test_images, size, seed"),
     ],
 )
 def test_invalid_options_are_rejected(options, message):

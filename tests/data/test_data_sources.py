@@ -468,7 +468,7 @@ def test_unknown_source_is_rejected(tmp_path, name, source):
     [
         (lambda: data.load("cifar11"), "name='cifar11': name must be one of shapes, cifar10"),
         (lambda: data.load("shapes", split="val"), "split='val': split must be one of train, test, pretrain"),
-        (lambda: data.load("cifar10", size=3), "size=3: unknown option of cifar10; valid options: none"),
+        (lambda: data.load("cifar10", size=3), "size=3: unknown key size for cifar10; valid keys: none"),
         (lambda: data.fetch("shapes"), "shapes has nothing to download"),
     ],
 )

@@ -252,7 +252,7 @@ def test_a_function_without_split_gives_training_images_only(mine, capsys):
             {},
             r"data.name=photos.fails: photos.py:28: ZeroDivisionError: .*called with \(split='train'\)",
         ),
-        ("photos.make", {"cuont": 3}, r"data.options.cuont=3: unknown option of photos.make .*; did you mean count\?"),
+        ("photos.make", {"cuont": 3}, r"options.cuont=3: unknown key cuont for photos.make .*; did you mean count\?"),
         ("nothing", {}, "name='nothing': name must be one of shapes, .*, hf:NAME, or the path of your own"),
     ],
 )
