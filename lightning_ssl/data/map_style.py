@@ -196,7 +196,7 @@ class Source:
 
     def moments(self) -> tuple[Any, Any]:
         """Mean and standard deviation of the channels: `mean` and `std` of the data set, else of a sample."""
-        given = [getattr(self.train, name, None) for name in ("mean", "std")]
+        given: list[Any] = [getattr(self.train, name, None) for name in ("mean", "std")]
         if all(isinstance(each, Sequence) and len(each) == 3 for each in given):
             return tuple(map(float, given[0])), tuple(map(float, given[1]))
         count = min(SAMPLE, len(self.train))
