@@ -114,9 +114,8 @@ def write(reproduction: Reproduction, result: dict[str, Any], folder: Path, out:
     files: dict[Path, Content] = {}
     for suffix, text in texts.items():
         files[target.with_suffix(suffix)] = text.encode("utf-8", errors="replace")  # JSON can hold half a character
-    for suffix in (".png", ".svg"):
-        if (folder / f"figure{suffix}").is_file():
-            files[target.with_suffix(suffix)] = copy_of(folder / f"figure{suffix}")
+    if (folder / "figure.png").is_file():
+        files[target.with_suffix(".png")] = copy_of(folder / "figure.png")
     write_all(files)
     return list(files)
 

@@ -105,7 +105,9 @@ def is_finished(files: Files) -> bool:
 def add(file: Path, runs: Iterable[tuple[str, Files]]) -> int:
     """Add runs to an archive. A run that is there is replaced only by a finished one with all of its files.
 
-    The file is replaced atomically, and only if its content changes. Several processes can add runs at the same time.
+    A run that was copied from the archive is not added again. The file is replaced atomically, and only if its content
+    changes. Several processes can add runs at the same time.
+
     Returns how many runs it has.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -115,6 +117,8 @@ def add(file: Path, runs: Iterable[tuple[str, Files]]) -> int:
             merged = dict(known)
             for name, files in runs:
                 require_folder_name("folder", name)
+                if original_of(files, file) in merged:
+                    continue
                 place = place_for(name, files, merged)
                 old = merged.get(place)
                 if old is None or (is_finished(files) and (not is_finished(old) or old.keys() <= files.keys())):
@@ -133,6 +137,12 @@ def place_for(name: str, files: Files, runs: Mapping[str, Files]) -> str:
         number += 1
         place = f"{name}-{number}"
     return place
+
+
+def original_of(files: Files, file: Path) -> str | None:
+    """The name in an archive of the run from which a run was copied (reproduce/sharing.py)."""
+    sweep, _, name = str(summary_of(files.get("summary.json", ""))[0].get("copied_from")).rpartition("/")
+    return name if sweep == file.name.removesuffix(SUFFIX) else None
 
 
 def experiment(files: Files) -> dict[str, Any]:
