@@ -23,14 +23,16 @@ def file_of(target: Path, sweep: str) -> Path:
 def keep_finished(file: Path) -> Callable[[Path], None]:
     """A function that evaluates the finished runs at or below a folder, and adds them to an archive.
 
-    A failure is one line: training continues, and the last step of the reproduction tries again.
+    A run that could not be evaluated is left out: only its checkpoints allow it, and they can be lost. A failure is one
+    line: training continues, and the last step of the reproduction tries again.
     """
 
     def keep(folder: Path) -> None:
         try:
             evaluate_all(to_evaluate(Reader(recorded).runs([folder])))
-            runs = files_to_archive(folder, recorded)
-            archive.add(file, [(name, files) for name, files in runs if archive.is_finished(files)])
+            runs = dict(files_to_archive(folder, recorded))
+            done = [name for name, files in runs.items() if archive.is_finished(files) and "evaluation.json" in files]
+            archive.add(file, [(name, runs[name]) for name in done])
         except Exception as error:
             print(f"{folder.name} is not in {file} yet: {one_line(error)}", flush=True)
 

@@ -123,7 +123,7 @@ def add(file: Path, runs: Iterable[tuple[str, Files]]) -> int:
                 old = merged.get(place)
                 if old is None or (is_finished(files) and (not is_finished(old) or old.keys() <= files.keys())):
                     merged[place] = files
-            if merged != known or not file.exists():
+            if merged != known:
                 write_atomic(file, lambda target: write(target, merged))
             return len(merged)
     except Timeout:

@@ -118,7 +118,9 @@ class FakeEngine:
 
     def run(self):
         if self.ended is not None:
-            self.ended(write_run(self.folder / "003-late", "direct", 3, data="cifar10"))
+            run = write_run(self.folder / "003-late", "direct", 3, data="cifar10")
+            (run / "checkpoints" / "step-00000200.ckpt").touch()
+            self.ended(run)
         return 130
 
 
@@ -139,6 +141,7 @@ def test_runs_are_trained_by_the_sweep_engine_and_an_interruption_ends_the_comma
 def test_finished_runs_are_evaluated_and_archived_while_the_study_continues(tmp_path, engine, monkeypatch, capsys):
     def evaluate(folders):
         for folder in folders:
+            (folder / "evaluation.json").write_text("{}")
             RunFolder(folder).update_summary(linear={"linear/adam_top1": 0.5})
 
     monkeypatch.setattr("lightning_ssl.reproduce.archive.evaluate_all", evaluate)
@@ -149,12 +152,20 @@ def test_finished_runs_are_evaluated_and_archived_while_the_study_continues(tmp_
     command = ["reproduce", "dual-table2", "--seeds", "2", "--archive", "archive"]
     assert cli.main(command) == 130
     runs = {run.name: run.last("linear/adam_top1") for run in Reader().runs([file])}
-    assert runs == {"001-early": 0.5, "003-late": None}  # 003 has no checkpoint
+    assert runs == {"001-early": 0.5, "003-late": 0.5}
 
     file.write_text("a merge conflict")
     assert cli.main(command) == 2
     assert "exact-cpu.jsonl.gz: not an archive of runs, or damaged" in capsys.readouterr().err
     assert file.read_text() == "a merge conflict"
+
+
+def test_a_run_that_could_not_be_evaluated_is_not_archived_while_the_study_continues(tmp_path, capsys):
+    run = write_run(tmp_path / "001-run")
+    (run / "checkpoints" / "step-00000200.ckpt").touch()
+    keep_finished(tmp_path / "all.jsonl.gz")(run)
+    assert "[1/1] 001-run not evaluated: " in capsys.readouterr().out
+    assert not (tmp_path / "all.jsonl.gz").exists()
 
 
 def test_a_failure_of_the_archive_does_not_stop_the_training(tmp_path, capsys):
