@@ -26,7 +26,8 @@ from lightning_ssl.runs.metrics_writer import converted
 from lightning_ssl.untrusted import load_json, one_line
 
 SUFFIX = ".jsonl.gz"
-MAX_BYTES = 1_000_000_000  # of an archive, unpacked: a study of 500 epochs has 2 MB a run
+MAX_BYTES = 500_000_000  # of an archive, unpacked
+MAX_RUN = 20_000_000  # bytes of a run; one of 500 epochs has 2 MB
 LOCK_TIMEOUT = 600.0  # seconds in which another process writes its run
 
 
@@ -57,10 +58,10 @@ def read(file: Path) -> dict[str, Files]:
     left, number = MAX_BYTES, 0
     try:
         with gzip.open(file) as stream:
-            while line := stream.readline(left + 1):
+            while line := stream.readline(MAX_RUN + 1):
                 left, number = left - len(line), number + 1
-                if left < 0:
-                    raise UserError(f"{file}: larger than {MAX_BYTES:,} bytes when unpacked")
+                if left < 0 or len(line) > MAX_RUN:
+                    raise UserError(f"{file}: line {number}: larger than {MAX_RUN:,} bytes, or {MAX_BYTES:,} in all")
                 name, files = run_of(line, f"{file}: line {number}")
                 if name in runs:
                     raise UserError(f"{file}: line {number}: the run {name!r} is there twice")
@@ -73,14 +74,16 @@ def read(file: Path) -> dict[str, Files]:
 def run_of(line: bytes, where: str) -> tuple[str, Files]:
     """The name and the files of a run from its line."""
     try:
-        content: dict[str, Any] = load_json(line.decode())
-        name, files = content.pop("folder"), content.pop("files")
-        require_folder_name("folder", name)
-        unknown = [*content, *(key for key, text in files.items() if key not in SMALL_FILES or type(text) is not str)]
-        if not unknown:
-            return name, files
-        reason = f"{unknown[0]!r} is not known to this version"
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        match load_json(line.decode()):
+            case {"folder": str(name), "files": dict(files), **rest}:
+                require_folder_name("folder", name)
+                unknown = [key for key, text in files.items() if key not in SMALL_FILES or not isinstance(text, str)]
+                if not (unknown := [*rest, *unknown]):
+                    return name, files
+                reason = f"{unknown[0]!r} is not known to this version"
+            case _:
+                reason = "expected a mapping with folder and files"
+    except ValueError as error:
         reason = one_line(error)
     raise UserError(f"{where} is not a run: {reason}")
 

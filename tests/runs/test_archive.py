@@ -127,7 +127,7 @@ def line(folder="a", files=None, **more):
     [
         (b"nonsense\n", "line 1 is not a run: Expecting value"),
         (line() + b"\xff\n", "line 2 is not a run: 'utf-8' codec"),
-        (line() + b"{}\n", "line 2 is not a run: 'folder'"),
+        (line() + b"{}\n", "line 2 is not a run: expected a mapping with folder and files"),
         (b"[1]\n", "line 1 is not a run"),
         (b"[" * 100_000 + b"\n", "line 1 is not a run"),
         (line()[:-20], "line 1 is not a run"),
@@ -168,10 +168,12 @@ def test_a_damaged_file_is_refused(tmp_path, damage):
         archive.read(file)
 
 
-def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(archive, "MAX_BYTES", 10_000)
-    (tmp_path / "all.jsonl.gz").write_bytes(gzip.compress(b" " * 10_001))
-    with pytest.raises(UserError, match="larger than 10,000 bytes when unpacked"):
+@pytest.mark.parametrize(("limit", "number"), [("MAX_RUN", 1), ("MAX_BYTES", 2)])
+def test_an_archive_that_unpacks_to_too_much_is_refused(tmp_path, monkeypatch, limit, number):
+    monkeypatch.setattr(archive, limit, 100)
+    content = line() + line("b", {"config.yaml": " " * 100}) if number == 2 else b" " * 101
+    (tmp_path / "all.jsonl.gz").write_bytes(gzip.compress(content))
+    with pytest.raises(UserError, match=f"line {number}: larger than"):
         archive.read(tmp_path / "all.jsonl.gz")
 
 
