@@ -1,6 +1,8 @@
 """`lightning-ssl reproduce`: what it prints, writes and refuses."""
 
+import contextlib
 import csv
+import io
 import json
 import shutil
 import sys
@@ -14,7 +16,7 @@ from lightning_ssl import cli
 from lightning_ssl.report.compose import build
 from lightning_ssl.reproduce import recipe, results
 from lightning_ssl.reproduce.archive import keep_finished
-from lightning_ssl.runs import RunFolder, archive
+from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.record import Reader
 
 ACCURACY = {"quadratic": 0.35, "infonce": 0.45, "entropy": 0.451, "backprop_alpha": 0.44, "direct": 0.47}
@@ -36,14 +38,23 @@ def lines_of(file):
     return file.read_text(encoding="utf-8").splitlines()
 
 
-def test_finished_runs_are_compared_and_every_file_is_written(tmp_path, capsys):
-    runs = write_table1(tmp_path / "runs")
-    assert cli.main(["reproduce", "table1", "--no-train", "--runs", str(runs), "--out", str(tmp_path / "out")]) == 0
-    printed = capsys.readouterr().out
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """The folder of the results of Table 1, and what the command printed."""
+    top, printed = tmp_path_factory.mktemp("table1"), io.StringIO()
+    runs = write_table1(top / "runs")
+    with contextlib.redirect_stdout(printed):
+        assert cli.main(["reproduce", "table1", "--no-train", "--runs", str(runs), "--out", str(top / "out")]) == 0
+    assert (runs / "cpu" / "table1.html").is_file()
+    return top / "out", printed.getvalue()
+
+
+def test_finished_runs_are_compared_and_every_file_is_written(compared):
+    out, printed = compared
     assert "holds          Quadratic is far below InfoNCE, late: -10.00" in printed
     assert "not decided    Square is behind InfoNCE, late: no finished runs" in printed
     assert "holds          Direct is better than InfoNCE, late: +2.00 [+2.00, +2.00]" in printed
-    page = (tmp_path / "out" / "table1.md").read_text(encoding="utf-8")
+    page = (out / "table1.md").read_text(encoding="utf-8")
     assert "| holds | Quadratic is far below InfoNCE | late | \\< −5 | -14.28 | -10.00 |" in page
     assert "85.11 ± 0.19" in page  # published
     assert "lightning-ssl reproduce table1 --scale cpu" in page
@@ -52,16 +63,13 @@ def test_finished_runs_are_compared_and_every_file_is_written(tmp_path, capsys):
     assert "On cifar10 with resnet\\_tiny." in page
     assert "trainer.max\\_epochs (10)" in page
     assert "square-0: failed. the loss is not finite \\| at step 7" in page
-    assert (tmp_path / "out" / "table1.png").read_bytes().startswith(b"\x89PNG")
-    assert (runs / "cpu" / "table1.html").is_file()
+    assert (out / "table1.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_csv_has_every_run_with_its_status(tmp_path):
-    runs = write_table1(tmp_path / "runs", seeds=2)
-    cli.main(["reproduce", "table1", "--no-train", "--runs", str(runs)])
-    with (runs / "cpu" / "table1.csv").open(encoding="utf-8") as stream:
+def test_the_csv_has_every_run_with_its_status(compared):
+    with (compared[0] / "table1.csv").open(encoding="utf-8") as stream:
         rows = list(csv.DictReader(stream))
-    assert len(rows) == 11
+    assert len(rows) == 16
     assert [row["error"] for row in rows if row["status"] == "failed"] == ["the loss is not finite | at step 7"]
     direct = next(row for row in rows if row["run"] == "direct-1")
     assert (direct["row"], direct["seed"], direct["data"]) == ("Direct", "1", "cifar10")
@@ -97,14 +105,6 @@ def test_the_archive_gives_the_table_of_the_report_and_of_the_page_again(tmp_pat
     assert table.rstrip("\n") in pages["table1.md"].decode()
     assert cli.main([*arguments, str(tmp_path / "empty")]) == 0
     assert {name: (tmp_path / "empty" / "cpu" / name).read_bytes() for name in pages} == pages
-
-
-def test_a_trial_that_failed_before_it_wrote_a_summary_is_archived_as_failed(tmp_path):
-    runs = write_table1(tmp_path / "runs", seeds=2)
-    (runs / "table1-cpu" / "square-0" / "summary.json").unlink()
-    cli.main(["reproduce", "table1", "--no-train", "--runs", str(runs), "--archive", str(tmp_path / "archive")])
-    kept = archive.read(tmp_path / "archive" / "table1-cpu.jsonl.gz")["square-0"]
-    assert json.loads(kept["summary.json"])["status"] == "broken"
 
 
 class FakeEngine:
@@ -325,12 +325,16 @@ def test_a_laboratory_is_run_once_and_its_claims_get_verdicts(tmp_path, monkeypa
 
 @pytest.mark.parametrize("name", ["table1.md", "table1.csv", "table1.png"])
 def test_only_files_of_an_earlier_reproduction_are_replaced(tmp_path, name, capsys):
-    runs, out = write_table1(tmp_path / "runs", seeds=2), tmp_path / "out"
-    out.mkdir()
-    (out / name).write_text("mine")
-    arguments = ["reproduce", "table1", "--no-train", "--runs", str(runs), "--out", str(out)]
-    assert cli.main(arguments) == 2
+    (tmp_path / name).write_text("mine")
+    assert cli.main(["reproduce", "table1", "--no-train", "--out", str(tmp_path)]) == 2
     assert f"{name}': there is a file that `lightning-ssl reproduce` did not write" in capsys.readouterr().err
-    assert [file.read_text() for file in out.iterdir()] == ["mine"]
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["mine"]
+
+
+def test_force_replaces_other_files_and_the_command_replaces_its_own(tmp_path):
+    runs = write_table1(tmp_path / "runs", seeds=2)
+    (runs / "cpu").mkdir()
+    (runs / "cpu" / "table1.csv").write_text("mine")
+    arguments = ["reproduce", "table1", "--no-train", "--runs", str(runs)]
     assert cli.main([*arguments, "--force"]) == 0
-    assert cli.main(arguments) == 0  # its own files
+    assert cli.main(arguments) == 0
