@@ -283,7 +283,8 @@ def read_files(folder: Path) -> tuple[Files, list[str]]:
     problems: list[str] = []
     for name in SMALL_FILES:
         if (folder / name).is_file():
-            found[name], more = (metrics.read_text if name in (METRICS, OLD_METRICS) else read_text)(folder / name)
+            read = metrics.read_text if name in (METRICS, OLD_METRICS) else read_text
+            found[name], more = read(folder / name)
             problems += more
     return found, problems
 

@@ -35,7 +35,6 @@ from lightning_ssl.untrusted import load_json, printable
 
 STALE_AFTER = 3600.0  # seconds without a write after which a "running" run is reported as possibly killed
 STALE = "no write for"
-SWEEP = "sweep.db"  # in the folder that contains the trials of a sweep
 
 TrialReader: TypeAlias = Callable[[Path], Mapping[str, Any]]
 """What the sweep of a run folder knows about it: `status`, `error`, and the `settings` of the sweep."""
@@ -107,12 +106,7 @@ def read_record(folder: Path, read_trial: TrialReader = lambda _: {}) -> RunReco
     read_trial   needed for the trials of an older version, whose end is in the sweep.db of their sweep only
     """
     files, problems = read_files(folder)
-    trial: Mapping[str, Any] = {}
-    if (folder.parent / SWEEP).is_file():
-        trial = read_trial(folder)
-    else:
-        files.pop("parameters.json", None)
-    run = record_of(folder, files, trial)
+    run = record_of(folder, files, read_trial(folder))
     run.problems += problems
     if run.error is None and run.summary.get("status") not in ("finished", "running"):
         run.error = RunFolder(folder).last_line()
