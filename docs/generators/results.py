@@ -31,9 +31,8 @@ def page(results: Path) -> str:
     for reproduction in found:
         if reproduction.lab is None:
             work = reproduction.works[SCALE]
-            table = tabulate(
-                reproduction, work, Reader().runs([results / "runs" / f"{s}-{SCALE}" for s in work.sweeps])
-            )
+            runs = Reader().runs([results / "runs" / f"{sweep}-{SCALE}.jsonl.gz" for sweep in work.sweeps])
+            table = tabulate(reproduction, work, runs)
             parts += [f"### [{reproduction.title}]({reproduction.name}.md)", claims_table(table)]
     rows = [f"| laboratory | claims | {' | '.join(VERDICTS)} |", "|---|" + "---:|" * (1 + len(VERDICTS))]
     for reproduction in found:

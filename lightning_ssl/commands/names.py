@@ -5,6 +5,7 @@ COMMANDS = {
     "evaluate": "train linear classifiers on frozen features: `lightning-ssl evaluate runs/NAME`",
     "sweep": "run a W&B sweep file on this machine: `lightning-ssl sweep quickstart --workers 2`",
     "report": "write a page that compares losses: `lightning-ssl report runs/quickstart --open`",
+    "archive": "keep the small files of runs in one file: `lightning-ssl archive runs/NAME --out NAME.jsonl.gz`",
     "reproduce": "repeat a published table and judge its claims: `lightning-ssl reproduce table1 --dry-run`",
     "export": "save the backbone alone, for other code: `lightning-ssl export runs/NAME --format torchvision`",
     "data": "download and list data sets: `lightning-ssl data fetch cifar10`, `lightning-ssl data list`",

@@ -21,6 +21,7 @@ EXAMPLES = """examples:
   lightning-ssl report runs/quickstart --watch       rebuilds the page during a sweep; Ctrl-C ends it
   lightning-ssl report runs --baseline "AlphaCL Entropy τ=0.5"
   lightning-ssl report runs --metric knn/top1
+  lightning-ssl report docs/results/runs/table1-cpu.jsonl.gz --out table1.html      an archive of runs
 
 With --out page.html, the folder page/ contains summary.csv (a line per loss), runs.csv (a line per run), table.md,
 table.tex (booktabs), and every figure as PNG and SVG. Accuracies are in percent everywhere. A result is the last value
@@ -120,7 +121,7 @@ def parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    top.add_argument("folders", nargs="+", metavar="DIR", help="folders that contain runs at any depth")
+    top.add_argument("folders", nargs="+", metavar="DIR", help="folders that contain runs at any depth, or archives")
     top.add_argument("--out", metavar="PAGE.html", help="file to write (default: report.html in the first DIR)")
     top.add_argument("--open", action="store_true", help="open the page in the browser")
     top.add_argument("--watch", action="store_true", help="rebuild the page whenever a run changes, until Ctrl-C")

@@ -31,7 +31,7 @@ EXAMPLES = """examples:
 
 The same command resumes. It trains what is missing (in RUNS/SWEEP-SCALE, as `lightning-ssl sweep` does), evaluates
 finished runs by the papers' protocol, and writes to OUT: NAME.md (claims with verdicts, and the table), NAME.csv (every
-run), NAME.png and NAME.svg. RUNS/SCALE/NAME.html is the page of `lightning-ssl report` for the same runs. A run that
+run) and NAME.png. RUNS/SCALE/NAME.html is the page of `lightning-ssl report` for the same runs. A run that
 another table or the archive has with the same configuration and seed is copied, not trained. Data that is missing is
 downloaded. If that fails, a line says so, and the runs on it are left out.
 
@@ -66,7 +66,7 @@ def parser() -> Parser:
     top.add_argument(
         "--archive",
         metavar="DIR",
-        help="copy the small files of the runs, without checkpoints; finished runs in it are not trained again",
+        help="add each finished run, without checkpoints, to DIR/SWEEP-SCALE.jsonl.gz; its runs are not trained again",
     )
     top.add_argument(
         "--images-per-second", type=float, metavar="N", help="speed of one worker for the estimate (see --dry-run)"
@@ -102,7 +102,7 @@ def main(argv: Sequence[str], program: Callable[[list[str]], int]) -> int:
         target = out_folder(arguments) / reproduction.name
         require_own_set(
             target.with_suffix(".md"),
-            [target.with_suffix(s) for s in (".csv", ".png", ".svg")],
+            [target.with_suffix(s) for s in (".csv", ".png")],
             MARKER,
             arguments.force,
         )
@@ -145,7 +145,7 @@ def train(
     program: Callable[[list[str]], int],
 ) -> int | None:
     """Announce the runs and train those that are missing. Returns the exit code; None after --dry-run."""
-    from lightning_ssl.reproduce import planning, sharing
+    from lightning_ssl.reproduce import archive, planning, sharing
     from lightning_ssl.sweep.engine import Engine
 
     def find_sweep(name: str) -> Path:
@@ -170,7 +170,12 @@ def train(
         return None
     code = 0
     for each in planned:
-        ended = Engine(each.plan, each.folder, program, arguments.workers, (), arguments.retry).run()
+        keep = None
+        if arguments.archive:
+            keep = archive.keep_finished(archive.file_of(Path(arguments.archive), each.plan.name))
+            if each.folder.is_dir():
+                keep(each.folder)  # runs that finished when an earlier command was stopped
+        ended = Engine(each.plan, each.folder, program, arguments.workers, (), arguments.retry, ended=keep).run()
         if ended == 130:
             return ended
         code = max(code, ended)
@@ -178,9 +183,11 @@ def train(
 
 
 def sources(arguments: argparse.Namespace, scale: Scale) -> list[Path]:
-    """The folders of all sweeps at this scale, in RUNS and in the archive."""
+    """The folders and the archives of all sweeps at this scale, in RUNS and in the archive."""
     tops = [arguments.runs, *([arguments.archive] if arguments.archive else [])]
-    return [folder for top in tops for folder in sorted(Path(top).glob(f"*-{scale.name}"))]
+    return [
+        found for top in tops for end in ("", ".jsonl.gz") for found in sorted(Path(top).glob(f"*-{scale.name}{end}"))
+    ]
 
 
 def print_runs(planned: Sequence[Planned]) -> None:
@@ -201,30 +208,32 @@ def compare(reproduction: Reproduction, work: Work, scale: Scale, arguments: arg
     from lightning_ssl.runs.record import Reader
     from lightning_ssl.sweep.state import recorded
 
-    runs_folder = Path(arguments.runs)
-    folders = [folder for name in work.sweeps if (folder := runs_folder / f"{name}-{scale.name}").is_dir()]
-    wanted = ", ".join(str(runs_folder / f"{name}-{scale.name}") for name in work.sweeps)
-    require(bool(folders), "runs", arguments.runs, f"a folder with runs to compare: {wanted}")
+    runs_folder, names = Path(arguments.runs), [f"{name}-{scale.name}" for name in work.sweeps]
+    sources = [runs_folder / name for name in names if (runs_folder / name).is_dir()]
     reader = Reader(recorded)
-    evaluating.evaluate_all(evaluating.to_evaluate(reader.runs(folders)))
-    runs = reader.runs(folders)
+    evaluating.evaluate_all(evaluating.to_evaluate(reader.runs(sources)))
+    if arguments.archive:
+        kept = {name: archive.file_of(Path(arguments.archive), name) for name in names}
+        for folder in sources:
+            print(f"{kept[folder.name]}: {archive.add_all(kept[folder.name], folder)} runs")
+        sources = [file for file in kept.values() if file.is_file()]
+    wanted = ", ".join(str(runs_folder / name) for name in names)
+    require(bool(sources), "runs", arguments.runs, f"a folder with runs to compare: {wanted}")
+    runs = reader.runs(sources)
     if not runs:
         raise UserError(f"runs={arguments.runs!r}: no run in {wanted}")
     table = tabulate(reproduction, work, runs)
     heading, page = reproduction.title, runs_folder / scale.name / f"{reproduction.name}.html"
-    report = build(folders, page, title=heading, figures=False, reader=reader)
+    report = build(sources, page, title=heading, figures=False, reader=reader)
     target = out_folder(arguments) / reproduction.name
-    shown = [Path(arguments.archive) / folder.name for folder in folders] if arguments.archive else folders
-    report_command = shlex.join(["lightning-ssl", "report", *map(str, shown)])
+    report_command = shlex.join(["lightning-ssl", "report", *map(str, sources)])
     table_md = (report.page.with_suffix("") / "table.md").read_text(encoding="utf-8")
     context = writing.Context(scale, command, report_command, table_md)
     texts = {".md": writing.page(table, context), ".csv": writing.runs_csv(table)}
     files = {target.with_suffix(suffix): text.encode("utf-8", errors="replace") for suffix, text in texts.items()}
-    write_all(files | figure.draw(table, target))
-    if arguments.archive:
-        print(f"small files of {len(runs)} runs: {archive.archive(runs, Path(arguments.archive))}")
+    write_all({**files, target.with_suffix(".png"): figure.draw(table)})
     print("\n".join(writing.summary_lines(table)))
-    print(f"{target.with_suffix('.md')}, .csv, .png, .svg; {report.page}")
+    print(f"{target.with_suffix('.md')}, .csv, .png; {report.page}")
 
 
 def reproduce_lab(reproduction: Reproduction, arguments: argparse.Namespace, command: str) -> int:

@@ -15,6 +15,7 @@ from lightning_ssl.report.formats import list_names
 from lightning_ssl.report.groups import Grouping, unfinished
 from lightning_ssl.report.images import choice_on_test_images, measured_on
 from lightning_ssl.report.verdict import Row, Verdict, rows, verdict
+from lightning_ssl.runs.archive import is_archive
 from lightning_ssl.runs.record import Reader, RunRecord
 
 MARKER = b"lightning-ssl report"  # in the page and in the witness of its folder
@@ -50,7 +51,7 @@ def build(
     reader: Reader | None = None,
     force: bool = False,
 ) -> Built:
-    """Read every run below `folders` and write the page, its tables and its figures.
+    """Read every run below `folders`, which can be archives too, and write the page, its tables and its figures.
 
     metric     the metric to compare; by default the linear evaluation if every finished run has one, else `online/top1`
     baseline   label or title of the group that differences are taken to; by default InfoNCE of the same setting
@@ -95,7 +96,8 @@ def build(
 
 def page_path(folders: Sequence[str | Path], out: str | Path | None, force: bool = False) -> Path:
     """The page to write. One that cannot be written is refused."""
-    target = Path(out) if out is not None else Path(folders[0]) / "report.html"
+    first = Path(folders[0])
+    target = Path(out) if out is not None else (first.parent if is_archive(first) else first) / "report.html"
     require(target.suffix in (".html", ".htm"), "out", str(target), "the name of an .html file")
     require_replaceable(target, MARKER, force)
     require_own_folder(target.with_suffix(""), WITNESS, MARKER, force)

@@ -10,7 +10,7 @@ evaluating.py   linear evaluation of finished runs, by the protocol of the paper
 results.py      the runs of each row, with their early and their late accuracy
 verdicts.py     the rule by which a claim holds, does not hold, or is not decided
 writing.py      NAME.md and NAME.csv
-figure.py       NAME.png and NAME.svg
-archive.py      the small files of the runs
+figure.py       NAME.png
+archive.py      adds finished runs to the archive of their sweep
 labs.py         reproductions that are laboratories
 """

@@ -1,32 +1,44 @@
-"""Copies the small files of runs, so that a table can be made again without the checkpoints.
+"""The archives of a reproduction, one for each sweep: ARCHIVE/SWEEP-SCALE.jsonl.gz (runs/archive.py).
 
-    ARCHIVE/SWEEP/RUN/config.yaml, metrics.csv, summary.json, evaluation.json, parameters.json
-
-`lightning-ssl report ARCHIVE/SWEEP` gives the table of the original runs.
+A run is evaluated and added when it has finished, so that it can be committed while the study continues.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
 
-from lightning_ssl.files import copy_of, write_all, write_atomic
-from lightning_ssl.runs.folder import FILES
-from lightning_ssl.runs.metrics import OLD_METRICS
-from lightning_ssl.runs.record import RunRecord
+from lightning_ssl.reproduce.evaluating import evaluate_all, to_evaluate
+from lightning_ssl.runs import archive
+from lightning_ssl.runs.record import Reader, files_to_archive
+from lightning_ssl.sweep.state import recorded
+from lightning_ssl.untrusted import one_line
 
-KEPT = (*FILES, OLD_METRICS, "evaluation.json", "parameters.json")
+
+def file_of(target: Path, sweep: str) -> Path:
+    """The archive of a sweep."""
+    return target / f"{sweep}{archive.SUFFIX}"
 
 
-def archive(runs: Sequence[RunRecord], target: Path) -> Path:
-    """Copy the small files of the runs. A run that failed before it wrote a summary gets one with its error."""
-    for run in runs:
-        folder = target / run.folder.parent.name / run.folder.name
-        kept = [name for name in KEPT if (run.folder / name).is_file()]
-        if run.folder.resolve() != folder.resolve():
-            write_all({folder / name: copy_of(run.folder / name) for name in kept})
-        if not (folder / "summary.json").exists() or run.summary.get("status") != run.status:
-            status = {**run.summary, "name": run.folder.name, "status": run.status, "error": run.error}
-            write_atomic(folder / "summary.json", (json.dumps(status, indent=2, ensure_ascii=False) + "\n").encode())
-    return target
+def keep_finished(file: Path) -> Callable[[Path], None]:
+    """A function that evaluates the finished runs at or below a folder, and adds them to an archive.
+
+    A run that could not be evaluated is left out: only its checkpoints allow it, and they can be lost. A failure is one
+    line: training continues, and the last step of the reproduction tries again.
+    """
+
+    def keep(folder: Path) -> None:
+        try:
+            evaluate_all(to_evaluate(Reader(recorded).runs([folder])))
+            runs = dict(files_to_archive(folder, recorded))
+            done = [name for name, files in runs.items() if archive.is_finished(files) and "evaluation.json" in files]
+            archive.add(file, [(name, runs[name]) for name in done])
+        except Exception as error:
+            print(f"{folder.name} is not in {file} yet: {one_line(error)}", flush=True)
+
+    return keep
+
+
+def add_all(file: Path, folder: Path) -> int:
+    """Add every run below a folder, failed ones too, to an archive. Returns how many runs it has."""
+    return archive.add(file, files_to_archive(folder, recorded))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import textwrap
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightning_ssl.files import figure_files
 from lightning_ssl.palette import BLACK, BLUE, VERMILION, line_style
 from lightning_ssl.reproduce.results import PROBE, Measured, Table
 from lightning_ssl.reproduce.verdicts import Judgement
@@ -23,8 +22,8 @@ LABEL_WIDTH = 52  # characters of a line of a claim
 LINEAR = 2.0  # differences up to this many points are on a linear scale, larger ones on a logarithmic one
 
 
-def draw(table: Table, target: Path) -> dict[Path, bytes]:
-    """The figure as files: `target` with the suffixes .png and .svg."""
+def draw(table: Table) -> bytes:
+    """The figure as PNG."""
     from matplotlib.figure import Figure
 
     height = max(3.6, 0.36 * len(table.judgements) + 1.2)
@@ -38,7 +37,9 @@ def draw(table: Table, target: Path) -> dict[Path, bytes]:
         axes.set_axisbelow(True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*Glyph.*missing from.*")
-        return figure_files(figure, target)
+        content = io.BytesIO()
+        figure.savefig(content, format="png", dpi=150)
+    return content.getvalue()
 
 
 def draw_curves(axes: Axes, table: Table) -> None:

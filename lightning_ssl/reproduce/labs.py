@@ -111,12 +111,10 @@ def write(reproduction: Reproduction, result: dict[str, Any], folder: Path, out:
     keys = ("name", "ours", "std", "count", "relation", "paper", "paper_std", "margin", "rule")
     lines: list[list[Cell]] = [[*(c[key] for key in keys), verdict_of(c)] for c in result["claims"]]
     texts = {".md": page(reproduction, result, command), ".csv": to_csv(header, lines)}
-    files: dict[Path, Content] = {}
-    for suffix, text in texts.items():
-        files[target.with_suffix(suffix)] = text.encode("utf-8", errors="replace")  # JSON can hold half a character
-    for suffix in (".png", ".svg"):
-        if (folder / f"figure{suffix}").is_file():
-            files[target.with_suffix(suffix)] = copy_of(folder / f"figure{suffix}")
+    # JSON can hold half a character.
+    files: dict[Path, Content] = {target.with_suffix(end): text.encode(errors="replace") for end, text in texts.items()}
+    if (folder / "figure.png").is_file():
+        files[target.with_suffix(".png")] = copy_of(folder / "figure.png")
     write_all(files)
     return list(files)
 

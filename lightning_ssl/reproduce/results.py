@@ -52,9 +52,6 @@ class Table:
     def published(self, row: str, data: str, at: Moment) -> tuple[float, float] | None:
         return self.reproduction.published(row, self.work.published_on or data, at)
 
-    def has_runs(self, row: str, data: str) -> bool:
-        return any(each.row is not None and (each.row.key, each.data) == (row, data) for each in self.measured)
-
 
 def tabulate(reproduction: Reproduction, work: Work, runs: Sequence[RunRecord]) -> Table:
     """Assign the runs to rows, measure them, and judge the claims on every data set."""

@@ -8,65 +8,74 @@ it under the name of the trial, complete, and trains nothing.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from lightning_ssl.files import copy_of, write_all, write_atomic
 from lightning_ssl.reproduce.planning import Cell, Planned
-from lightning_ssl.runs import RunFolder
-from lightning_ssl.runs.folder import FILES, find
+from lightning_ssl.runs import RunFolder, archive, find
+from lightning_ssl.runs.folder import FILES, Files
 from lightning_ssl.runs.identity import identity
-from lightning_ssl.runs.metrics import OLD_METRICS
 from lightning_ssl.sweep.engine import preview
 
-COPIED = (*FILES, OLD_METRICS, "evaluation.json")
+COPIED = (*FILES, "evaluation.json")
 
 
 def share(planned: Sequence[Planned], sources: Sequence[Path]) -> list[Cell]:
-    """Copy finished runs of the same configuration into the folders of sweeps. Returns the cells done."""
-    known = {repr(sorted(identity(run.config()).items())): run for run in finished_runs(sources)}
+    """Copy finished runs of the same configuration into the folders of sweeps. Returns the cells done.
+
+    A run of the archive of the same sweep is preferred, so that it is known as a run of this archive.
+    """
+    wanted = {key_of(identity(config)) for sweep in planned for config in sweep.configs}
+    known: dict[str, dict[Path, Files]] = {}
+    for folder, files in runs_of(sources):
+        key = key_of(archive.experiment(files))
+        if key in wanted and archive.is_finished(files):
+            known.setdefault(key, {})[folder] = files
     copied = []
     for sweep in planned:
         cells = zip(sweep.plan.cells, sweep.configs, strict=True)
         configs = {sweep.plan.identity(cell): config for cell, config in cells}
         for trial, _ in preview(sweep.plan, sweep.folder):
             cell, target = sweep.plan.identity(trial.parameters), RunFolder(sweep.folder / trial.id)
-            source = known.get(repr(sorted(identity(configs.get(cell, {})).items())))
-            if source is None:
+            found = known.get(key_of(identity(configs.get(cell, {}))), {})
+            if not found:
                 continue
+            source = min(found, key=lambda folder: folder.parent.name != sweep.plan.name)
             if not target.has_files():
-                copy(source, target)
+                copy(source, found[source], target)
             if target.is_finished():
                 copied.append((sweep.plan.name, cell))
     return copied
 
 
-def finished_runs(folders: Sequence[Path]) -> list[RunFolder]:
-    """The finished runs below folders. One whose files are damaged is left out."""
-    found = []
-    for run in find(*(folder for folder in folders if folder.is_dir())):
-        try:
-            if run.is_finished() and run.config():
-                found.append(run)
-        except ValueError:
-            continue
-    return found
+def key_of(experiment: dict[str, Any]) -> str:
+    return repr(sorted(experiment.items()))
 
 
-def copy(source: RunFolder, target: RunFolder) -> None:
-    """Copy a run. Its checkpoints become hard links where the file system has them.
+def runs_of(sources: Sequence[Path]) -> Iterator[tuple[Path, Files]]:
+    """The small files of every run in folders and archives, with its folder."""
+    for run in find(*(source for source in sources if source.is_dir())):
+        yield run.path, archive.files_of(run.path)
+    for file in archive.archives_in(sources):
+        for name, files in archive.read(file).items():
+            yield archive.folder_of(file, name), files
+
+
+def copy(source: Path, files: Files, target: RunFolder) -> None:
+    """Copy a run. Its checkpoints become hard links where the file system has them; an archived run has none.
 
     summary.json names the run of another sweep as SWEEP/RUN. The small files come last: a run whose copy failed on a
     full disk has no summary, and is copied or trained again.
     """
-    for file in source.step_checkpoints():
+    for file in RunFolder(source).step_checkpoints():
         link = target.path / "checkpoints" / file.name
         link.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(file, link)
         except OSError:
             write_atomic(link, copy_of(file))
-    kept = [name for name in COPIED if (source.path / name).is_file()]
-    write_all({target.path / name: copy_of(source.path / name) for name in kept})
-    origin, place = (f"{run.path.parent.name}/{run.path.name}" for run in (source, target))
+    write_all({target.path / name: files[name].encode(errors="replace") for name in COPIED if name in files})
+    origin, place = (f"{run.parent.name}/{run.name}" for run in (source, target.path))
     target.update_summary(name=target.path.name, **({} if origin == place else {"copied_from": origin}))

@@ -14,9 +14,9 @@ from lightning_ssl.comparison.spread import Spread
 from lightning_ssl.report.differences import natural, value_list
 from lightning_ssl.report.formats import Cell, md_cell, md_table, percent, signed, to_csv
 from lightning_ssl.reproduce.recipe import EARLY, Moment, Scale
-from lightning_ssl.reproduce.results import PROBE, Table
+from lightning_ssl.reproduce.results import EVALUATION, PROBE, Measured, Table
 from lightning_ssl.reproduce.verdicts import RULE, Judgement
-from lightning_ssl.runs.labels import Scalar, label_of
+from lightning_ssl.runs.labels import label_of
 from lightning_ssl.runs.record import RunRecord
 from lightning_ssl.sweep.screen import format_duration
 
@@ -43,34 +43,26 @@ class Context:
 
 def runs_csv(table: Table) -> str:
     """One line per run, with all digits; failed runs too."""
-    header = ["run", "row", "data", "loss", "seed", "status", f"{PROBE} at {EARLY:.0%} of training (%)"]
-    header += [
-        f"{PROBE} (%)",
-        "knn/top1 (%)",
-        "linear/adam_top1 (%)",
-        "seconds",
-        "images_per_second",
-        "version",
-        "error",
-    ]
-    lines: list[list[Cell]] = []
-    for each in table.measured:
-        run = each.run
-        line: list[Cell] = [run.name, each.row.title if each.row else None, each.data]
-        line += [
-            label_of(run.settings) if run.settings else None,
-            None if run.seed is None else str(run.seed),
-            run.status,
-        ]
-        line += [each.early, *(percent(run.last(name)) for name in (PROBE, "knn/top1", "linear/adam_top1"))]
-        line += [
-            run.number("duration"),
-            run.number("images_per_second"),
-            str(run.summary.get("version") or ""),
-            run.error,
-        ]
-        lines.append(line)
-    return to_csv(header, lines)
+    lines = [csv_line(each) for each in table.measured]
+    return to_csv(list(lines[0]), [list(line.values()) for line in lines])
+
+
+def csv_line(each: Measured) -> dict[str, Cell]:
+    run = each.run
+    return {
+        "run": run.name,
+        "row": each.row.title if each.row else None,
+        "data": each.data,
+        "loss": label_of(run.settings) if run.settings else None,
+        "seed": None if run.seed is None else str(run.seed),
+        "status": run.status,
+        f"{PROBE} at {EARLY:.0%} of training (%)": each.early,
+        **{f"{name} (%)": percent(run.last(name)) for name in (PROBE, "knn/top1", EVALUATION)},
+        "seconds": run.number("duration"),
+        "images_per_second": run.number("images_per_second"),
+        "version": str(run.summary.get("version") or ""),
+        "error": run.error,
+    }
 
 
 def page(table: Table, context: Context) -> str:
@@ -190,11 +182,8 @@ def origin(table: Table, context: Context) -> str:
 
 def setting_text(runs: Sequence[RunRecord]) -> str:
     """The values of the settings that decide the size of the runs."""
-    return "; ".join(value_list(key, values) for key in SIZES if (values := sorted_values(runs, key)) != [None])
-
-
-def sorted_values(runs: Sequence[RunRecord], key: str) -> list[Scalar]:
-    return sorted({run.settings.get(key) for run in runs}, key=natural)
+    values = {key: sorted({run.settings.get(key) for run in runs}, key=natural) for key in SIZES}
+    return "; ".join(value_list(key, found) for key, found in values.items() if found != [None])
 
 
 def machines(runs: Sequence[RunRecord]) -> str:

@@ -5,7 +5,8 @@ metrics.py        reads metrics.jsonl; metrics_writer.py writes it; metrics_csv.
 status.py         the status of a run
 identity.py       when two configurations are the same
 checkpoints.py    checkpoint files
-record.py         a whole folder with its problems, for the report
+record.py         a whole run with its problems, for the report
+archive.py        the small files of a sweep's runs in one file
 keys.py           which keys of a configuration belong to the loss
 labels.py         the name of a loss
 resume.py         which folder a run uses, and from which checkpoint it resumes

@@ -27,13 +27,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
 
 from lightning_ssl.checks import UserError, require
 from lightning_ssl.files import remove_leftovers, special_kind, write_atomic
+from lightning_ssl.runs import metrics
 from lightning_ssl.runs.checkpoints import damage, load_checkpoint
 from lightning_ssl.runs.metrics import METRICS, OLD_METRICS, Series, growing_metric, metrics_file, read_metrics
 from lightning_ssl.runs.metrics_writer import MetricsWriter
@@ -42,8 +43,12 @@ from lightning_ssl.untrusted import load_json, load_yaml, one_line, printable
 from lightning_ssl.untrusted import read_text as read_limited
 
 FILES = ("config.yaml", METRICS, "summary.json")
+SMALL_FILES = (*FILES, OLD_METRICS, "parameters.json", "evaluation.json")
 LOG_TAIL = 20_000  # bytes at the end of a log in which its last line is looked for
 MAX_LINE = 500  # characters kept of a log's last line
+
+Files: TypeAlias = dict[str, str]
+"""The texts of the small files of a run, by their names."""
 
 
 class RunFolder:
@@ -68,7 +73,7 @@ class RunFolder:
 
     def config(self) -> dict[str, Any]:
         """The complete configuration; empty where config.yaml is missing or unreadable."""
-        return read_config(self.path / "config.yaml")[0]
+        return config_of(read_text(self.path / "config.yaml")[0])[0]
 
     def summary(self) -> dict[str, Any]:
         """The content of summary.json; empty where it is missing or unreadable."""
@@ -269,29 +274,46 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# The readers of config.yaml and summary.json. Each returns the content and a list of problems.
+# The readers of the small files. Each returns the content and a list of problems.
 
 
-def read_config(file: Path) -> tuple[dict[str, Any], list[str]]:
-    """Read config.yaml."""
-    text, problems = read_text(file)
+def read_files(folder: Path) -> tuple[Files, list[str]]:
+    """The texts of the small files of a run, by their names."""
+    found: Files = {}
+    problems: list[str] = []
+    for name in SMALL_FILES:
+        if (folder / name).is_file():
+            read = metrics.read_text if name in (METRICS, OLD_METRICS) else read_text
+            found[name], more = read(folder / name)
+            problems += more
+    return found, problems
+
+
+def config_of(text: str) -> tuple[dict[str, Any], list[str]]:
+    """The content of config.yaml."""
     try:
         content = load_yaml(text)
     except ValueError as error:
-        return {}, [*problems, f"config.yaml cannot be read: {one_line(error)}"]
-    return content if isinstance(content, dict) else {}, problems
+        return {}, [f"config.yaml cannot be read: {one_line(error)}"]
+    return content if isinstance(content, dict) else {}, []
 
 
 def read_summary(file: Path) -> tuple[dict[str, Any], list[str]]:
     """Read summary.json."""
     text, problems = read_text(file)
+    content, more = summary_of(text)
+    return content, [*problems, *more]
+
+
+def summary_of(text: str) -> tuple[dict[str, Any], list[str]]:
+    """The content of summary.json."""
     try:
         content = load_json(text) if text else {}
     except ValueError as error:
-        return {}, [*problems, f"summary.json cannot be read: {one_line(error)}"]
+        return {}, [f"summary.json cannot be read: {one_line(error)}"]
     if not isinstance(content, dict):
-        return {}, [*problems, f"summary.json cannot be read: expected a mapping, not {type(content).__name__}"]
-    return content, problems
+        return {}, [f"summary.json cannot be read: expected a mapping, not {type(content).__name__}"]
+    return content, []
 
 
 def read_text(file: Path) -> tuple[str, list[str]]:

@@ -81,11 +81,16 @@ def read_events(folder: Path) -> tuple[list[Event | None], list[str]]:
     file = metrics_file(folder)
     if not file.is_file():
         return [], []
+    text, problems = read_text(file)
+    return ([], problems) if problems else parse_events(text, file.name)
+
+
+def read_text(file: Path) -> tuple[str, list[str]]:
+    """The text of a metrics file, which can have any size, and a list of problems."""
     try:
-        text = file.read_text(encoding="utf-8", errors="replace")
+        return file.read_text(encoding="utf-8", errors="replace"), []
     except OSError as error:
-        return [], [f"{file.name} cannot be read: {' '.join(str(error).split())[:200]}"]
-    return parse_events(text, file.name)
+        return "", [f"{file.name} cannot be read: {' '.join(str(error).split())[:200]}"]
 
 
 def parse_events(text: str, name: str = METRICS) -> tuple[list[Event | None], list[str]]:
@@ -115,9 +120,13 @@ def event_of(line: str) -> Event | None:
 
 def read_metrics(folder: Path) -> tuple[dict[str, Series], list[str]]:
     """Every metric of a run folder, and a list of problems."""
-    events, problems = read_events(folder)
+    return metrics_of(*read_events(folder), metrics_file(folder).name)
+
+
+def metrics_of(events: Sequence[Event | None], problems: list[str], name: str) -> tuple[dict[str, Series], list[str]]:
+    """Every metric of the events of a file, and a list of problems. `problems` are those of reading the events."""
     found, bad = series_of(events)
-    return found, [*problems, unreadable(metrics_file(folder).name, bad)] if bad else problems
+    return found, [*problems, unreadable(name, bad)] if bad else problems
 
 
 def series_of(events: Sequence[Event | None]) -> tuple[dict[str, Series], int]:

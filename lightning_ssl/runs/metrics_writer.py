@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
 
 from lightning_ssl.files import write_atomic
 from lightning_ssl.runs.metrics import (
@@ -61,16 +61,8 @@ class MetricsWriter:
         self.old.unlink(missing_ok=True)
 
     def convert(self) -> None:
-        """Write the events of metrics.csv as metrics.jsonl. An unreadable row keeps its place, as resuming counts."""
-        events, _ = read_events(self.file.parent)
-
-        def write(out: BinaryIO) -> None:
-            for event in events:
-                numbers = {name: as_float(cell) for name, cell in (event or {}).items()}
-                whole = {name: int(number) for name in PLACE if (number := numbers.get(name)) is not None}
-                out.write(encoded({name: value for name, value in {**numbers, **whole}.items() if value is not None}))
-
-        write_atomic(self.file, write)
+        """Write the events of metrics.csv as metrics.jsonl."""
+        write_atomic(self.file, converted(read_events(self.file.parent)[0]))
 
     def append(self, event: Event) -> None:
         """Write one event."""
@@ -95,3 +87,13 @@ def encoded(event: Event) -> bytes:
     kinds = {name: str(value) for name, value in event.items() if isinstance(value, float) and not math.isfinite(value)}
     nonfinite = {"nonfinite": kinds} if kinds else {}
     return (json.dumps({**event, **dict.fromkeys(kinds), **nonfinite}, allow_nan=False) + "\n").encode()
+
+
+def converted(events: Iterable[Event | None]) -> bytes:
+    """The events of a metrics.csv as metrics.jsonl. An unreadable row keeps its place, as resuming counts."""
+    lines = []
+    for event in events:
+        numbers = {name: as_float(cell) for name, cell in (event or {}).items()}
+        whole = {name: int(number) for name in PLACE if (number := numbers.get(name)) is not None}
+        lines.append(encoded({name: value for name, value in {**numbers, **whole}.items() if value is not None}))
+    return b"".join(lines)

@@ -1,7 +1,7 @@
-"""All files of a run folder, read at once: settings, status, metrics, and what is wrong with them.
+"""All files of a run, read at once: settings, status, metrics, and what is wrong with them.
 
     reader = Reader()
-    for run in reader.runs([Path("runs")]):
+    for run in reader.runs([Path("runs"), Path("table1-cpu.jsonl.gz")]):  # run folders, and an archive (archive.py)
         run.name, run.status, run.settings["model.importance.p"], run.last("online/top1"), run.problems
 
 The report reads runs this way. It shows every run: a broken one with its problems. All text in the files is untrusted.
@@ -9,22 +9,32 @@ The report reads runs this way. It shows every run: a broken one with its proble
 
 from __future__ import annotations
 
+import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lightning_ssl.runs.folder import FILES, RunFolder, as_number, find, read_config, read_summary, read_text
+from lightning_ssl.runs import archive
+from lightning_ssl.runs.folder import Files, RunFolder, as_number, config_of, find, read_files, summary_of
 from lightning_ssl.runs.labels import Scalar, flatten
-from lightning_ssl.runs.metrics import METRICS, STEPWISE, Curve, Series, metrics_file, read_metrics
+from lightning_ssl.runs.metrics import (
+    METRICS,
+    OLD_METRICS,
+    STEPWISE,
+    Curve,
+    Series,
+    metrics_file,
+    metrics_of,
+    parse_events,
+)
 from lightning_ssl.runs.status import BROKEN, status_of
 from lightning_ssl.untrusted import load_json, printable
 
 STALE_AFTER = 3600.0  # seconds without a write after which a "running" run is reported as possibly killed
 STALE = "no write for"
-SWEEP = "sweep.db"  # in the folder that contains the trials of a sweep
 
 TrialReader: TypeAlias = Callable[[Path], Mapping[str, Any]]
 """What the sweep of a run folder knows about it: `status`, `error`, and the `settings` of the sweep."""
@@ -91,54 +101,91 @@ class RunRecord:
 
 
 def read_record(folder: Path, read_trial: TrialReader = lambda _: {}) -> RunRecord:
-    """Read the three files of a run. Content that cannot be read is listed in `problems`.
+    """Read the small files of a run. Content that cannot be read is listed in `problems`.
 
     read_trial   needed for the trials of an older version, whose end is in the sweep.db of their sweep only
     """
-    run = RunRecord(folder, folder.name)
-    files = [metrics_file(folder).name if name == METRICS else name for name in FILES]
-    run.problems += [f"{file} is missing" for file in files if not (folder / file).is_file()]
-    run.config = read_text(folder / "config.yaml")[0]
-    config, problems = read_config(folder / "config.yaml")
-    try:
-        run.settings = flatten(config)
-    except (RecursionError, TypeError, ValueError) as error:  # such as a document that contains itself
-        problems = [*problems, f"config.yaml cannot be read: {type(error).__name__}"]
-    run.summary, more = read_summary(folder / "summary.json")
-    run.metrics, yet_more = read_metrics(folder)
-    run.problems += [*problems, *more, *yet_more]
-    trial: Mapping[str, Any] = {}
-    if (folder.parent / SWEEP).is_file():
-        run.parameters = read_parameters(folder / "parameters.json")
-        trial = read_trial(folder)
-        run.sweep = as_mapping(trial.get("settings"))
-    is_readable = bool(run.settings) and (bool(run.metrics) or run.summary.get("status") != "finished")
-    run.status = status_of(run.summary, trial=trial.get("status"), readable=is_readable)
-    reason = run.summary.get("error") if trial.get("error") is None else trial["error"]
-    run.error = None if reason is None else printable(reason)
+    files, problems = read_files(folder)
+    run = record_of(folder, files, read_trial(folder))
+    run.problems += problems
     if run.error is None and run.summary.get("status") not in ("finished", "running"):
         run.error = RunFolder(folder).last_line()
     return run
 
 
-def read_parameters(file: Path) -> dict[str, Scalar]:
-    """Read the parameters of a sweep's trial; none if the file cannot be read."""
+def record_of(folder: Path, files: Files, trial: Mapping[str, Any]) -> RunRecord:
+    """The record of a run from the texts of its small files.
+
+    trial   what the sweep.db of an older version knows about it
+    """
+    run = RunRecord(folder, folder.name)
+    metrics = OLD_METRICS if OLD_METRICS in files and METRICS not in files else METRICS
+    run.problems += [f"{name} is missing" for name in ("config.yaml", metrics, "summary.json") if name not in files]
+    run.config = files.get("config.yaml", "")
+    config, problems = config_of(run.config)
     try:
-        return flatten(load_json(read_text(file)[0] or "{}"))
+        run.settings = flatten(config)
+    except (RecursionError, TypeError, ValueError) as error:  # such as a document that contains itself
+        problems = [*problems, f"config.yaml cannot be read: {type(error).__name__}"]
+    run.summary, more = summary_of(files.get("summary.json", ""))
+    run.problems += [*problems, *more]
+    if metrics in files:
+        run.metrics, more = metrics_of(*parse_events(files[metrics], metrics), metrics)
+        run.problems += more
+    run.parameters = parameters_of(files.get("parameters.json", "{}"))
+    run.sweep = as_mapping(trial.get("settings"))
+    is_readable = bool(run.settings) and (bool(run.metrics) or run.summary.get("status") != "finished")
+    run.status = status_of(run.summary, trial=trial.get("status"), readable=is_readable)
+    reason = run.summary.get("error") if trial.get("error") is None else trial["error"]
+    run.error = None if reason is None else printable(reason)
+    return run
+
+
+def parameters_of(text: str) -> dict[str, Scalar]:
+    """The parameters of a sweep's trial; none if the text cannot be read."""
+    try:
+        return flatten(load_json(text or "{}"))
     except (ValueError, TypeError, RecursionError):
         return {}
 
 
+def archived_runs(file: Path) -> list[RunRecord]:
+    """Read the runs of an archive."""
+    return [record_of(archive.folder_of(file, name), files, {}) for name, files in archive.read(file).items()]
+
+
+def files_to_archive(source: Path, read_trial: TrialReader) -> Iterator[tuple[str, Files]]:
+    """The name and the small files of every run of a source of `Reader.runs`, for `archive.add`.
+
+    A trial that ended without a summary gets one with its status and error.
+    """
+    for file in archive.archives_in([source]):
+        yield from archive.read(file).items()
+    for folder in [] if archive.is_archive(source) else find(source):
+        run, files = read_record(folder.path, read_trial), archive.files_of(folder.path)
+        if run.summary.get("status") != run.status:
+            summary = {**run.summary, "name": run.name, "status": run.status, "error": run.error}
+            files["summary.json"] = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
+        yield run.name, files
+
+
 class Reader:
-    """Finds and reads run folders. Called again, it reads only the runs whose files changed."""
+    """Finds and reads runs. Called again, it reads only the run folders that changed, and archives."""
 
     def __init__(self, read_trial: TrialReader = lambda _: {}) -> None:
         self.read_trial = read_trial
         self.known: dict[Path, tuple[tuple[Any, ...], RunRecord]] = {}
 
-    def runs(self, folders: Iterable[str | Path]) -> list[RunRecord]:
-        """Read every run below the folders, sorted by path. A run's name is its path below their common folder."""
-        runs = [self.run(run.path) for run in find(*folders)]
+    def runs(self, sources: Iterable[str | Path]) -> list[RunRecord]:
+        """Read every run below folders and in archives, sorted by path. A run's name is its path below the common one.
+
+        The archives in a folder that is given are read too. A run that also has a folder is read from its folder.
+        """
+        paths = [Path(source) for source in sources]
+        found = {run.folder: run for file in archive.archives_in(paths) for run in archived_runs(file)}
+        folders = [path for path in paths if not archive.is_archive(path)]
+        found |= {run.path: self.run(run.path) for run in find(*folders)}
+        runs = [found[folder] for folder in sorted(found)]
         common = Path(os.path.commonpath([run.folder.parent for run in runs])) if runs else Path()
         for run in runs:
             run.name = run.folder.relative_to(common).as_posix()

@@ -51,7 +51,10 @@ class RunningTrial(NamedTuple):
 
 
 class Engine:
-    """Runs the trials of a plan in separate processes, `workers` at a time. `program` is that of commands/sweep.py."""
+    """Runs the trials of a plan in separate processes, `workers` at a time. `program` is that of commands/sweep.py.
+
+    ended   is called with the run folder of each trial that has ended
+    """
 
     def __init__(
         self,
@@ -61,9 +64,10 @@ class Engine:
         workers: int = 1,
         gpus: Sequence[str] = (),
         retry: bool = False,
+        ended: Callable[[Path], None] | None = None,
     ) -> None:
         self.plan, self.folder, self.program, self.workers, self.gpus = plan, folder, program, workers, list(gpus)
-        self.retry = retry
+        self.retry, self.ended = retry, ended
         self.running: dict[str, RunningTrial] = {}
         self.histories: dict[str, list[float]] = {}  # values of the metric, per trial
         self.signals = SignalCounter()
@@ -203,6 +207,8 @@ class Engine:
                 exit_code = entry.process.exitcode
             self.record_end(row, exit_code, observed=True)
             self.screen.trial_ended(self.state.trial(id))
+            if self.ended is not None and not self.signals.count:
+                self.ended(self.folder / id)
 
     def record_end(self, row: Trial, exit_code: int | None, observed: bool = False) -> None:
         """Write how a trial ended into its run folder, then status and result to the state.

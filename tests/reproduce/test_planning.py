@@ -4,12 +4,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from helpers import ROOT
+from helpers.sweeps import FAKE_COMMAND
 
+from lightning_ssl import cli
 from lightning_ssl.reproduce import planning, recipe
 from lightning_ssl.reproduce.planning import Planned
+from lightning_ssl.runs import RunFolder
 from lightning_ssl.sweep import plan
-from lightning_ssl.sweep.engine import check_settings, preview
+from lightning_ssl.sweep.engine import Engine, check_settings, preview
 from lightning_ssl.sweep.state import State
 
 CPU = recipe.scale_named("cpu")
@@ -136,3 +140,13 @@ def test_cells_that_differ_in_an_incidental_key_are_different_cells():
     one, two = ({**sweep.cells[0], "data.seed": seed} for seed in (0, 1))
     assert varied_sweep.identity(one) != varied_sweep.identity(two)
     assert sweep.identity(one) == sweep.identity(two)
+
+
+def test_the_engine_tells_of_each_trial_when_it_has_ended(tmp_path):
+    parameters = {"quality": {"values": [0.5]}, "fail": {"values": [0, 1]}}
+    content = {"method": "grid", "command": FAKE_COMMAND, "parameters": parameters}
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump(content))
+    sweep, seen = plan.read(tmp_path / "one.yaml", "one"), []
+    engine = Engine(sweep, tmp_path / "one", cli.main, ended=lambda run: seen.append(RunFolder(run).status()))
+    assert engine.run() == 1
+    assert seen == ["finished", "failed"]

@@ -10,6 +10,7 @@ from lightning_ssl import cli
 from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.app.training import run as training
 from lightning_ssl.reproduce import planning, recipe
+from lightning_ssl.reproduce.archive import add_all
 from lightning_ssl.reproduce.sharing import share
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.sweep.engine import preview
@@ -60,6 +61,22 @@ def test_a_finished_run_of_another_sweep_is_copied_and_fit_trains_nothing(table4
     command = next(command for trial, command in preview(table4.plan, table4.folder) if trial.id == target.path.name)
     assert cli.main(["fit", *fit_flags(shlex.split(command))]) == 0
     assert "is finished already" in capsys.readouterr().out
+
+
+def test_a_run_of_the_archive_is_copied_under_the_name_of_its_trial_and_not_archived_again(table4, tmp_path):
+    other_run(table4, tmp_path / "elsewhere" / "table4_cifar10-cpu" / "031-old")
+    other_run(table4, tmp_path / "table1-cpu" / "031-other")
+    file = tmp_path / "archive" / "table4_cifar10-cpu.jsonl.gz"
+    add_all(file, tmp_path / "elsewhere" / "table4_cifar10-cpu")
+    before = file.read_bytes()
+    assert len(share([table4], [tmp_path / "table1-cpu", file])) == 1
+    target = RunFolder(table4.folder / "007-p=4-seed_everything=1")
+    assert target.summary()["copied_from"] == "table4_cifar10-cpu/031-old"
+    assert target.is_finished()
+    assert (target.path / "evaluation.json").exists()
+    assert add_all(file, table4.folder) == 1
+    assert file.read_bytes() == before
+    assert add_all(tmp_path / "new" / file.name, table4.folder) == 1
 
 
 def test_a_run_of_an_older_version_on_another_machine_is_copied(table4, tmp_path):
