@@ -51,8 +51,8 @@ def test_gradient_equals_autograd_of_a_plain_network(loss: str, table: int) -> N
     leaves = tree.Samples(tree.polarities(depth, (0.7, 0.9), SEEDS), SEEDS, 2).draw(roots, (2, 1))[0]
     ours = networks.gradient(networks.table_index(leaves), LOSSES[loss](tau, width))
     for run in (0, 4):
-        W = [w[run].clone().requires_grad_() for w in networks.W]
-        b = [x[run].clone().requires_grad_() for x in networks.b]
+        W = [w[run].detach().requires_grad_() for w in networks.W]
+        b = [x[run].detach().requires_grad_() for x in networks.b]
         slow_loss(loss, slow_forward(W, b, leaves[run]), tau).backward()
         for gradient, parameter in zip(ours, W + b, strict=True):
             assert parameter.grad is not None

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl.labs.hltm.measures import evaluate
-from lightning_ssl.labs.hltm.networks import LOSSES, Networks, Slope
+from lightning_ssl.labs.hltm.networks import LOSSES, Loss, Networks
 from lightning_ssl.labs.hltm.tree import Samples, polarities
 from lightning_ssl.labs.lab import track, use_threads
 
@@ -45,13 +45,13 @@ def train(
     rho = polarities(depth, delta_lower, seeds, signed)
     training_samples, test_samples = Samples(rho, seeds, 2), Samples(rho, seeds, 3)
     groups = [Networks(depth, width, seeds, len(delta_lower), bias=bias) for width in widths]
-    slopes = [LOSSES[loss](tau, width) for width in widths]
+    losses = [LOSSES[loss](tau, width) for width in widths]
     correlation, norm = [], []
     for epoch in track(range(epochs + 1), f"tree of depth {depth}", progress):
         if epoch:
             if not fresh:
                 training_samples.restart()
-            _train_epoch(groups, slopes, training_samples, max(samples // batch, 1), batch, lr, normalize)
+            _train_epoch(groups, losses, training_samples, max(samples // batch, 1), batch, lr, normalize)
         n = samples if epoch in (0, 1, epochs) else min(curve_samples, samples)
         measured = [evaluate(networks, test_samples, latents, operators, n) for networks in groups]
         shape = (len(widths), len(delta_lower), len(seeds), -1)
@@ -62,7 +62,7 @@ def train(
 
 def _train_epoch(
     groups: Sequence[Networks],
-    slopes: Sequence[Slope],
+    losses: Sequence[Loss],
     samples: Samples,
     steps: int,
     batch: int,
@@ -74,5 +74,5 @@ def _train_epoch(
         leaves = samples.draw(n * batch, (2, 1))[0].unflatten(2, (3, n, batch))
         for k in range(n):
             index = groups[0].table_index(leaves[:, :, :, k].flatten(2))
-            for networks, slope in zip(groups, slopes, strict=True):
-                networks.step(index, slope, lr, normalize)
+            for networks, each in zip(groups, losses, strict=True):
+                networks.step(index, each, lr, normalize)
