@@ -13,8 +13,9 @@ from lightning_ssl.labs import landscape
 from lightning_ssl.labs.landscape import data, losses, tables, theorems
 from lightning_ssl.labs.landscape.models import Model
 from lightning_ssl.labs.landscape.training import Condition, InitialValues, Setting, Variant, train
+from lightning_ssl.losses.energy import FamilyLoss, PairLoss
 from lightning_ssl.losses.families import InfoNCE
-from lightning_ssl.losses.importance import Entropy, FromFamily
+from lightning_ssl.losses.importance import FromFamily
 
 SMALL = Setting(epochs=3, samples=23, batch=8, p=9, d=3, m=7, tau=0.3)
 STEP = 2 * (SMALL.p + SMALL.m + 2 * SMALL.batch)  # numbers added up in one step, forward and back
@@ -73,7 +74,7 @@ def oracle_loss(
 def oracle_train(model: Model, condition: Condition, variant: Variant, seed: int, s: Setting) -> tuple[Tensor, float]:
     """The trained weights, and the smallest standard deviation that batch normalization divided by."""
     start = InitialValues(model, [condition], [variant], [seed], s)
-    networks = [{name: value[0, 0].clone() for name, value in P.items()} for P in start.networks]
+    networks = [{name: value[0, 0].detach().clone() for name, value in P.items()} for P in start.networks]
     if model.objective == "dual" and model.head:
         networks[1] |= {"H": networks[0]["H"], "c": networks[0]["c"]}
     (generator,) = start.generators
@@ -127,46 +128,25 @@ def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
         close(together.cosines[:, :, 1:2], alone.cosines, terms=STEPS * STEP)
 
 
-@pytest.mark.parametrize("tile", [5, 8, 64])
-def test_nt_xent_and_its_gradient_are_those_of_cross_entropy(tile: int) -> None:
-    tau = 0.2
+@pytest.mark.parametrize(
+    "loss", [FamilyLoss(InfoNCE(0.2)), PairLoss(FromFamily(InfoNCE(0.2)))], ids=["NT-Xent", "infonce importance"]
+)
+def test_nt_xent_and_the_infonce_importance_have_the_gradient_of_cross_entropy(loss: PairLoss) -> None:
+    tau, terms = 0.2, 16 + 5
     y = torch.randn(2, 3, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    loss, grad = losses.nt_xent(y.detach(), tau, tile)
+    found = losses.pair_losses(y, loss, y[0]) / tau
     z = F.normalize(torch.cat([y[0], y[1]], 2), dim=1).mT  # (R, 2N, m)
     logits = (z @ z.mT / tau).masked_fill(torch.eye(16, dtype=torch.bool), -torch.inf)
     expected = torch.stack([F.cross_entropy(row, torch.arange(16).roll(8)) for row in logits])
-    close(loss, expected, terms=16 + 5, gain=1 / tau)
-    close(grad, torch.autograd.grad(expected.sum(), y)[0], terms=16 + 5, gain=1 / tau)
+    if isinstance(loss, FamilyLoss):
+        close(found, expected, terms=terms, gain=1 / tau)
+    gradients = [torch.autograd.grad(value.sum(), y)[0] for value in (found, expected)]
+    close(*gradients, terms=terms, gain=1 / tau)
 
 
-def test_infonce_importance_in_place_of_nt_xent_gives_its_gradient() -> None:
-    tau = 0.2
-    y = torch.randn(2, 2, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    _, expected = losses.nt_xent(y, tau)
-    _, found = losses.weighted_pairs(y, FromFamily(InfoNCE(tau=tau, eps=1.0)), 1 / tau)
-    close(found, expected, terms=16 + 5, gain=1 / tau)
-
-
-def test_entropy_importance_gives_the_gradient_of_the_loss_without_its_positive() -> None:
-    tau = 0.3
-    y = torch.randn(2, 2, 5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).requires_grad_()
-    z = F.normalize(torch.cat([y[0], y[1]], 2), dim=1).mT
-    logits = z @ z.mT / tau
-    partner = torch.arange(12).roll(6)
-    positive = logits[:, torch.arange(12), partner]
-    others = torch.eye(12, dtype=torch.bool) | torch.eye(12, dtype=torch.bool)[partner]
-    loss = (logits.masked_fill(others, -torch.inf).logsumexp(2) - positive).mean(1).sum()
-    _, found = losses.weighted_pairs(y.detach(), Entropy(tau=tau), 1 / tau)
-    close(found, torch.autograd.grad(loss, y)[0], terms=12 + 5, gain=1 / tau)
-
-
-def test_negative_cosine_gradient_equals_autograd() -> None:
+def test_negative_cosine_is_that_of_torch() -> None:
     y, t = torch.randn(2, 2, 3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    y.requires_grad_()
-    loss, grad = losses.negative_cosine(y.detach(), t)
-    expected = -F.cosine_similarity(y, t, dim=2).mean((0, 2))
-    close(loss, expected, terms=2 * 4 * 5, scale=1)
-    close(grad, torch.autograd.grad(expected.sum(), y)[0], terms=5)
+    close(losses.negative_cosine(y, t), -F.cosine_similarity(y, t, dim=2).mean((0, 2)), terms=2 * 4 * 5, scale=1)
 
 
 def test_the_released_codes_are_the_same_for_sparsities_0_1_and_0_2() -> None:

@@ -1,8 +1,8 @@
-"""Train every data set × seed × variant of one model at once, by plain SGD with written-out gradients.
+"""Train every data set × seed × variant of one model at once, by plain SGD.
 
-Speed. All runs are one batch. Batch normalization is folded into the weights (see `models.Layer`). NT-Xent computes
-half of its symmetric matrix, one run after the other, in the cache. Masks are 16-bit draws that all conditions of a
-seed share; common random numbers also pair the comparisons.
+Speed. All runs are one batch. Batch normalization is folded into the weights (see `models.layer`). NT-Xent is the
+package's tiled loss, one run after the other, in the cache. Masks are 16-bit draws that all conditions of a seed share;
+common random numbers also pair the comparisons.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from torch import Tensor
 
 from lightning_ssl.labs.lab import seeded_generator, track, use_threads
 from lightning_ssl.labs.landscape.data import max_cosine, sparse_codes
-from lightning_ssl.labs.landscape.losses import negative_cosine, nt_xent, squared_distance, weighted_pairs
-from lightning_ssl.labs.landscape.models import Model, Params, affine, encode
+from lightning_ssl.labs.landscape.losses import negative_cosine, pair_losses, squared_distance
+from lightning_ssl.labs.landscape.models import Model, Params, encode
+from lightning_ssl.losses.energy import FamilyLoss, PairLoss
+from lightning_ssl.losses.families import InfoNCE
 from lightning_ssl.losses.importance import Importance
 
 
@@ -72,11 +74,10 @@ class Variant:
 
 @dataclass
 class Trained:
-    """Max-cosines (T, D, S, K, 3) at `epochs` (T,), losses (T − 1, D, S, K), and the first encoder at the end."""
+    """Max-cosines (T, D, S, K, 3) at `epochs` (T,), and the first encoder at the end."""
 
     epochs: Tensor
     cosines: Tensor
-    losses: Tensor
     W: Tensor
 
 
@@ -120,6 +121,9 @@ class InitialValues:
         if model.objective == "dual" and model.head:
             # Both encoders use the same predictor.
             self.networks[1] |= {"H": self.networks[0]["H"], "c": self.networks[0]["c"]}
+        for network in self.networks:
+            for name, value in network.items():
+                value.requires_grad_(name not in self.frozen)
 
     def _parameters(self, drawn: list[Params], model: Model, s: Setting) -> Params:
         """Stack the parameters that the model has, for every run: (B, K, ...)."""
@@ -208,88 +212,64 @@ def train(
 
     An `importance` replaces NT-Xent.
     """
-    elements = len(conditions) * len(seeds) * len(variants) * setting.m * setting.batch
+    s = setting
+    start = InitialValues(model, conditions, variants, seeds, s)
+    D, S, K = start.shape
+    lr = torch.tensor([v.lr for v in variants]).expand(D * S, K)
+    # FamilyLoss is τ times NT-Xent.
+    loss = FamilyLoss(InfoNCE(s.tau, eps=1.0)) if importance is None else PairLoss(importance)
+    # The released loaders drop the last, smaller batch for the pair losses only.
+    batches = Batches(start, conditions, s, drop_last=model.objective == "pairs")
+    W1 = start.networks[0]["W1"]
+    every = max(1, s.epochs // s.record)
+    recorded_at, cosines = [0], [max_cosine(W1.detach(), start.M)]
     # glibc keeps freed memory up to the largest block that was freed (at most 32 MiB). Without this the memory of every
     # step is faulted in again.
     torch.empty(31 * 2**18)
     # One thread for small problems: to wake a second one costs more than it gains.
-    with torch.no_grad(), use_threads(torch.get_num_threads() if elements > 200_000 else 1):
-        return _train(model, conditions, variants, seeds, setting, importance, progress, label)
+    with use_threads(torch.get_num_threads() if D * S * K * s.m * s.batch > 200_000 else 1):
+        for epoch in track(range(1, s.epochs + 1), label, progress):
+            for step, (x, clean) in enumerate(batches.epoch()):
+                # Dual encoders are updated alternately; every epoch begins with the first one.
+                k = step % 2 if model.objective == "dual" else 0
+                # Runs share no weight, so the gradient of the sum is each run's own gradient.
+                total = _losses(x, clean, start.networks, k, model, s, loss).sum()
+                _update(start, k, total, lr, model)
+            if epoch % every == 0 or epoch == s.epochs:
+                recorded_at.append(epoch)
+                cosines.append(max_cosine(W1.detach(), start.M))
+    path = torch.stack(cosines).view(-1, D, S, K, 3)
+    return Trained(torch.tensor(recorded_at), path, W1.detach().view(D, S, K, s.m, s.p))
 
 
-def _train(
-    model: Model,
-    conditions: Sequence[Condition],
-    variants: Sequence[Variant],
-    seeds: Sequence[int],
-    setting: Setting,
-    importance: Importance | None,
-    progress: bool,
-    label: str,
-) -> Trained:
-    s = setting
-    start = InitialValues(model, conditions, variants, seeds, setting)
-    D, S, K = start.shape
-    lr = torch.tensor([v.lr for v in variants]).expand(D * S, K)
-    # The released loaders drop the last, smaller batch for the pair losses only.
-    batches = Batches(start, conditions, setting, drop_last=model.objective == "pairs")
-    W1 = start.networks[0]["W1"]
-    every = max(1, s.epochs // s.record)
-    recorded_at, cosines, losses = [0], [max_cosine(W1, start.M)], []
-    for epoch in track(range(1, s.epochs + 1), label, progress):
-        for step, (x, clean) in enumerate(batches.epoch()):
-            # Dual encoders are updated alternately; every epoch begins with the first one.
-            k = step % 2 if model.objective == "dual" else 0
-            loss, grads = _loss_and_gradients(x, clean, start.networks, k, model, s, importance)
-            _update(start, k, grads, lr, model)
-        if epoch % every == 0 or epoch == s.epochs:
-            recorded_at.append(epoch)
-            cosines.append(max_cosine(W1, start.M))
-            losses.append(loss)
-    shape = (-1, D, S, K)
-    return Trained(
-        torch.tensor(recorded_at),
-        torch.stack(cosines).view(*shape, 3),
-        torch.stack(losses).view(shape),
-        W1.view(D, S, K, s.m, s.p),
-    )
-
-
-def _loss_and_gradients(
-    x: Tensor, clean: Tensor, networks: list[Params], k: int, model: Model, s: Setting, importance: Importance | None
-) -> tuple[Tensor, Params]:
-    """The loss of every run (B·K,) and its gradient for network k, of views x (2, B, p, N)."""
+def _losses(
+    x: Tensor, clean: Tensor, networks: list[Params], k: int, model: Model, s: Setting, loss: PairLoss
+) -> Tensor:
+    """The loss of every run (B·K,) for network k, of views x (2, B, p, N)."""
     symmetric = s.recipe == "text"
     P = networks[k]
-    y, encoder_vjp = encode(x[k : k + 1] if model.objective == "dual" else x, P, model, symmetric)
-    out, head_vjp = affine(y, P["H"], P["c"]) if model.head else (y, None)
+    y = encode(x[k : k + 1] if model.objective == "dual" else x, P, model, symmetric)
+    out = P["H"].flatten(0, 1) @ y + P["c"].flatten(0, 1)[..., None] if model.head else y
     if model.objective == "dual":
-        target, _ = encode(x[1 - k : 2 - k], networks[1 - k], model, symmetric)
-        loss, g = squared_distance(out, target, model.normalized)
-    elif model.objective == "siamese":
-        loss, g = negative_cosine(out, y.flip(0))
-    elif importance is None:
-        loss, g = nt_xent(out, s.tau)
-    else:
-        clean_output, _ = encode(clean.transpose(1, 2)[None], P, model, symmetric)
-        loss, g = weighted_pairs(out, importance, 1 / s.tau, clean_output[0])
-    grads: Params = {}
-    if head_vjp is not None:
-        head_grads, g = head_vjp(g)
-        grads |= head_grads
-    return loss, grads | encoder_vjp(g)
+        with torch.no_grad():
+            target = encode(x[1 - k : 2 - k], networks[1 - k], model, symmetric)
+        return squared_distance(out, target, model.normalized)
+    if model.objective == "siamese":
+        return negative_cosine(out, y.flip(0).detach())
+    clean_output = encode(clean.mT[None], P, model, symmetric)[0] if loss.importance.uses_clean_view else out[0]
+    return pair_losses(out, loss, clean_output) / s.tau
 
 
-def _update(start: InitialValues, k: int, grads: Params, lr: Tensor, model: Model) -> None:
+def _update(start: InitialValues, k: int, total: Tensor, lr: Tensor, model: Model) -> None:
     """Take one step of SGD with network k, in place, and normalize the encoders if the model requires it."""
-    P = start.networks[k]
-    for name, grad in grads.items():
-        if name not in start.frozen and name in P:
-            rate = lr.view(*lr.shape, *[1] * (P[name].dim() - 2))
-            P[name].sub_(rate * grad.view_as(P[name]))
-    if model.unit != "none":
-        for network in start.networks:
-            network["W1"] /= network["W1"].norm(dim=3 if model.unit == "row" else 2, keepdim=True)
+    trained = [value for value in start.networks[k].values() if value.requires_grad]
+    grads = torch.autograd.grad(total, trained)
+    with torch.no_grad():
+        for value, grad in zip(trained, grads, strict=True):
+            value.sub_(lr.view(*lr.shape, *[1] * (value.dim() - 2)) * grad)
+        if model.unit != "none":
+            for network in start.networks:
+                network["W1"] /= network["W1"].norm(dim=3 if model.unit == "row" else 2, keepdim=True)
 
 
 def train_all(jobs: Sequence[dict[str, Any]], workers: int, progress: bool) -> list[Trained]:
