@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lightning_ssl.checks import UserError
+from lightning_ssl.checks import UserError, require
 from lightning_ssl.comparison.claims import Relation, margin_of, mean_holds
 from lightning_ssl.comparison.spread import standard_deviation
 from lightning_ssl.files import figure_files, write_all
@@ -198,6 +198,21 @@ def per_seed(
     import torch
 
     return torch.stack([draw(seeded_generator(seed, stream)) for seed in range(first_seed, first_seed + seeds)])
+
+
+def normal(
+    shape: Sequence[int], seeds: int, first_seed: int = 0, stream: int = 0, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Standard normal draws of every seed, (seeds, *shape); see `per_seed`."""
+    import torch
+
+    return per_seed(lambda g: torch.randn(tuple(shape), generator=g, dtype=dtype), seeds, first_seed, stream)
+
+
+def require_least(settings: dict[str, Any], **bounds: float) -> None:
+    """Refuse a setting below its bound."""
+    for name, bound in bounds.items():
+        require(settings[name] >= bound, name, settings[name], f"at least {bound}")
 
 
 @contextmanager

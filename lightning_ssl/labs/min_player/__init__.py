@@ -28,11 +28,9 @@ Conventions: ½ in the energy, means over anchors, float64. Everything is batche
 
 from __future__ import annotations
 
-from typing import Any
-
 from lightning_ssl.checks import require, require_positive
 from lightning_ssl.labs.importances import matched_tau
-from lightning_ssl.labs.lab import Result
+from lightning_ssl.labs.lab import Result, require_least
 from lightning_ssl.labs.min_player.claims import corollary_1, path_claims, q_axis, theorem_1, theorem_2
 from lightning_ssl.labs.min_player.descent import draw_problem
 from lightning_ssl.labs.min_player.figures import draw
@@ -75,18 +73,15 @@ def run(
         quick: fewer steps and seeds, in seconds
         progress: show a progress bar
     """
-    _check(locals())
-    taus = [matched_tau(tau, e, samples - 1) if matched else tau for e in q]
-    settings: dict[str, Any] = {
-        "q": q, "tau": tau, "matched": matched, "tau_of_q": taus, "classes": classes, "samples": samples,
-        "inputs": inputs, "hidden": hidden, "outputs": outputs, "steps": steps, "lr": lr,
-        "seeds": seeds, "first_seed": first_seed, "quick": quick,
-    }  # fmt: skip
+    settings = {name: value for name, value in locals().items() if name != "progress"}
+    require(len(q) >= 1, "q", q, "one or more exponents")
+    require_least(settings, classes=2, samples=3, inputs=3, hidden=1, outputs=2, steps=1, seeds=1)
+    for name in ("tau", "lr"):
+        require_positive(name, settings[name])
+    settings["tau_of_q"] = taus = [matched_tau(tau, e, samples - 1) if matched else tau for e in q]
     if quick:
         settings |= {"steps": min(steps, 30), "seeds": min(seeds, 3)}
-    problem = draw_problem(
-        classes, samples, inputs, hidden, outputs, settings["seeds"], first_seed, settings["steps"], lr, progress
-    )
+    problem = draw_problem(settings, progress)
     table = families(tau)
     exponential = {name: family for name, family in table.items() if isinstance(family, ExponentialFamily)}
     claims_1, arrays_1 = theorem_1(problem, table)
@@ -98,12 +93,3 @@ def run(
     arrays = along | arrays_1 | arrays_2 | path_arrays | axis_arrays
     settings["losses"] = list(exponential)
     return Result("min_player", settings, arrays, claims, [*notes, end_note], draw)
-
-
-def _check(settings: dict[str, Any]) -> None:
-    require(len(settings["q"]) >= 1, "q", settings["q"], "one or more exponents")
-    least = {"classes": 2, "samples": 3, "inputs": 3, "hidden": 1, "outputs": 2, "steps": 1, "seeds": 1}
-    for name, bound in least.items():
-        require(settings[name] >= bound, name, settings[name], f"{bound} or more")
-    for name in ("tau", "lr"):
-        require_positive(name, settings[name])

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl.labs.importances import batched_alpha, row_statistics
-from lightning_ssl.labs.lab import Claim, per_seed
+from lightning_ssl.labs.lab import Claim, normal
 from lightning_ssl.labs.min_player.descent import (
     Objective,
     Problem,
@@ -17,8 +17,7 @@ from lightning_ssl.labs.min_player.descent import (
     by_group,
     envelope_gap,
     gradient,
-    path_gap,
-    path_gap_per_step,
+    path_gaps,
     relative_gap,
     stopped_energy,
 )
@@ -96,12 +95,14 @@ def corollary_1(
     coordinate, _ = problem.descend(solved, "coordinate-wise steps", rate)
     perturbed, _ = problem.descend(losses, "descent, weights rounded", rate, scale=1 + 1e-15)
     propagated, _ = problem.descend([partial(propagated_energy, tau)], "propagating through α")
-    infonce = [[w[: problem.seeds] for w in step] for step in descent]
+    infonce = [w[:, : problem.seeds] for w in descent]
     _, x1, x2 = problem.repeat(count)
-    end_gradients = [gradient(descent[-1], x1, x2, partial(by_group, each))[0] for each in (solved, losses)]
-    gaps = path_gap(coordinate, descent).view(count, problem.seeds)
-    propagated_gap, rounding = path_gap(propagated, infonce), path_gap(perturbed, descent)
-    moved = path_gap([descent[0]], [descent[-1]])
+    end = [w[-1] for w in descent]
+    end_gradients = [gradient(end, x1, x2, partial(by_group, each))[0] for each in (solved, losses)]
+    along, propagated_along = path_gaps(coordinate, descent), path_gaps(propagated, infonce)
+    gaps, propagated_gap = along.amax(0).view(count, problem.seeds), propagated_along.amax(0)
+    rounding = path_gaps(perturbed, descent)
+    moved = path_gaps([w[:1] for w in descent], [w[-1:] for w in descent])
     claims = [
         *(Claim.at_most(f"Cor 1: {name}, gap of paths", gap, 1e-6) for name, gap in zip(families, gaps, strict=True)),
         Claim.at_most("Cor 1: all of these, gradient gap at the end", relative_gap(*end_gradients), 1e-6),
@@ -110,8 +111,8 @@ def corollary_1(
     arrays = {
         "corollary1": gaps,
         "propagated": propagated_gap,
-        "gap_path": path_gap_per_step(coordinate, descent, count),
-        "propagated_path": path_gap_per_step(propagated, infonce, 1),
+        "gap_path": along.view(-1, *gaps.shape).amax(2).T,  # (count, T + 1), the largest of any seed
+        "propagated_path": propagated_along.amax(1)[None],
     }
     notes = [
         f"weights move by up to {float(moved.min()):.2f} to {float(moved.max()):.2f} along the paths compared",
@@ -135,17 +136,14 @@ def q_axis(
     values: list[Objective] = [partial(min_player_value, tau, e) for tau, e in pairs]
     path, _ = problem.descend(solved, "the q axis")
     through, _ = problem.descend(values, "descent on L_r")
-    envelope_path = path_gap(path, through)
+    envelope_path = path_gaps(path, through).amax(0)
     closed = {}
     for k, (tau, e) in enumerate(pairs):
         if e in (1, 2):
             theirs, _ = problem.descend([partial(closed_form_loss, tau, e)], f"loss of q={e:g}")
             runs = slice(k * problem.seeds, (k + 1) * problem.seeds)
-            closed[e] = path_gap([[w[runs] for w in step] for step in path], theirs)
-    direction = [
-        per_seed(lambda g, s=w.shape[1:]: torch.randn(s, generator=g).double(), problem.seeds, first_seed, 30 + n)  # type: ignore[misc]
-        for n, w in enumerate(problem.start)
-    ]
+            closed[e] = path_gaps([w[:, runs] for w in path], theirs).amax(0)
+    direction = [normal(w.shape[1:], problem.seeds, first_seed, 30 + n).double() for n, w in enumerate(problem.start)]
     envelope = torch.stack([envelope_gap(problem.start, problem.x1, problem.x2, tau, e, direction) for tau, e in pairs])
     claims = [
         Claim.at_most("ours: all q, gap to the path of descent on L_r", envelope_path, 1e-6),
@@ -156,12 +154,12 @@ def q_axis(
     return claims, arrays, _measure_path(path, problem, taus, q)
 
 
-def _measure_path(path: Sequence[Weights], problem: Problem, taus: Sequence[float], q: Sequence[float]) -> Arrays:
+def _measure_path(path: Weights, problem: Problem, taus: Sequence[float], q: Sequence[float]) -> Arrays:
     """Energy, loss, distances and row statistics of α along a path, each (Q, seeds, T + 1)."""
     _, x1, x2 = problem.repeat(len(q))
     valid = problem.valid
     found: dict[str, list[Tensor]] = {}
-    for weights in path:
+    for weights in zip(*path, strict=True):
         d2_pos, d2_neg = pair_distances(x1, x2, weights)
         alphas, r = [], []
         for tau, e, pos, neg in zip(taus, q, d2_pos.chunk(len(q)), d2_neg.chunk(len(q)), strict=True):
@@ -178,7 +176,7 @@ def _measure_path(path: Sequence[Weights], problem: Problem, taus: Sequence[floa
         }
         for name, value in measures.items():
             found.setdefault(name, []).append(value)
-    return {name: torch.stack(values, 1).view(len(q), -1, len(path)) for name, values in found.items()}
+    return {name: torch.stack(values, 1).view(len(q), problem.seeds, -1) for name, values in found.items()}
 
 
 def path_claims(along: Arrays, q: Sequence[float], falling: Tensor) -> tuple[list[Claim], str]:
