@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 from lightning_ssl.labs import landscape
 from lightning_ssl.labs.landscape import data, losses, tables, theorems
 from lightning_ssl.labs.landscape.models import Model
-from lightning_ssl.labs.landscape.training import Condition, InitialValues, Setting, Variant, train
+from lightning_ssl.labs.landscape.training import Condition, InitialValues, Setting, train
 from lightning_ssl.losses.energy import FamilyLoss, PairLoss
 from lightning_ssl.losses.families import InfoNCE
 from lightning_ssl.losses.importance import FromFamily
@@ -71,10 +72,12 @@ def oracle_loss(
     return F.cross_entropy(logits, torch.arange(2 * N).roll(N))
 
 
-def oracle_train(model: Model, condition: Condition, variant: Variant, seed: int, s: Setting) -> tuple[Tensor, float]:
+def oracle_train(
+    model: Model, condition: Condition, sigma: float | None, seed: int, s: Setting
+) -> tuple[Tensor, float]:
     """The trained weights, and the smallest standard deviation that batch normalization divided by."""
-    start = InitialValues(model, [condition], [variant], [seed], s)
-    networks = [{name: value[0, 0].detach().clone() for name, value in P.items()} for P in start.networks]
+    start = InitialValues(model, [condition], [seed], s, sigma)
+    networks = [{name: value[0].detach().clone() for name, value in P.items()} for P in start.networks]
     if model.objective == "dual" and model.head:
         networks[1] |= {"H": networks[0]["H"], "c": networks[0]["c"]}
     (generator,) = start.generators
@@ -91,7 +94,7 @@ def oracle_train(model: Model, condition: Condition, variant: Variant, seed: int
             views = start.X[0, order[batch]] * keep[:, batch]
             k = step % 2 if model.objective == "dual" else 0
             P = networks[k]
-            leaves = [P[name].requires_grad_() for name in P if name not in start.frozen]
+            leaves = [P[name].requires_grad_() for name in P if start.networks[k][name].requires_grad]
             loss = oracle_loss(views[k], views[1 - k], P, networks[1 - k], model, s)
             grads = torch.autograd.grad(loss, leaves)
             with torch.no_grad():
@@ -99,32 +102,32 @@ def oracle_train(model: Model, condition: Condition, variant: Variant, seed: int
                     variance = F.linear(views, network["W1"]).var(1, correction=0).min()
                     deviation = min(deviation, float(variance + 1e-5) ** 0.5)
                 for leaf, grad in zip(leaves, grads, strict=True):
-                    leaf.requires_grad_(False).sub_(variant.lr * grad)
+                    leaf.requires_grad_(False).sub_(s.lr * grad)
                 if model.unit == "row":
                     for network in networks:
                         network["W1"] /= network["W1"].norm(dim=1, keepdim=True)
     return networks[0]["W1"], deviation
 
 
+@pytest.mark.parametrize("start", [{"lr": 0.1}, {"lr": 0.05, "sigma": 0.1}], ids=["cold", "warm"])
 @pytest.mark.parametrize("recipe", ["released", "text"])
 @pytest.mark.parametrize("name", MODELS)
-def test_every_run_of_the_batch_equals_a_plain_autograd_loop(name: str, recipe: str) -> None:
-    model, s = MODELS[name], Setting(**{**vars(SMALL), "recipe": recipe})
-    conditions, variants = [Condition(0.2, 0.5), Condition(0.6, 0.8)], [Variant(0.1), Variant(0.05, sigma=0.1)]
-    found = train(model, conditions, variants, [0, 4], s).W
+def test_every_run_of_the_batch_equals_a_plain_autograd_loop(name: str, recipe: str, start: dict[str, float]) -> None:
+    model, s, sigma = MODELS[name], replace(SMALL, recipe=recipe, lr=start["lr"]), start.get("sigma")
+    conditions = [Condition(0.2, 0.5), Condition(0.6, 0.8)]
+    found = train(model, conditions, [0, 4], s, sigma=sigma).W
     for c, condition in enumerate(conditions):
         for k, seed in enumerate([0, 4]):
-            for v, variant in enumerate(variants):
-                expected, deviation = oracle_train(model, condition, variant, seed, s)
-                # A step adds lr times a gradient that batch normalization divides by the deviation of a batch.
-                close(found[c, k, v], expected, terms=STEPS * STEP, gain=1 + variant.lr / deviation)
+            expected, deviation = oracle_train(model, condition, sigma, seed, s)
+            # A step adds lr times a gradient that batch normalization divides by the deviation of a batch.
+            close(found[c, k], expected, terms=STEPS * STEP, gain=1 + s.lr / deviation)
 
 
 def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
-    s = Setting(**{**vars(SMALL), "epochs": 2})  # few steps: batch normalization of small batches amplifies rounding
+    s = replace(SMALL, epochs=2, lr=0.05)  # few steps: batch normalization of small batches amplifies rounding
     for name in ("basic", "simclr", "simsiam"):
-        together = train(MODELS[name], [Condition(0.3, 0.5)], [Variant(0.05)], [0, 1, 2], s)
-        alone = train(MODELS[name], [Condition(0.3, 0.5)], [Variant(0.05)], [1], s)
+        together = train(MODELS[name], [Condition(0.3, 0.5)], [0, 1, 2], s)
+        alone = train(MODELS[name], [Condition(0.3, 0.5)], [1], s)
         close(together.cosines[:, :, 1:2], alone.cosines, terms=STEPS * STEP)
 
 
@@ -175,9 +178,9 @@ def test_max_cosine_is_one_for_the_dictionary_itself_and_ignores_scale_and_sign(
 
 
 def test_a_warm_start_without_noise_begins_at_the_dictionary() -> None:
-    s = Setting(**{**vars(SMALL), "epochs": 1, "m": 30})
-    trained = train(Model("dual"), [Condition(0.3, 0.5)], [Variant(0.01, sigma=0.0)], [0], s)
-    close(trained.cosines[0, 0, 0, 0], torch.ones(3), terms=s.p)
+    s = replace(SMALL, epochs=1, m=30)
+    trained = train(Model("dual"), [Condition(0.3, 0.5)], [0], s, sigma=0.0)
+    close(trained.cosines[0, 0, 0], torch.ones(3), terms=s.p)
 
 
 def test_theorem_1_every_nonnegative_matrix_minimizes_the_non_contrastive_loss() -> None:
@@ -284,7 +287,7 @@ def test_two_workers_give_the_results_of_one() -> None:
 @pytest.mark.parametrize("name", losses.IMPORTANCES)
 def test_every_importance_trains_in_place_of_nt_xent(name: str) -> None:
     importance = losses.importance_named(name, 0.3)
-    trained = train(MODELS["contrastive"], [Condition(0.3, 0.5)], [Variant(0.05)], [0], SMALL, importance=importance)
+    trained = train(MODELS["contrastive"], [Condition(0.3, 0.5)], [0], SMALL, importance=importance)
     assert torch.isfinite(trained.W).all()
     assert not torch.equal(trained.cosines[0], trained.cosines[-1])
 

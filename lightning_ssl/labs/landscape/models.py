@@ -29,21 +29,19 @@ class Model:
 
 
 def layer(x: Tensor, P: Params, index: int, model: Model, symmetric: bool) -> Tensor:
-    """A linear layer, batch normalization and the symmetric ReLU: y (V, B, K, m, N).
+    """A linear layer, batch normalization and the symmetric ReLU, for V views × B runs: (V, B, c, N) → (V, B, m, N).
 
-    It takes V views × B data sets × K variants that read the same data: x (V, B, c, N), W (B, K, m, c). Batch
-    normalization of Wx only rescales the rows of W by the batch covariance C of x: var = diag(W C Wᵀ). It therefore
-    costs nothing per sample, and its gradient has shape (m, c).
+    Batch normalization of Wx, W (B, m, c), only rescales the rows of W by the batch covariance C of x:
+    var = diag(W C Wᵀ). It therefore costs nothing per sample, and its gradient has shape (m, c).
     """
-    W, b = P[f"W{index}"], P[f"b{index}"][..., None]  # (B, K, m, c), (B, K, m, 1)
+    W, b = P[f"W{index}"], P[f"b{index}"][..., None]  # (B, m, c), (B, m, 1)
     gamma = P.get(f"gamma{index}")
     if model.batch_norm:
         x = x - x.mean(3, keepdim=True)
         C = x @ x.mT / x.shape[3]  # (V, B, c, c)
-        variance = ((W.flatten(1, 2) @ C).unflatten(2, W.shape[1:3]) * W).sum(4, keepdim=True)  # (V, B, K, m, 1)
-        scale = (variance + 1e-5).rsqrt()
-        W = (scale if gamma is None else scale * gamma[..., None]) * W  # (V, B, K, m, c)
-    h = (W.flatten(-3, -2) @ x).unflatten(2, W.shape[-3:-1])
+        scale = ((W @ C * W).sum(3, keepdim=True) + 1e-5).rsqrt()  # (V, B, m, 1)
+        W = (scale if gamma is None else scale * gamma[..., None]) * W  # (V, B, m, c)
+    h = W @ x
     if gamma is not None:
         h = h + P[f"beta{index}"][..., None]
     if not model.activation:
@@ -54,8 +52,7 @@ def layer(x: Tensor, P: Params, index: int, model: Model, symmetric: bool) -> Te
 
 
 def encode(x: Tensor, P: Params, model: Model, symmetric: bool) -> Tensor:
-    """Compute the encoder's output (V, B·K, m, N) for views x (V, B, p, N)."""
+    """Compute the encoder's output (V, B, m, N) for views x (V, B, p, N)."""
     for index in range(1, model.depth + 1):
-        x = layer(x, P, index, model, symmetric).flatten(1, 2)
-        P = {name: value.flatten(0, 1)[:, None] for name, value in P.items()}
+        x = layer(x, P, index, model, symmetric)
     return x

@@ -1,4 +1,4 @@
-"""Train every data set × seed × variant of one model at once, by plain SGD.
+"""Train every data set × seed of one model at once, by plain SGD.
 
 Speed. All runs are one batch. Batch normalization is folded into the weights (see `models.layer`). NT-Xent is the
 package's tiled loss, one run after the other, in the cache. Masks are 16-bit draws that all conditions of a seed share;
@@ -40,6 +40,7 @@ class Setting:
     tau: float = 0.2
     noise: float | None = None
     latents: str | None = None
+    lr: float = 0.025
     record: int = 80
     """How often the max-cosines are measured in the course of training."""
 
@@ -64,17 +65,9 @@ class Condition:
     keep: float
 
 
-@dataclass(frozen=True)
-class Variant:
-    """One way to train on a data set: the learning rate, and the σ of the warm start (None: random weights)."""
-
-    lr: float
-    sigma: float | None = None
-
-
 @dataclass
 class Trained:
-    """Max-cosines (T, D, S, K, 3) at `epochs` (T,), and the first encoder at the end."""
+    """Max-cosines (T, D, S, 3) at `epochs` (T,), and the first encoder at the end (D, S, m, p)."""
 
     epochs: Tensor
     cosines: Tensor
@@ -82,24 +75,20 @@ class Trained:
 
 
 class InitialValues:
-    """Dictionaries, data and initial weights of D conditions × S seeds × K variants.
+    """Dictionaries, data and initial weights of B = D conditions × S seeds.
 
     Every seed has its own generator. Runs of one seed share dictionary, noise, initial weights, order of samples and
-    masks, for every model. Differences between conditions, variants and models are therefore paired.
+    masks, for every model. Differences between conditions, starts and models are therefore paired.
+
+    sigma: the noise of a warm start (None: random weights)
     """
 
     def __init__(
-        self,
-        model: Model,
-        conditions: Sequence[Condition],
-        variants: Sequence[Variant],
-        seeds: Sequence[int],
-        setting: Setting,
+        self, model: Model, conditions: Sequence[Condition], seeds: Sequence[int], setting: Setting, sigma: float | None
     ) -> None:
         s = setting
         self.generators = [seeded_generator(seed) for seed in seeds]
-        D, S, K = len(conditions), len(seeds), len(variants)
-        self.shape = D, S, K
+        D, S = self.shape = len(conditions), len(seeds)
         dictionaries: list[Tensor] = []
         data: list[Tensor] = []
         networks: list[list[Params]] = []
@@ -112,50 +101,47 @@ class InitialValues:
                 z = sparse_codes(s.codes, s.samples, s.d, condition.sparsity, generator)
                 data.append(z @ M.T + noise)
             dictionaries.append(M)
-            networks.append([_draw_network(M, variants, s, generator) for _ in range(2)])
-        self.M = torch.stack(dictionaries).repeat(D, 1, 1)[:, None]  # (B, 1, p, d)
+            networks.append([_draw_network(M, sigma, s, generator) for _ in range(2)])
+        self.M = torch.stack(dictionaries).repeat(D, 1, 1)  # (B, p, d)
         # Data are drawn seed by seed. Runs are ordered condition by condition.
         self.X = torch.stack(data).view(S, D, s.samples, s.p).transpose(0, 1).reshape(D * S, s.samples, s.p)
-        self.frozen = {"W2", "b2", "H", "c"} if s.recipe == "released" and model.objective == "dual" else set()
+        frozen = {"W2", "b2", "H", "c"} if s.recipe == "released" and model.objective == "dual" else set()
         self.networks = [self._parameters([pair[k] for pair in networks], model, s) for k in range(2)]
         if model.objective == "dual" and model.head:
             # Both encoders use the same predictor.
             self.networks[1] |= {"H": self.networks[0]["H"], "c": self.networks[0]["c"]}
         for network in self.networks:
             for name, value in network.items():
-                value.requires_grad_(name not in self.frozen)
+                value.requires_grad_(name not in frozen)
 
     def _parameters(self, drawn: list[Params], model: Model, s: Setting) -> Params:
-        """Stack the parameters that the model has, for every run: (B, K, ...)."""
-        D, S, K = self.shape
-        P: Params = {"W1": torch.stack([n["W1"] for n in drawn]).repeat(D, 1, 1, 1)}
-        names = ["b1", *(["W2", "b2"] if model.depth > 1 else []), *(["H", "c"] if model.head else [])]
-        for name in names:
-            value = torch.stack([n[name] for n in drawn])[:, None]
+        """Stack the parameters that the model has, for every run: (B, ...)."""
+        D, S = self.shape
+        P: Params = {}
+        for name in ["W1", "b1", *(["W2", "b2"] if model.depth > 1 else []), *(["H", "c"] if model.head else [])]:
+            value = torch.stack([n[name] for n in drawn])
             zero = s.recipe == "text" and name in ("b1", "b2", "c")
-            P[name] = value.expand(S, K, *value.shape[2:]).repeat(D, *[1] * (value.dim() - 1)) * (0.0 if zero else 1.0)
+            P[name] = value.repeat(D, *[1] * (value.dim() - 1)) * (0.0 if zero else 1.0)
         # The released dual optimizers hold only the linear layers of the encoders, so the affine parameters of batch
         # normalization would stay at 1 and 0.
         if model.batch_norm and not (s.recipe == "released" and model.objective == "dual"):
             for index in range(1, model.depth + 1):
-                P[f"gamma{index}"], P[f"beta{index}"] = torch.ones(D * S, K, s.m), torch.zeros(D * S, K, s.m)
+                P[f"gamma{index}"], P[f"beta{index}"] = torch.ones(D * S, s.m), torch.zeros(D * S, s.m)
         return P
 
 
-def _draw_network(M: Tensor, variants: Sequence[Variant], s: Setting, generator: torch.Generator) -> Params:
-    """Draw the parameters of one encoder with two layers and a head, W1 for every variant."""
+def _draw_network(M: Tensor, sigma: float | None, s: Setting, generator: torch.Generator) -> Params:
+    """Draw the parameters of one encoder with two layers and a head."""
 
     def uniform(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=generator) * 2 - 1
 
     W = torch.randn(s.m, s.p, generator=generator)
     columns = torch.randint(0, s.d, (s.m,), generator=generator) if s.m > s.d else torch.arange(s.m)
-    cold = W / math.sqrt(s.p * s.d)
-    starts = [cold if v.sigma is None else M.T[columns] + v.sigma * W for v in variants]
     b1, W2, b2 = uniform(s.m), torch.randn(s.m, s.m, generator=generator), uniform(s.m)
     H, c = uniform(s.m, s.m), uniform(s.m)
     return {
-        "W1": torch.stack(starts),  # (K, m, p)
+        "W1": W / math.sqrt(s.p * s.d) if sigma is None else M.T[columns] + sigma * W,
         "b1": b1 / math.sqrt(s.p),
         "W2": W2 / math.sqrt(s.m * s.d),
         "b2": b2 / math.sqrt(s.m),
@@ -172,7 +158,7 @@ class Batches:
     ) -> None:
         s = self.setting = setting
         self.generators = start.generators
-        self.D, self.S, _ = start.shape
+        self.D, self.S = start.shape
         self.end = s.samples - s.batch + 1 if drop_last else s.samples
         self.X, self.first_row = start.X.flatten(0, 1), s.samples * torch.arange(self.D * self.S)[:, None]
         # A mask keeps an entry whose 16-bit draw is at most this limit, so one draw serves every condition of a seed.
@@ -200,22 +186,21 @@ class Batches:
 def train(
     model: Model,
     conditions: Sequence[Condition],
-    variants: Sequence[Variant],
     seeds: Sequence[int],
     setting: Setting,
     *,
+    sigma: float | None = None,
     importance: Importance | None = None,
     progress: bool = False,
     label: str = "landscape",
 ) -> Trained:
-    """Train every condition × seed × variant by plain SGD (Section 4.2) and record the max-cosines.
+    """Train every condition × seed by plain SGD (Section 4.2) and record the max-cosines.
 
-    An `importance` replaces NT-Xent.
+    sigma: the noise of a warm start (None: random weights)
+    importance: replaces NT-Xent
     """
     s = setting
-    start = InitialValues(model, conditions, variants, seeds, s)
-    D, S, K = start.shape
-    lr = torch.tensor([v.lr for v in variants]).expand(D * S, K)
+    start = InitialValues(model, conditions, seeds, s, sigma)
     # FamilyLoss is τ times NT-Xent.
     loss = FamilyLoss(InfoNCE(s.tau, eps=1.0)) if importance is None else PairLoss(importance)
     # The released loaders drop the last, smaller batch for the pair losses only.
@@ -227,29 +212,28 @@ def train(
     # step is faulted in again.
     torch.empty(31 * 2**18)
     # One thread for small problems: to wake a second one costs more than it gains.
-    with use_threads(torch.get_num_threads() if D * S * K * s.m * s.batch > 200_000 else 1):
+    with use_threads(torch.get_num_threads() if len(start.X) * s.m * s.batch > 200_000 else 1):
         for epoch in track(range(1, s.epochs + 1), label, progress):
             for step, (x, clean) in enumerate(batches.epoch()):
                 # Dual encoders are updated alternately; every epoch begins with the first one.
                 k = step % 2 if model.objective == "dual" else 0
                 # Runs share no weight, so the gradient of the sum is each run's own gradient.
-                total = _losses(x, clean, start.networks, k, model, s, loss).sum()
-                _update(start, k, total, lr, model)
+                _update(start.networks, k, _losses(x, clean, start.networks, k, model, s, loss).sum(), model, s.lr)
             if epoch % every == 0 or epoch == s.epochs:
                 recorded_at.append(epoch)
                 cosines.append(max_cosine(W1.detach(), start.M))
-    path = torch.stack(cosines).view(-1, D, S, K, 3)
-    return Trained(torch.tensor(recorded_at), path, W1.detach().view(D, S, K, s.m, s.p))
+    path = torch.stack(cosines).unflatten(1, start.shape)
+    return Trained(torch.tensor(recorded_at), path, W1.detach().unflatten(0, start.shape))
 
 
 def _losses(
     x: Tensor, clean: Tensor, networks: list[Params], k: int, model: Model, s: Setting, loss: PairLoss
 ) -> Tensor:
-    """The loss of every run (B·K,) for network k, of views x (2, B, p, N)."""
+    """The loss of every run (B,) for network k, of views x (2, B, p, N)."""
     symmetric = s.recipe == "text"
     P = networks[k]
     y = encode(x[k : k + 1] if model.objective == "dual" else x, P, model, symmetric)
-    out = P["H"].flatten(0, 1) @ y + P["c"].flatten(0, 1)[..., None] if model.head else y
+    out = P["H"] @ y + P["c"][..., None] if model.head else y
     if model.objective == "dual":
         with torch.no_grad():
             target = encode(x[1 - k : 2 - k], networks[1 - k], model, symmetric)
@@ -260,16 +244,16 @@ def _losses(
     return pair_losses(out, loss, clean_output) / s.tau
 
 
-def _update(start: InitialValues, k: int, total: Tensor, lr: Tensor, model: Model) -> None:
+def _update(networks: list[Params], k: int, total: Tensor, model: Model, lr: float) -> None:
     """Take one step of SGD with network k, in place, and normalize the encoders if the model requires it."""
-    trained = [value for value in start.networks[k].values() if value.requires_grad]
+    trained = [value for value in networks[k].values() if value.requires_grad]
     grads = torch.autograd.grad(total, trained)
     with torch.no_grad():
         for value, grad in zip(trained, grads, strict=True):
-            value.sub_(lr.view(*lr.shape, *[1] * (value.dim() - 2)) * grad)
+            value.sub_(grad, alpha=lr)
         if model.unit != "none":
-            for network in start.networks:
-                network["W1"] /= network["W1"].norm(dim=3 if model.unit == "row" else 2, keepdim=True)
+            for network in networks:
+                network["W1"] /= network["W1"].norm(dim=2 if model.unit == "row" else 1, keepdim=True)
 
 
 def train_all(jobs: Sequence[dict[str, Any]], workers: int, progress: bool) -> list[Trained]:
