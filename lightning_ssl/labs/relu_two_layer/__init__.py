@@ -22,13 +22,13 @@ divided by the run's larger layer gradient, as in `deep_linear`.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from lightning_ssl.checks import require, require_positive
-from lightning_ssl.labs.lab import Result
+from lightning_ssl.labs.lab import Result, require_least
 from lightning_ssl.labs.relu_two_layer.claims import end_claims, make_notes, path_claims
 from lightning_ssl.labs.relu_two_layer.figures import draw
 from lightning_ssl.labs.relu_two_layer.network import compare_paths, initial
@@ -71,7 +71,15 @@ def run(
         progress: show a progress bar
     """
     settings = {name: value for name, value in locals().items() if name != "progress"}
-    _check(settings)
+    require_least(settings, modes=2, outputs=1, steps=1, seeds=1)
+    require(min(hidden, default=0) >= 1, "hidden", hidden, "one or more widths of at least 1")
+    require(samples > modes, "samples", samples, f"more than modes={modes}")
+    enough = min(augmentation, default=-1) >= 0
+    require(enough, "augmentation", augmentation, "one or more strengths of at least 0")
+    require(alpha in ("uniform", "entropy", "random"), "alpha", alpha, "uniform, entropy or random")
+    require(init in ("positive", "gaussian"), "init", init, "positive or gaussian")
+    for name in ("tau", "lr"):
+        require_positive(name, settings[name])
     if quick:
         settings |= {"steps": min(steps, 1500), "seeds": min(seeds, 15)}
     seeds, steps = settings["seeds"], settings["steps"]
@@ -85,21 +93,6 @@ def run(
     claims = path_claims(problem, path_gap, trained.revived) + end_claims(end, hidden)
     arrays = _arrays(trained, end, problem, hidden)
     return Result("relu_two_layer", settings, arrays, claims, make_notes(end, hidden, augmentation), draw)
-
-
-def _check(settings: dict[str, Any]) -> None:
-    s = settings
-    require(s["modes"] >= 2, "modes", s["modes"], "2 or more")
-    require(min(s["hidden"], default=0) >= 1, "hidden", s["hidden"], "one or more widths of at least 1")
-    require(s["samples"] > s["modes"], "samples", s["samples"], f"more than modes={s['modes']}")
-    strengths = s["augmentation"]
-    require(min(strengths, default=-1) >= 0, "augmentation", strengths, "one or more strengths of at least 0")
-    require(s["alpha"] in ("uniform", "entropy", "random"), "alpha", s["alpha"], "uniform, entropy or random")
-    require(s["init"] in ("positive", "gaussian"), "init", s["init"], "positive or gaussian")
-    for name in ("tau", "lr"):
-        require_positive(name, s[name])
-    for name in ("outputs", "steps", "seeds"):
-        require(s[name] >= 1, name, s[name], "1 or more")
 
 
 def _arrays(trained: Trained, end: End, problem: Problem, hidden: tuple[int, ...]) -> dict[str, Tensor]:

@@ -62,19 +62,16 @@ class Trained:
 
 def train(w1: Tensor, w2: Tensor, x_alpha: Tensor, steps: int, lr: float, progress: bool) -> Trained:
     """Climb the energy under the sticky rule, recording at logarithmic intervals."""
-    energies: list[Tensor] = []
-    alive: list[Tensor] = []
-    recorded_at: list[int] = []
+    rows: list[tuple[Tensor, Tensor, Tensor]] = []  # energy, positive weights, step
     revived = torch.zeros(len(w1), dtype=torch.int64)
     for t in track(range(steps), "two ReLU layers", progress):
-        if t in (0, steps - 1) or math.log(t + 1) >= math.log(recorded_at[-1] + 1) + 0.05:
-            energies.append(energy(w1, w2, x_alpha))
-            alive.append((w1 > 0).sum((1, 2)))
-            recorded_at.append(t)
+        if t in (0, steps - 1) or math.log(t + 1) >= math.log(int(rows[-1][2]) + 1) + 0.05:
+            rows.append((energy(w1, w2, x_alpha), (w1 > 0).sum((1, 2)), torch.tensor(t)))
         at_zero = w1 == 0
         w1, w2 = step(w1, w2, *sticky_gradients(w1, w2, x_alpha), lr)
         revived += (at_zero & (w1 > 0)).sum((1, 2))
-    return Trained(w1, w2, torch.stack(energies, 1), torch.stack(alive, 1), torch.tensor(recorded_at), revived)
+    energies, alive, recorded_at = (torch.stack(column, -1) for column in zip(*rows, strict=True))
+    return Trained(w1, w2, energies, alive, recorded_at, revived)
 
 
 @dataclass(frozen=True)
