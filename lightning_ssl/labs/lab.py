@@ -252,6 +252,22 @@ def panels(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, 
     return figure, axes
 
 
+def band(
+    ax: Axes,
+    x: Sequence[float],
+    values: torch.Tensor,
+    style: str,
+    colour: str,
+    name: str,
+    alpha: float = 0.15,
+    **fill: Any,
+) -> None:
+    """Draw the median of the runs, values (len(x), runs), and the band from their 10 % to their 90 % quantile."""
+    low, median, high = (values.quantile(q, dim=1) for q in (0.1, 0.5, 0.9))
+    ax.fill_between(x, low, high, color=colour, alpha=alpha, linewidth=0, **fill)
+    ax.plot(x, median, style, color=colour, label=name)
+
+
 def _floats(values: torch.Tensor | Sequence[float] | float) -> list[float]:
     if isinstance(values, int | float):
         return [float(values)]

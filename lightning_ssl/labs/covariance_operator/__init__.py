@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require
+from lightning_ssl.checks import require, require_positive
 from lightning_ssl.labs.covariance_operator.figures import draw
 from lightning_ssl.labs.covariance_operator.gradients import exact_error, gradient_error, theorem1_error, theorem2
 from lightning_ssl.labs.covariance_operator.losses import (
@@ -49,7 +49,7 @@ from lightning_ssl.labs.covariance_operator.operators import (
     triple_weights,
 )
 from lightning_ssl.labs.covariance_operator.residue import residue_bound, train
-from lightning_ssl.labs.lab import Claim, Result, mean_std
+from lightning_ssl.labs.lab import Claim, Result, mean_std, require_least
 
 ROUNDING = 1e-9
 
@@ -90,7 +90,12 @@ def run(
         progress: show a progress bar
     """
     settings = {name: value for name, value in locals().items() if name not in ("quick", "progress")}
-    _check(settings)
+    require(len(sizes) >= 2 and min(sizes) >= 1, "sizes", sizes, "at least two whole numbers, of at least 1")
+    require_least(settings, samples=2, steps=1, seeds=1)
+    require(views >= 2 and views % 2 == 0, "views", views, "an even number of at least 2")
+    require(len(sigmas) > 0 and min(sigmas) > 0, "sigmas", sigmas, "numbers above 0")
+    for name in ("sigma", "tau", "lr"):
+        require_positive(name, settings[name])
     if quick:
         settings |= {"seeds": min(seeds, 4), "steps": min(steps, 10)}
     new_population = partial(Population, sizes, samples, views, seeds=settings["seeds"], first_seed=first_seed)
@@ -112,19 +117,6 @@ def run(
     claims += _corollary_1(population, betas, arrays["smallest_eigenvalue"])
     arrays["normalized_asymmetry"] = normalized_asymmetry(population)
     return Result("covariance_operator", settings, arrays, claims, _notes(arrays, list(losses), settings), draw)
-
-
-def _check(settings: dict[str, Any]) -> None:
-    s = settings
-    enough = len(s["sizes"]) >= 2 and min(s["sizes"]) >= 1
-    require(enough, "sizes", s["sizes"], "at least two whole numbers, of at least 1")
-    require(s["samples"] >= 2, "samples", s["samples"], "at least 2")
-    require(s["views"] >= 2 and s["views"] % 2 == 0, "views", s["views"], "an even number of at least 2")
-    require(len(s["sigmas"]) > 0 and min(s["sigmas"]) > 0, "sigmas", s["sigmas"], "numbers above 0")
-    for name in ("sigma", "tau", "lr"):
-        require(s[name] > 0, name, s[name], "more than 0")
-    for name in ("steps", "seeds"):
-        require(s[name] >= 1, name, s[name], "at least 1")
 
 
 def _theorems_1_to_3(population: Population, losses: dict[str, Loss], seed: int) -> list[Claim]:

@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.utils.data import default_collate
 
 from lightning_ssl.labs.importances import batched_alpha, row_statistics
 from lightning_ssl.labs.lab import Claim, normal
@@ -158,7 +159,7 @@ def _measure_path(path: Weights, problem: Problem, taus: Sequence[float], q: Seq
     """Energy, loss, distances and row statistics of α along a path, each (Q, seeds, T + 1)."""
     _, x1, x2 = problem.repeat(len(q))
     valid = problem.valid
-    found: dict[str, list[Tensor]] = {}
+    rows = []
     for weights in zip(*path, strict=True):
         d2_pos, d2_neg = pair_distances(x1, x2, weights)
         alphas, r = [], []
@@ -167,16 +168,16 @@ def _measure_path(path: Weights, problem: Problem, taus: Sequence[float], q: Seq
             r.append(regularizer(alphas[-1], tau, e, valid).mean(1))
         alpha = torch.cat(alphas)
         energy = mean_energy(alpha, d2_pos, d2_neg)
-        measures = {
-            **row_statistics(alpha, valid),
-            "energy": energy,
-            "loss": torch.cat(r) - energy,
-            "positive": d2_pos.mean(1),
-            "nearest": d2_neg.masked_fill(~valid, torch.inf).amin(2).mean(1),
-        }
-        for name, value in measures.items():
-            found.setdefault(name, []).append(value)
-    return {name: torch.stack(values, 1).view(len(q), problem.seeds, -1) for name, values in found.items()}
+        rows.append(
+            row_statistics(alpha, valid)
+            | {
+                "energy": energy,
+                "loss": torch.cat(r) - energy,
+                "positive": d2_pos.mean(1),
+                "nearest": d2_neg.masked_fill(~valid, torch.inf).amin(2).mean(1),
+            }
+        )
+    return {name: v.T.view(len(q), problem.seeds, -1) for name, v in default_collate(rows).items()}
 
 
 def path_claims(along: Arrays, q: Sequence[float], falling: Tensor) -> tuple[list[Claim], str]:

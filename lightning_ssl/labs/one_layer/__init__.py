@@ -28,7 +28,7 @@ from functools import partial
 from torch import Tensor
 
 from lightning_ssl.checks import require
-from lightning_ssl.labs.lab import Claim, Result, mean_std, track
+from lightning_ssl.labs.lab import Claim, Result, mean_std, require_least, track
 from lightning_ssl.labs.one_layer.claims import (
     Findings,
     closed_forms,
@@ -78,10 +78,8 @@ def run(
     require(0 < q < 0.5, "q", q, "a probability in (0, 0.5)")
     require(min(taus, default=0) > 0, "taus", taus, "positive temperatures")
     require(min(skews, default=-1) >= 0, "skews", skews, "non-negative sizes")
-    require(noise >= 0, "noise", noise, "0 or more")
     require(samples >= patterns_count, "samples", samples, "at least one per pattern")
-    for name, count in (("filters_count", filters_count), ("steps", steps), ("seeds", seeds)):
-        require(count >= 1, name, count, "at least 1")
+    require_least(settings, noise=0, filters_count=1, steps=1, seeds=1)
     if quick:
         seeds, samples, filters_count = min(seeds, 2), min(samples, 32), min(filters_count, 24)
         steps, taus = 60, taus[::2]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.data import default_collate
 
 from lightning_ssl.labs.lab import Claim
 from lightning_ssl.labs.one_layer.data import DTYPE, categorical, filters, noisy_samples, patterns, summation
@@ -68,27 +70,27 @@ def theorem_1(seeds: int, M: int, d: int, q: float) -> Findings:
 
 def theorem_3(seeds: int, M: int, d: int, q: float, skews: Sequence[float], steps: int) -> Findings:
     """Theorem 3 and Figure 1, right: power iteration from patterns that are nearly orthogonal."""
-    curves, cosines, skew_norms, cycling = [], [], [], []
+    rows = []
     for skew in skews:
         U = patterns(seeds, M, d, skew)
         x, prob = summation(U, q)
         w, moved = power_iteration(U, x, prob, steps)
-        curves.append(moved.flatten(1).median(1).values)
-        cycling.append((moved[-1] > 1e-6).double().mean(1))
-        cosines.append((w * U).sum(2).amin(1))
-        skew_norms.append(torch.linalg.matrix_norm(U @ U.mT - torch.eye(M, dtype=DTYPE), 2))
-    arrays = {
-        "power_iteration": torch.stack(curves),  # (skews, steps)
-        "skew_norm": torch.stack(skew_norms),  # (skews, S)
-        "power_iteration_cosine": torch.stack(cosines),  # (skews, S)
-        "power_iteration_cycling": torch.stack(cycling),  # (skews, S)
-    }
+        rows.append(
+            {
+                "power_iteration": moved.flatten(1).median(1).values,  # (steps,)
+                "skew_norm": torch.linalg.matrix_norm(U @ U.mT - torch.eye(M, dtype=DTYPE), 2),  # (S,)
+                "power_iteration_cosine": (w * U).sum(2).amin(1),  # (S,)
+                "power_iteration_cycling": (moved[-1] > 1e-6).double().mean(1),  # (S,)
+            }
+        )
+    arrays: dict[str, Tensor] = default_collate(rows)  # (skews, ...)
     claims = []
     for k, skew in enumerate(skews):
         if skew <= 0.1:
-            norm = f"‖UᵀU − I‖ = {float(skew_norms[k].mean()):.2f}"
-            claims.append(Claim.at_least(f"Theorem 3: min_m cos(w*, u_m), {norm}", cosines[k], 0.9))
-            claims.append(Claim.at_most(f"  median last ‖w(t+1) − w(t)‖, {norm}", curves[k][-1], 1e-6))
+            norm = f"‖UᵀU − I‖ = {float(arrays['skew_norm'][k].mean()):.2f}"
+            cosine, last = arrays["power_iteration_cosine"][k], arrays["power_iteration"][k, -1]
+            claims.append(Claim.at_least(f"Theorem 3: min_m cos(w*, u_m), {norm}", cosine, 0.9))
+            claims.append(Claim.at_most(f"  median last ‖w(t+1) − w(t)‖, {norm}", last, 1e-6))
     return claims, arrays
 
 
@@ -98,10 +100,7 @@ def lemmas_1_and_2(sizes: tuple[int, ...] = (32, 128, 512)) -> Findings:
     phi = gaussian_features(h, 0.5, 80)
     feature_error = (phi.T @ phi - gaussian_alpha(h, 0.5)).abs().max()
     errors = batch_covariance_error(32, sizes, 0.5)
-    slope = torch.linalg.lstsq(
-        torch.stack([torch.tensor(sizes, dtype=DTYPE).log(), torch.ones(len(sizes), dtype=DTYPE)], 1),
-        errors.mean(1).log()[:, None],
-    ).solution[0, 0]
+    slope = float(np.polyfit(np.log(sizes), errors.mean(1).log(), 1)[0])
     claims = [
         Claim.at_most("Lemma 1: |α − Σ_l φ_l φ_l|, 80 terms", feature_error, 1e-6),
         Claim.near("Lemma 2: error ∝ N^slope", slope, -0.5, tolerance=0.2),
@@ -131,16 +130,12 @@ def local_optima(
     w0 = filters(seeds, filters_count, M)
     # A linear layer is a power iteration: the smaller the gap of its two leading eigenvalues, the more steps it needs.
     linear, _ = distinct(ascend(w0, x, prob, 20 * steps, linear=True), signed=False)
-    counts, basins = [], []
-    for tau in (None, *taus):
-        count, size = distinct(ascend(w0, x, prob, steps, tau))
-        counts.append(count)
-        basins.append(size)
+    found = [distinct(ascend(w0, x, prob, steps, tau)) for tau in (None, *taus)]
+    counts, basins = (torch.stack(each) for each in zip(*found, strict=True))  # (1 + taus, S), (1 + taus, S, I)
     more = counts[-1].double() / counts[0]
     claims = [
         Claim.near("linear layer: number of optima up to sign", linear.double(), 1.0, tolerance=0.0),
         Claim.at_least("ReLU, uniform α: number of local optima", counts[0].double(), 2.0),
         Claim.at_least(f"Gaussian α (τ = {taus[-1]:g}) / uniform α: number of optima", more, 1.0),
     ]
-    # (S,), (1 + taus, S), (1 + taus, S, I)
-    return claims, {"linear_optima": linear, "optima": torch.stack(counts), "basins": torch.stack(basins)}
+    return claims, {"linear_optima": linear, "optima": counts, "basins": basins}
