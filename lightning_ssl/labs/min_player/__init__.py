@@ -31,7 +31,7 @@ from __future__ import annotations
 from lightning_ssl.checks import require, require_positive
 from lightning_ssl.labs.importances import matched_tau
 from lightning_ssl.labs.lab import Result, require_least
-from lightning_ssl.labs.min_player.claims import corollary_1, path_claims, q_axis, theorem_1, theorem_2
+from lightning_ssl.labs.min_player.claims import path_claims, q_axis, theorem_1, theorem_2_and_corollary_1
 from lightning_ssl.labs.min_player.descent import draw_problem
 from lightning_ssl.labs.min_player.figures import draw
 from lightning_ssl.labs.min_player.players import families
@@ -85,11 +85,10 @@ def run(
     table = families(tau)
     exponential = {name: family for name, family in table.items() if isinstance(family, ExponentialFamily)}
     claims_1, arrays_1 = theorem_1(problem, table)
-    claims_2, arrays_2 = theorem_2(problem, exponential)
-    path_gaps, path_arrays, notes, falling = corollary_1(problem, exponential, tau)
+    claims_2, arrays_2, notes, falling = theorem_2_and_corollary_1(problem, exponential, tau)
     axis_claims, axis_arrays, along = q_axis(problem, q, taus, first_seed)
     end_claims, end_note = path_claims(along, q, falling)
-    claims = [*claims_1, *claims_2, *path_gaps, *axis_claims, *end_claims]
-    arrays = along | arrays_1 | arrays_2 | path_arrays | axis_arrays
+    claims = [*claims_1, *claims_2, *axis_claims, *end_claims]
+    arrays = along | arrays_1 | arrays_2 | axis_arrays
     settings["losses"] = list(exponential)
     return Result("min_player", settings, arrays, claims, [*notes, end_note], draw)

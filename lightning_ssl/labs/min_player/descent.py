@@ -41,6 +41,10 @@ class Problem:
         """Mask of the negatives of every anchor, (N, N)."""
         return negatives(self.x1.shape[1])
 
+    def energy(self, importance: Callable[..., Tensor]) -> Objective:
+        """The max player's objective at the α of an importance."""
+        return partial(stopped_energy, partial(batched_alpha, importance, valid=self.valid))
+
     def repeat(self, groups: int) -> tuple[Weights, Tensor, Tensor]:
         """Weights and views of `groups` × seeds runs."""
         weights = [w.repeat(groups, 1, 1) for w in self.start]
@@ -59,7 +63,7 @@ class Problem:
         lr = self.lr if rate is None else rate
         path, values = [[w * scale for w in start]], []
         for _ in track(range(self.steps), label, self.progress):
-            g, value = gradient(path[-1], x1, x2, partial(by_group, objectives))
+            g, value = gradient(path[-1], x1, x2, *objectives)
             path.append([w - lr * d for w, d in zip(path[-1], g, strict=True)])
             values.append(value)
         return [torch.stack(layer) for layer in zip(*path, strict=True)], torch.stack(values, 1)
@@ -81,18 +85,13 @@ def initial(inputs: int, hidden: int, outputs: int, seeds: int, first_seed: int 
     return [w1 / inputs**0.5, w2 / hidden**0.5]
 
 
-def gradient(weights: Sequence[Tensor], x1: Tensor, x2: Tensor, objective: Objective) -> tuple[Weights, Tensor]:
-    """The gradient of every run's objective in its own weights, and the objective (R,)."""
+def gradient(weights: Sequence[Tensor], x1: Tensor, x2: Tensor, *objectives: Objective) -> tuple[Weights, Tensor]:
+    """The gradient of every run in its own weights, and the objective (R,); one objective per equal group of runs."""
     leaves = [w.detach().requires_grad_(True) for w in weights]
-    value = objective(*pair_distances(x1, x2, leaves))
+    groups = zip(objectives, *(d2.chunk(len(objectives)) for d2 in pair_distances(x1, x2, leaves)), strict=True)
+    value = torch.cat([objective(d2_pos, d2_neg) for objective, d2_pos, d2_neg in groups])
     # Runs share no weight, so the gradient of the sum is each run's own gradient.
     return list(torch.autograd.grad(value.sum(), leaves)), value.detach()
-
-
-def by_group(objectives: Sequence[Objective], d2_pos: Tensor, d2_neg: Tensor) -> Tensor:
-    """Evaluate one objective for each equal group of runs: (R,)."""
-    pos, neg = d2_pos.chunk(len(objectives)), d2_neg.chunk(len(objectives))
-    return torch.cat([objective(p, n) for objective, p, n in zip(objectives, pos, neg, strict=True)])
 
 
 def stopped_energy(solve: Objective, d2_pos: Tensor, d2_neg: Tensor) -> Tensor:
