@@ -111,15 +111,3 @@ def test_a_seed_in_a_batch_equals_that_seed_alone():
     terms, gain = steps * 2 * sum(WIDTHS) + PAIRS, (1 + lr) ** steps
     for name in ("reached", "norm_drift"):
         close(batch[name][..., 2], alone[name][..., 0], terms=terms, scale=1, gain=gain)
-
-
-def test_quick_run_agrees_with_every_claim_and_draws():
-    result = deep_linear.run(quick=True, widths=(6, 8, 8, 4), seeds=3)
-    assert all(claim.agrees for claim in result.claims), result.table()
-    assert len(result.figure().axes) == 4
-
-
-@pytest.mark.parametrize("arguments", [{"widths": (4, 2)}, {"alpha": "best"}, {"seeds": 0}, {"tau": -1.0}, {"lr": 0.0}])
-def test_an_invalid_argument_is_named(arguments):
-    with pytest.raises(ValueError, match=next(iter(arguments))):
-        deep_linear.run(**arguments)

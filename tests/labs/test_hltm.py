@@ -205,22 +205,6 @@ def test_latents_are_named_as_in_the_paper(name: str, where: tuple[int, int]) ->
     assert tree.find_latent(name, 5) == where
 
 
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    [
-        ("latents", ("s2",)),
-        ("latents", ("s01010",)),
-        ("tau", 0.0),
-        ("delta_lower", (1.5,)),
-        ("widths", ()),
-        ("seeds", 0),
-    ],
-)
-def test_an_invalid_argument_is_named(argument: str, value: object) -> None:
-    with pytest.raises(ValueError, match=argument):
-        hltm.run(quick=True, **{argument: value})  # type: ignore[arg-type]
-
-
 def test_quick_run_shows_growth_and_draws() -> None:
     result = hltm.run(quick=True, seeds=2, samples=12_800)
     corr = result.arrays["correlation"]  # (epochs+1, widths, δ, seeds, latents)

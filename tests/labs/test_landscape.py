@@ -297,20 +297,3 @@ def test_published_cells_are_found_for_every_row_of_the_tables() -> None:
     assert len(rows) == 2 + 5 + 3
     cells = [tables.published_cells(row, sparsity) for row in rows for sparsity in (0.1, 0.2, 0.3)]
     assert all(cell is not None and len(cell) == 3 for cell in cells)
-
-
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    [
-        ("tables", ("3",)),
-        ("mask", 1.0),
-        ("batch", 2000),
-        ("latents", "dense"),
-        ("importances", ("none",)),
-        ("tau", 0.0),
-        ("workers", 0),
-    ],
-)
-def test_an_invalid_argument_is_named(argument: str, value: object) -> None:
-    with pytest.raises(ValueError, match=argument):
-        landscape.run(**{argument: value})

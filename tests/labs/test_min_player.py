@@ -125,15 +125,3 @@ def test_a_seed_in_a_batch_equals_that_seed_alone():
     alone = min_player.run(seeds=1, first_seed=2, **settings).arrays
     for name in ("energy", "entropy", "loss"):
         close(batch[name][:, 2], alone[name][:, 0], terms=steps * TERMS, scale=1, gain=1 / TAU)
-
-
-def test_quick_run_agrees_with_every_claim_and_draws():
-    result = min_player.run(quick=True, steps=15, seeds=2)
-    assert all(claim.agrees for claim in result.claims), result.table()
-    assert len(result.figure().axes) == 6
-
-
-@pytest.mark.parametrize("arguments", [{"q": ()}, {"tau": 0.0}, {"samples": 2}, {"lr": -1.0}, {"outputs": 1}])
-def test_an_invalid_argument_is_named(arguments):
-    with pytest.raises(ValueError, match=next(iter(arguments))):
-        min_player.run(**arguments)

@@ -7,7 +7,6 @@ import torch
 from helpers.closeness import bound, close
 from torch import Tensor
 
-from lightning_ssl.labs import one_layer
 from lightning_ssl.labs.one_layer import data, dynamics, kernels
 
 
@@ -185,17 +184,3 @@ def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
     prob = batch[0].new_full((samples,), 1 / samples)
     together, single = (dynamics.ascend(w, x, prob, steps, tau=tau) for x, w in (batch, alone))
     close(together[2:], single, terms=steps * samples**2, gain=1 / tau)
-
-
-def test_quick_run_agrees_with_every_claim(tmp_path) -> None:
-    result = one_layer.run(quick=True)
-    assert all(claim.agrees for claim in result.claims), result.table()
-    assert (result.save(tmp_path) / "figure.png").exists()
-
-
-@pytest.mark.parametrize(
-    ("argument", "value"), [("q", 0.7), ("patterns_count", 40), ("taus", (0.0,)), ("dimension", 2)]
-)
-def test_an_invalid_argument_is_named(argument: str, value: object) -> None:
-    with pytest.raises(ValueError, match=argument):
-        one_layer.run(**{argument: value})

@@ -95,16 +95,3 @@ def test_a_seed_in_a_batch_equals_that_seed_alone():
     alone = relu_two_layer.run(seeds=1, first_seed=2, **settings).arrays["energy"]
     # A difference grows by 1 + lr in a step.
     close(batch[:, :, 2], alone[:, :, 0], terms=steps * STEP + SAMPLES**2, gain=(1 + lr) ** steps)
-
-
-def test_quick_run_agrees_with_every_claim_and_draws():
-    result = relu_two_layer.run(quick=True, hidden=(1, 5), augmentation=(0.5, 1.75), steps=1000)
-    assert all(claim.agrees for claim in result.claims), result.table()
-    assert (result.arrays["rank"][:, 0] == 1).all()
-    assert len(result.figure().axes) == 8
-
-
-@pytest.mark.parametrize("arguments", [{"modes": 1}, {"hidden": ()}, {"augmentation": (-1.0,)}, {"init": "zero"}])
-def test_an_invalid_argument_is_named(arguments):
-    with pytest.raises(ValueError, match=next(iter(arguments))):
-        relu_two_layer.run(**arguments)

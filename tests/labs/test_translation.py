@@ -89,17 +89,3 @@ def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
         for name in ("relu_norm", "object_gap"):
             scale = float(together[name].abs().max())  # one neuron's value may be 0
             close(alone[name][:, 0], together[name][:, k], terms=settings["steps"] * settings["d"], scale=scale)
-
-
-def test_quick_run_agrees_with_every_claim_and_draws() -> None:
-    result = lab.run(quick=True)
-    assert all(claim.agrees for claim in result.claims)
-    assert len(result.figure().axes) == 3
-
-
-@pytest.mark.parametrize(
-    ("argument", "value"), [("d", 3), ("widths", (1,)), ("widths", (17,)), ("alpha", 0.0), ("steps", 0)]
-)
-def test_an_invalid_argument_is_named(argument: str, value: object) -> None:
-    with pytest.raises(ValueError, match=argument):
-        lab.run(**{argument: value})  # type: ignore[arg-type]
