@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from lightning_ssl.labs import landscape
 from lightning_ssl.labs.landscape import data, losses, tables, theorems
 from lightning_ssl.labs.landscape.models import Model
-from lightning_ssl.labs.landscape.training import Condition, InitialValues, Setting, train
+from lightning_ssl.labs.landscape.training import Condition, Runs, Setting, train
 from lightning_ssl.losses.energy import FamilyLoss, PairLoss
 from lightning_ssl.losses.families import InfoNCE
 from lightning_ssl.losses.importance import FromFamily
@@ -76,7 +76,7 @@ def oracle_train(
     model: Model, condition: Condition, sigma: float | None, seed: int, s: Setting
 ) -> tuple[Tensor, float]:
     """The trained weights, and the smallest standard deviation that batch normalization divided by."""
-    start = InitialValues(model, [condition], [seed], s, sigma)
+    start = Runs(model, [condition], [seed], s, sigma)
     networks = [{name: value[0].detach().clone() for name, value in P.items()} for P in start.networks]
     if model.objective == "dual" and model.head:
         networks[1] |= {"H": networks[0]["H"], "c": networks[0]["c"]}

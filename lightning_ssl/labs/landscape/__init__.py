@@ -19,7 +19,7 @@ the rows of the paper, `theorems` the exact settings of Theorems 1-3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -99,7 +99,7 @@ def run(
     settings = {name: value for name, value in locals().items() if name != "progress"}
     _check(settings)
     used = settings if not quick else settings | QUICK | _quick_subset(settings)
-    setting = Setting(**{name: used[name] for name in _SETTING})
+    setting = Setting(**{field.name: used[field.name] for field in fields(Setting) if field.name in used})
     rows = table_rows(tables, used["sigmas"], mask, used["mask_table1"], used["p"])
     trained_importances = used["importances"] if "importance" in tables else ()
     jobs, sparsity_index = _plan(rows, trained_importances, setting, used, importance_tau=tau)
@@ -118,8 +118,6 @@ def run(
     notes = make_notes(claims, arrays, used["sparsities"])
     return Result("landscape", settings, arrays, claims, notes, partial(draw, rows=rows))
 
-
-_SETTING = ("epochs", "recipe", "samples", "batch", "p", "d", "m", "tau", "noise", "latents", "lr")
 
 # What is trained together: all sparsities and seeds of a row, or of an importance by name.
 Job = Row | str

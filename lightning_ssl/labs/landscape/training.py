@@ -74,19 +74,32 @@ class Trained:
     W: Tensor
 
 
-class InitialValues:
-    """Dictionaries, data and initial weights of B = D conditions × S seeds.
+class Runs:
+    """Dictionaries, data and networks of B = D conditions × S seeds, their batches and their steps of SGD.
 
     Every seed has its own generator. Runs of one seed share dictionary, noise, initial weights, order of samples and
     masks, for every model. Differences between conditions, starts and models are therefore paired.
 
     sigma: the noise of a warm start (None: random weights)
+    importance: replaces NT-Xent
     """
 
     def __init__(
-        self, model: Model, conditions: Sequence[Condition], seeds: Sequence[int], setting: Setting, sigma: float | None
+        self,
+        model: Model,
+        conditions: Sequence[Condition],
+        seeds: Sequence[int],
+        setting: Setting,
+        sigma: float | None = None,
+        importance: Importance | None = None,
     ) -> None:
-        s = setting
+        s = self.setting = setting
+        self.model = model
+        # FamilyLoss is τ times NT-Xent.
+        self.pair_loss = FamilyLoss(InfoNCE(s.tau, eps=1.0)) if importance is None else PairLoss(importance)
+        # A mask keeps an entry whose 16-bit draw is at most this limit, so one draw serves every condition of a seed.
+        limits = [max(round(c.keep * 65536) - 32769, -32768) for c in conditions]
+        self.limit = torch.tensor(limits, dtype=torch.int16).view(-1, 1, 1, 1)
         self.generators = [seeded_generator(seed) for seed in seeds]
         D, S = self.shape = len(conditions), len(seeds)
         dictionaries: list[Tensor] = []
@@ -106,7 +119,7 @@ class InitialValues:
         # Data are drawn seed by seed. Runs are ordered condition by condition.
         self.X = torch.stack(data).view(S, D, s.samples, s.p).transpose(0, 1).reshape(D * S, s.samples, s.p)
         frozen = {"W2", "b2", "H", "c"} if s.recipe == "released" and model.objective == "dual" else set()
-        self.networks = [self._parameters([pair[k] for pair in networks], model, s) for k in range(2)]
+        self.networks = [self._parameters([pair[k] for pair in networks]) for k in range(2)]
         if model.objective == "dual" and model.head:
             # Both encoders use the same predictor.
             self.networks[1] |= {"H": self.networks[0]["H"], "c": self.networks[0]["c"]}
@@ -114,9 +127,9 @@ class InitialValues:
             for name, value in network.items():
                 value.requires_grad_(name not in frozen)
 
-    def _parameters(self, drawn: list[Params], model: Model, s: Setting) -> Params:
+    def _parameters(self, drawn: list[Params]) -> Params:
         """Stack the parameters that the model has, for every run: (B, ...)."""
-        D, S = self.shape
+        (D, S), model, s = self.shape, self.model, self.setting
         P: Params = {}
         for name in ["W1", "b1", *(["W2", "b2"] if model.depth > 1 else []), *(["H", "c"] if model.head else [])]:
             value = torch.stack([n[name] for n in drawn])
@@ -128,6 +141,51 @@ class InitialValues:
             for index in range(1, model.depth + 1):
                 P[f"gamma{index}"], P[f"beta{index}"] = torch.ones(D * S, s.m), torch.zeros(D * S, s.m)
         return P
+
+    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """An epoch of masked views (2, B, p, N) and samples (B, p, N), in a new order with new masks."""
+        s, (D, S) = self.setting, self.shape
+        order = torch.stack([torch.randperm(s.samples, generator=g) for g in self.generators]).repeat(D, 1)  # (B, n)
+        words = torch.empty(S, -(-2 * s.samples * s.p // 4), dtype=torch.int64)
+        for word, generator in zip(words, self.generators, strict=True):
+            word.random_(-(2**63), None, generator=generator)
+        bits = words.view(torch.int16)[:, : 2 * s.samples * s.p].view(S, 2, s.samples, s.p)
+        bits = bits.transpose(0, 1)[:, None]  # (2, 1, S, n, p)
+        run = torch.arange(D * S)[:, None]
+        # The released loaders drop the last, smaller batch for the pair losses only.
+        end = s.samples - s.batch + 1 if self.model.objective == "pairs" else s.samples
+        for first in range(0, end, s.batch):
+            batch = slice(first, first + s.batch)
+            clean = self.X[run, order[:, batch]]  # (B, N, p)
+            masked = (bits[:, :, :, batch] <= self.limit) * clean.unflatten(0, (D, S))
+            yield masked.flatten(1, 2).mT, clean.mT
+
+    def losses(self, x: Tensor, clean: Tensor, k: int) -> Tensor:
+        """The loss of every run (B,) for network k, of views x (2, B, p, N) and the samples (B, p, N)."""
+        model, P, symmetric = self.model, self.networks[k], self.setting.recipe == "text"
+        y = encode(x[k : k + 1] if model.objective == "dual" else x, P, model, symmetric)
+        out = P["H"] @ y + P["c"][..., None] if model.head else y
+        if model.objective == "dual":
+            with torch.no_grad():
+                target = encode(x[1 - k : 2 - k], self.networks[1 - k], model, symmetric)
+            return squared_distance(out, target, model.normalized)
+        if model.objective == "siamese":
+            return negative_cosine(out, y.flip(0).detach())
+        weighs_clean = self.pair_loss.importance.uses_clean_view
+        clean_output = encode(clean[None], P, model, symmetric)[0] if weighs_clean else out[0]
+        return pair_losses(out, self.pair_loss, clean_output) / self.setting.tau
+
+    def step(self, x: Tensor, clean: Tensor, k: int) -> None:
+        """Take one step of SGD with network k, in place, and normalize the encoders if the model requires it."""
+        trained = [value for value in self.networks[k].values() if value.requires_grad]
+        # Runs share no weight, so the gradient of the sum is each run's own gradient.
+        grads = torch.autograd.grad(self.losses(x, clean, k).sum(), trained)
+        with torch.no_grad():
+            for value, grad in zip(trained, grads, strict=True):
+                value.sub_(grad, alpha=self.setting.lr)
+            if self.model.unit != "none":
+                for network in self.networks:
+                    network["W1"] /= network["W1"].norm(dim=2 if self.model.unit == "row" else 1, keepdim=True)
 
 
 def _draw_network(M: Tensor, sigma: float | None, s: Setting, generator: torch.Generator) -> Params:
@@ -150,39 +208,6 @@ def _draw_network(M: Tensor, sigma: float | None, s: Setting, generator: torch.G
     }
 
 
-class Batches:
-    """Masked views of all data sets, one batch after the other."""
-
-    def __init__(
-        self, start: InitialValues, conditions: Sequence[Condition], setting: Setting, drop_last: bool
-    ) -> None:
-        s = self.setting = setting
-        self.generators = start.generators
-        self.D, self.S = start.shape
-        self.end = s.samples - s.batch + 1 if drop_last else s.samples
-        self.X, self.first_row = start.X.flatten(0, 1), s.samples * torch.arange(self.D * self.S)[:, None]
-        # A mask keeps an entry whose 16-bit draw is at most this limit, so one draw serves every condition of a seed.
-        limits = [max(round(c.keep * 65536) - 32769, -32768) for c in conditions]
-        self.limit = torch.tensor(limits, dtype=torch.int16).view(1, self.D, 1, 1, 1)
-
-    def epoch(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the views (2, B, p, N) and the samples without a mask (B, N, p), in a new order with new masks."""
-        s, D, S = self.setting, self.D, self.S
-        order = torch.stack([torch.randperm(s.samples, generator=g) for g in self.generators])
-        order = order.repeat(D, 1) + self.first_row  # (B, n)
-        words = torch.empty(S, -(-2 * s.samples * s.p // 4), dtype=torch.int64)
-        for word, generator in zip(words, self.generators, strict=True):
-            word.random_(-(2**63), None, generator=generator)
-        bits = words.view(torch.int16)[:, : 2 * s.samples * s.p].view(S, 2, s.samples, s.p)
-        bits = bits.transpose(0, 1)[:, None]  # (2, 1, S, n, p)
-        for first in range(0, self.end, s.batch):
-            batch = slice(first, min(first + s.batch, s.samples))
-            clean = self.X.index_select(0, order[:, batch].flatten()).view(D * S, -1, s.p)  # (B, N, p)
-            N = clean.shape[1]
-            masked = torch.le(bits[:, :, :, batch], self.limit, out=clean.new_empty(2, D, S, N, s.p))
-            yield masked.mul_(clean.view(1, D, S, N, s.p)).view(2, D * S, N, s.p).transpose(2, 3), clean
-
-
 def train(
     model: Model,
     conditions: Sequence[Condition],
@@ -194,66 +219,26 @@ def train(
     progress: bool = False,
     label: str = "landscape",
 ) -> Trained:
-    """Train every condition × seed by plain SGD (Section 4.2) and record the max-cosines.
-
-    sigma: the noise of a warm start (None: random weights)
-    importance: replaces NT-Xent
-    """
+    """Train every condition × seed by plain SGD (Section 4.2) and record the max-cosines; see `Runs`."""
     s = setting
-    start = InitialValues(model, conditions, seeds, s, sigma)
-    # FamilyLoss is τ times NT-Xent.
-    loss = FamilyLoss(InfoNCE(s.tau, eps=1.0)) if importance is None else PairLoss(importance)
-    # The released loaders drop the last, smaller batch for the pair losses only.
-    batches = Batches(start, conditions, s, drop_last=model.objective == "pairs")
-    W1 = start.networks[0]["W1"]
+    runs = Runs(model, conditions, seeds, s, sigma, importance)
+    W1 = runs.networks[0]["W1"]
     every = max(1, s.epochs // s.record)
-    recorded_at, cosines = [0], [max_cosine(W1.detach(), start.M)]
+    recorded_at, cosines = [0], [max_cosine(W1.detach(), runs.M)]
     # glibc keeps freed memory up to the largest block that was freed (at most 32 MiB). Without this the memory of every
     # step is faulted in again.
     torch.empty(31 * 2**18)
     # One thread for small problems: to wake a second one costs more than it gains.
-    with use_threads(torch.get_num_threads() if len(start.X) * s.m * s.batch > 200_000 else 1):
+    with use_threads(torch.get_num_threads() if len(runs.X) * s.m * s.batch > 200_000 else 1):
         for epoch in track(range(1, s.epochs + 1), label, progress):
-            for step, (x, clean) in enumerate(batches.epoch()):
+            for step, batch in enumerate(runs.batches()):
                 # Dual encoders are updated alternately; every epoch begins with the first one.
-                k = step % 2 if model.objective == "dual" else 0
-                # Runs share no weight, so the gradient of the sum is each run's own gradient.
-                _update(start.networks, k, _losses(x, clean, start.networks, k, model, s, loss).sum(), model, s.lr)
+                runs.step(*batch, step % 2 if model.objective == "dual" else 0)
             if epoch % every == 0 or epoch == s.epochs:
                 recorded_at.append(epoch)
-                cosines.append(max_cosine(W1.detach(), start.M))
-    path = torch.stack(cosines).unflatten(1, start.shape)
-    return Trained(torch.tensor(recorded_at), path, W1.detach().unflatten(0, start.shape))
-
-
-def _losses(
-    x: Tensor, clean: Tensor, networks: list[Params], k: int, model: Model, s: Setting, loss: PairLoss
-) -> Tensor:
-    """The loss of every run (B,) for network k, of views x (2, B, p, N)."""
-    symmetric = s.recipe == "text"
-    P = networks[k]
-    y = encode(x[k : k + 1] if model.objective == "dual" else x, P, model, symmetric)
-    out = P["H"] @ y + P["c"][..., None] if model.head else y
-    if model.objective == "dual":
-        with torch.no_grad():
-            target = encode(x[1 - k : 2 - k], networks[1 - k], model, symmetric)
-        return squared_distance(out, target, model.normalized)
-    if model.objective == "siamese":
-        return negative_cosine(out, y.flip(0).detach())
-    clean_output = encode(clean.mT[None], P, model, symmetric)[0] if loss.importance.uses_clean_view else out[0]
-    return pair_losses(out, loss, clean_output) / s.tau
-
-
-def _update(networks: list[Params], k: int, total: Tensor, model: Model, lr: float) -> None:
-    """Take one step of SGD with network k, in place, and normalize the encoders if the model requires it."""
-    trained = [value for value in networks[k].values() if value.requires_grad]
-    grads = torch.autograd.grad(total, trained)
-    with torch.no_grad():
-        for value, grad in zip(trained, grads, strict=True):
-            value.sub_(grad, alpha=lr)
-        if model.unit != "none":
-            for network in networks:
-                network["W1"] /= network["W1"].norm(dim=2 if model.unit == "row" else 1, keepdim=True)
+                cosines.append(max_cosine(W1.detach(), runs.M))
+    path = torch.stack(cosines).unflatten(1, runs.shape)
+    return Trained(torch.tensor(recorded_at), path, W1.detach().unflatten(0, runs.shape))
 
 
 def train_all(jobs: Sequence[dict[str, Any]], workers: int, progress: bool) -> list[Trained]:
