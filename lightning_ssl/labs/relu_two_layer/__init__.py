@@ -32,7 +32,7 @@ from lightning_ssl.labs.lab import Result, require_least
 from lightning_ssl.labs.relu_two_layer.claims import end_claims, make_notes, path_claims
 from lightning_ssl.labs.relu_two_layer.figures import draw
 from lightning_ssl.labs.relu_two_layer.network import compare_paths, initial
-from lightning_ssl.labs.relu_two_layer.training import End, Problem, Trained, draw_problem, measure_end, train
+from lightning_ssl.labs.relu_two_layer.training import End, Problem, draw_problem, measure_end, train
 
 
 def run(
@@ -88,15 +88,17 @@ def run(
     some = torch.arange(len(w1)).view(problem.shape)[..., : min(seeds, 3)].flatten()  # samples are slower than X_α
     x1, x2, fixed = (problem.for_every_width(value)[some] for value in (problem.x1, problem.x2, problem.alpha))
     path_gap = compare_paths(w1[some], w2[some], x1, x2, fixed, lr, min(steps, 100))
-    trained = train(w1, w2, problem.for_every_width(problem.x_alpha), steps, lr, progress)
-    end = measure_end(trained, problem)
-    claims = path_claims(problem, path_gap, trained.revived) + end_claims(end, hidden)
-    arrays = _arrays(trained, end, problem, hidden)
+    w1, w2, revived, path = train(w1, w2, problem.for_every_width(problem.x_alpha), steps, lr, progress)
+    end = measure_end(w1, w2, problem)
+    claims = path_claims(problem, path_gap, revived) + end_claims(end, hidden)
+    arrays = _arrays(w1, w2, path, end, problem, hidden)
     return Result("relu_two_layer", settings, arrays, claims, make_notes(end, hidden, augmentation), draw)
 
 
-def _arrays(trained: Trained, end: End, problem: Problem, hidden: tuple[int, ...]) -> dict[str, Tensor]:
-    w1, w2, shape = trained.w1, trained.w2, problem.shape
+def _arrays(
+    w1: Tensor, w2: Tensor, path: dict[str, Tensor], end: End, problem: Problem, hidden: tuple[int, ...]
+) -> dict[str, Tensor]:
+    shape = problem.shape
     # The example that is drawn: of the widest networks, the one with the largest second singular value.
     widest = (torch.tensor(hidden) == max(hidden))[:, None]
     second = torch.linalg.svdvals(w1)[:, min(1, w1.shape[2] - 1, max(hidden) - 1)]
@@ -109,7 +111,7 @@ def _arrays(trained: Trained, end: End, problem: Problem, hidden: tuple[int, ...
         "reached": end.reached, "best_one_hot": end.best_one_hot,
         "lam_min": end.lam_min[:, 0], "lam_max": end.lam_max[:, 0],
         "kept_mode": kept.view(shape), "kept_place": (diagonal > diagonal.gather(1, kept[:, None])).sum(1).view(shape),
-        "alive": trained.alive.view(*shape, -1), "recorded_at": trained.recorded_at,
-        "energy": (trained.energy / end.lam_max.flatten()[:, None]).view(*shape, -1),
+        "alive": path["alive"].view(*shape, -1), "recorded_at": path["recorded_at"],
+        "energy": (path["energy"] / end.lam_max.flatten()[:, None]).view(*shape, -1),
         "example_w1": w1[example, :nodes], "example_w2_gram": (w2[example].mT @ w2[example])[:nodes, :nodes],
     }  # fmt: skip
