@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require
+from lightning_ssl.checks import require, require_positive
 from lightning_ssl.labs.lab import PALETTE, Claim, Result, band, normal, panels, require_least, track
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def run(
     settings = {name: value for name, value in locals().items() if name not in ("quick", "progress")}
     require(d >= 5, "d", d, "at least 5, for 11 and 101 to be different objects with room to move")
     require(len(widths) > 0 and all(2 <= k <= d for k in widths), "widths", widths, f"whole numbers from 2 to d={d}")
-    require(alpha > 0, "alpha", alpha, "more than 0")
+    require_positive("alpha", alpha)
     require_least(settings, steps=1, seeds=1)
     if quick:
         seeds, steps = max(seeds // 10, 1), max(steps // 10, 1)

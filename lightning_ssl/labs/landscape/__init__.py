@@ -26,7 +26,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require
+from lightning_ssl.checks import require, require_positive
 from lightning_ssl.labs.lab import Result, require_least
 from lightning_ssl.labs.landscape.claims import cell_claims, direction_claims, make_notes, ordering_claims
 from lightning_ssl.labs.landscape.data import permuted_counts
@@ -136,7 +136,7 @@ def _check(settings: dict[str, Any]) -> None:
     require(2 <= s["batch"] <= s["samples"], "batch", s["batch"], f"2 to samples = {s['samples']}")
     require_least(s, epochs=1, seeds=1, importance_epochs=1, workers=1, d=1, m=1)
     for name in ("lr", "tau"):
-        require(s[name] > 0, name, s[name], "a positive number")
+        require_positive(name, s[name])
     for name in s["importances"]:
         importance_named(name, s["tau"])
 
