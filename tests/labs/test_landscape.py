@@ -137,7 +137,7 @@ def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
 def test_nt_xent_and_the_infonce_importance_have_the_gradient_of_cross_entropy(loss: PairLoss) -> None:
     tau, terms = 0.2, 16 + 5
     y = torch.randn(2, 3, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    found = losses.pair_losses(y, loss, y[0]) / tau
+    found = losses.pair_losses(y, loss) / tau
     z = F.normalize(torch.cat([y[0], y[1]], 2), dim=1).mT  # (R, 2N, m)
     logits = (z @ z.mT / tau).masked_fill(torch.eye(16, dtype=torch.bool), -torch.inf)
     expected = torch.stack([F.cross_entropy(row, torch.arange(16).roll(8)) for row in logits])

@@ -43,15 +43,14 @@ def squared_distance(y: Tensor, target: Tensor, normalized: bool) -> Tensor:
     return (y - target).square().sum(2).mean((0, 2))
 
 
-def pair_losses(y: Tensor, loss: PairLoss, clean: Tensor) -> Tensor:
+def pair_losses(y: Tensor, loss: PairLoss, clean: Tensor | None = None) -> Tensor:
     """A pair loss of both views of every run, (R,); y (2, R, m, N).
 
     `clean` (R, m, N) are the outputs of un-augmented samples, for importances that weigh their distances.
     """
-    z, z_clean = (normalize(outputs).mT for outputs in (y, clean))
-    weighs_clean = loss.importance.uses_clean_view
+    z_clean = [None] * y.shape[1] if clean is None else normalize(clean).mT
     # One run after the other: the working memory of one run (5 MB at N = 512) fits into the cache and is reused.
-    return torch.stack([loss(a, b, c if weighs_clean else None) for a, b, c in zip(*z, z_clean, strict=True)])
+    return torch.stack([loss(z1, z2, c) for z1, z2, c in zip(*normalize(y).mT, z_clean, strict=True)])
 
 
 def importance_named(name: str, tau: float) -> Importance:

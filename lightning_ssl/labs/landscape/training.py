@@ -97,6 +97,7 @@ class Runs:
         self.model = model
         # FamilyLoss is τ times NT-Xent.
         self.pair_loss = FamilyLoss(InfoNCE(s.tau, eps=1.0)) if importance is None else PairLoss(importance)
+        self.weighs_clean = importance is not None and importance.uses_clean_view
         # A mask keeps an entry whose 16-bit draw is at most this limit, so one draw serves every condition of a seed.
         limits = [max(round(c.keep * 65536) - 32769, -32768) for c in conditions]
         self.limit = torch.tensor(limits, dtype=torch.int16).view(-1, 1, 1, 1)
@@ -171,8 +172,7 @@ class Runs:
             return squared_distance(out, target, model.normalized)
         if model.objective == "siamese":
             return negative_cosine(out, y.flip(0).detach())
-        weighs_clean = self.pair_loss.importance.uses_clean_view
-        clean_output = encode(clean[None], P, model, symmetric)[0] if weighs_clean else out[0]
+        clean_output = encode(clean[None], P, model, symmetric)[0] if self.weighs_clean else None
         return pair_losses(out, self.pair_loss, clean_output) / self.setting.tau
 
     def step(self, x: Tensor, clean: Tensor, k: int) -> None:
