@@ -30,8 +30,8 @@ import torch
 from torch import Tensor
 
 from lightning_ssl import papers
-from lightning_ssl.checks import require, require_positive
-from lightning_ssl.labs.lab import Claim, Result, mean_std, panels, per_seed, track
+from lightning_ssl.checks import require_positive
+from lightning_ssl.labs.lab import Claim, Result, mean_std, normal, panels, per_seed, require_least, track
 from lightning_ssl.losses.families import InfoNCE, Quadratic
 from lightning_ssl.losses.importance import Direct, Entropy, Exact, FromFamily, Gaussian, Importance, Uniform
 from lightning_ssl.losses.solved import Inverse, Square, Tsallis
@@ -105,12 +105,12 @@ def sphere_mixture(
     x = [(c_label + spread·noise normalized), loudness·nuisance]. A view adds 0.1·noise to the signal and redraws half
     of the nuisance's variance. Each seed has its own centres c, the same for every stream.
     """
-    centres = per_seed(lambda g: torch.randn(classes, signal, generator=g), seeds, first_seed, 0)
+    centres = normal((classes, signal), seeds, first_seed, 0)
     centres = centres / centres.norm(dim=2, keepdim=True)  # (S, C, signal)
     shape = (batches, samples)
     label = per_seed(lambda g: torch.randint(classes, shape, generator=g), seeds, first_seed, 100 + stream)
     dim = signal + nuisance
-    noise = per_seed(lambda g: torch.randn(4, *shape, dim, generator=g), seeds, first_seed, 200 + stream)
+    noise = normal((4, *shape, dim), seeds, first_seed, 200 + stream)
     chosen = centres.gather(1, label.flatten(1)[..., None].expand(-1, -1, signal)).view(seeds, *shape, signal)
     s = chosen + spread / math.sqrt(signal) * noise[:, 0, ..., :signal]
     s = s / s.norm(dim=-1, keepdim=True)
@@ -195,8 +195,8 @@ def initial(inputs: int, hidden: int, outputs: int, seeds: int, first_seed: int 
 
     W_1 (seeds, hidden, inputs), b (seeds, 1, hidden), W_2 (seeds, outputs, hidden).
     """
-    w1 = per_seed(lambda g: torch.randn(hidden, inputs, generator=g), seeds, first_seed, 10) * (2 / inputs) ** 0.5
-    w2 = per_seed(lambda g: torch.randn(outputs, hidden, generator=g), seeds, first_seed, 11) * (2 / hidden) ** 0.5
+    w1 = normal((hidden, inputs), seeds, first_seed, 10) * (2 / inputs) ** 0.5
+    w2 = normal((outputs, hidden), seeds, first_seed, 11) * (2 / hidden) ** 0.5
     return [w1, torch.zeros(seeds, 1, hidden), w2]
 
 
@@ -238,7 +238,10 @@ def run(
         progress: show a progress bar
     """
     settings = {name: value for name, value in locals().items() if name != "progress"}
-    _check(settings)
+    require_least(settings, classes=2, samples=2, signal=1, outputs=2, nuisance=0, spread=0, loudness=0, hidden=1)
+    require_least(settings, steps=1, seeds=1)
+    for name in ("tau", "lr"):
+        require_positive(name, settings[name])
     if quick:
         settings |= {"steps": min(steps, 100), "seeds": min(seeds, 3)}
     named = entries(tau, negatives=2 * samples - 2)
@@ -261,14 +264,6 @@ def run(
     settings["importances"] = {name: repr(entry.importance) for name, entry in named.items()}
     claims, notes = _claims(named, measured, alpha.sum(3), table1, better), _notes(settings, table1, better)
     return Result("importances", settings, arrays, claims, notes, _draw, text=_table(named, measured, table1))
-
-
-def _check(settings: dict[str, Any]) -> None:
-    least = {"classes": 2, "samples": 2, "signal": 1, "outputs": 2, "nuisance": 0, "spread": 0, "loudness": 0}
-    for name, bound in (least | {"hidden": 1, "steps": 1, "seeds": 1}).items():
-        require(settings[name] >= bound, name, settings[name], f"{bound} or more")
-    for name in ("tau", "lr"):
-        require_positive(name, settings[name])
 
 
 def _train(

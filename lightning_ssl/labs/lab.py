@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lightning_ssl.checks import UserError
+from lightning_ssl.checks import UserError, require
 from lightning_ssl.comparison.claims import Relation, margin_of, mean_holds
 from lightning_ssl.comparison.spread import standard_deviation
 from lightning_ssl.files import figure_files, write_all
@@ -200,6 +200,21 @@ def per_seed(
     return torch.stack([draw(seeded_generator(seed, stream)) for seed in range(first_seed, first_seed + seeds)])
 
 
+def normal(
+    shape: Sequence[int], seeds: int, first_seed: int = 0, stream: int = 0, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """Standard normal draws of every seed, (seeds, *shape); see `per_seed`."""
+    import torch
+
+    return per_seed(lambda g: torch.randn(tuple(shape), generator=g, dtype=dtype), seeds, first_seed, stream)
+
+
+def require_least(settings: dict[str, Any], **bounds: float) -> None:
+    """Refuse a setting below its bound."""
+    for name, bound in bounds.items():
+        require(settings[name] >= bound, name, settings[name], f"at least {bound}")
+
+
 @contextmanager
 def use_threads(count: int) -> Iterator[None]:
     """Run the body with `count` threads of torch."""
@@ -235,6 +250,22 @@ def panels(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, 
         ax.grid(True, color="0.92", linewidth=0.8)
         ax.set_axisbelow(True)
     return figure, axes
+
+
+def band(
+    ax: Axes,
+    x: Sequence[float],
+    values: torch.Tensor,
+    style: str,
+    colour: str,
+    name: str,
+    alpha: float = 0.15,
+    **fill: Any,
+) -> None:
+    """Draw the median of the runs, values (len(x), runs), and the band from their 10 % to their 90 % quantile."""
+    low, median, high = (values.quantile(q, dim=1) for q in (0.1, 0.5, 0.9))
+    ax.fill_between(x, low, high, color=colour, alpha=alpha, linewidth=0, **fill)
+    ax.plot(x, median, style, color=colour, label=name)
 
 
 def _floats(values: torch.Tensor | Sequence[float] | float) -> list[float]:

@@ -18,14 +18,13 @@ Checks:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require
-from lightning_ssl.labs.lab import PALETTE, Claim, Result, panels, per_seed, track
+from lightning_ssl.checks import require, require_positive
+from lightning_ssl.labs.lab import PALETTE, Claim, Result, band, normal, panels, require_least, track
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -124,34 +123,35 @@ def run(
     settings = {name: value for name, value in locals().items() if name not in ("quick", "progress")}
     require(d >= 5, "d", d, "at least 5, for 11 and 101 to be different objects with room to move")
     require(len(widths) > 0 and all(2 <= k <= d for k in widths), "widths", widths, f"whole numbers from 2 to d={d}")
-    require(alpha > 0, "alpha", alpha, "more than 0")
-    require(steps >= 1, "steps", steps, "at least 1")
-    require(seeds >= 1, "seeds", seeds, "at least 1")
+    require_positive("alpha", alpha)
+    require_least(settings, steps=1, seeds=1)
     if quick:
         seeds, steps = max(seeds // 10, 1), max(steps // 10, 1)
         settings |= {"seeds": seeds, "steps": steps}
     x = ring(d)
-    # (S, d (+ 1))
-    start = per_seed(lambda g: torch.randn(d + bias, generator=g, dtype=torch.float64), seeds, first_seed)
+    start = normal((d + bias,), seeds, first_seed, dtype=torch.float64)  # (S, d (+ 1))
     linear_norm, relu_norm = _random_operator_norms(start, x, widths, bias)
-    selective = _train_selective(x, bias, alpha, steps)
+    whole = operator(start, receptive_field(x, d, bias), linear=True)
+    fields = ", ".join(map(str, widths))
+    selective_claims, selective = _single_patterns(x, bias, alpha, steps)
     seen = receptive_field(x, 2, bias)
     path = train(_neurons(start, 2, d), seen, alpha, steps, progress=progress)
     gap = torch.stack([(selectivity(w, seen) * w).sum(1) for w in path])  # (steps + 1, S)
+    claims = [
+        Claim.at_most("‖OP‖, linear neuron that sees the whole ring", torch.linalg.matrix_norm(whole), 0.0),
+        Claim.at_most(f"‖OP‖, linear neuron, fields of {fields} pixels", linear_norm, 0.0),
+        *selective_claims,
+        *_random_claims(start, x, gap),
+    ]
     arrays = {
         "linear_norm": linear_norm,
         "relu_norm": relu_norm,
-        "pattern_response": selective.response,
-        "closed_form": selective.closed_form,
+        "pattern_response": selective["pattern_response"],
+        "closed_form": selective["closed_form"],
         "object_gap": gap,
-        "steps_of_single_answer": selective.steps,
+        "steps_of_single_answer": selective["steps_of_single_answer"],
     }
-    claims = [
-        *_linear_claims(start, x, bias, widths, linear_norm, selective),
-        *_selective_claims(selective, alpha, d),
-        *_random_claims(start, x, gap),
-    ]
-    return Result("translation", settings, arrays, claims, _notes(selective, relu_norm, widths, steps, bias), _draw)
+    return Result("translation", settings, arrays, claims, _notes(arrays, settings), _draw)
 
 
 def _neurons(start: Tensor, width: int, d: int) -> Tensor:
@@ -169,57 +169,28 @@ def _random_operator_norms(start: Tensor, x: Tensor, widths: tuple[int, ...], bi
     return torch.stack(linear), torch.stack(relu)
 
 
-@dataclass(frozen=True)
-class Selective:
-    """Training of the P neurons that respond to one pattern only."""
-
-    names: list[str]
-    patterns: Tensor  # x_p, (P, 2 (+ 1))
-    operators: Tensor  # (P, k, k)
-    response: Tensor  # x_pᵀw(t), (steps + 1, P)
-    closed_form: Tensor  # Eqn. 13, (steps + 1, P)
-    steps: Tensor  # for which the neuron responds to its pattern only, (P,)
-    linear_movement: Tensor  # largest change of a weight when the neurons are linear
-
-
-def _train_selective(x: Tensor, bias: bool, alpha: float, steps: int) -> Selective:
+def _single_patterns(x: Tensor, bias: bool, alpha: float, steps: int) -> tuple[list[Claim], dict[str, Tensor]]:
+    """Train the P neurons that respond to one pattern only, linear and ReLU, and compare them with Eqn. 13."""
     d, seen = x.shape[2], receptive_field(x, 2, bias)
     w, names = single_pattern_neurons(x, bias)
-    patterns = torch.stack([pattern(name, bias) for name in names])
+    patterns = torch.stack([pattern(name, bias) for name in names])  # (P, 2 (+ 1))
     path = train(w, seen, alpha, steps)
-    linear_path = train(w, seen, alpha, steps, linear=True)
-    response = (path * patterns).sum(2)
-    factor = 1 + alpha * (1 / (4 * d**2)) * patterns.square().sum(1)
-    closed_form = response[0] * factor ** torch.arange(steps + 1)[:, None]
-    movement = (linear_path - w).abs().amax()
-    operators, still_selective = operator(w, seen), selective_steps(path, seen)
-    return Selective(names, patterns, operators, response, closed_form, still_selective, movement)
-
-
-def _linear_claims(
-    start: Tensor, x: Tensor, bias: bool, widths: tuple[int, ...], linear_norm: Tensor, selective: Selective
-) -> list[Claim]:
-    whole = operator(start, receptive_field(x, x.shape[2], bias), linear=True)
-    fields = ", ".join(map(str, widths))
-    return [
-        Claim.at_most("‖OP‖, linear neuron that sees the whole ring", torch.linalg.matrix_norm(whole), 0.0),
-        Claim.at_most(f"‖OP‖, linear neuron, fields of {fields} pixels", linear_norm, 0.0),
-        Claim.at_most("movement of linear neurons in training", selective.linear_movement, 0.0),
-    ]
-
-
-def _selective_claims(selective: Selective, alpha: float, d: int) -> list[Claim]:
-    c, square, claims = 1 / (4 * d**2), selective.patterns.square().sum(1), []
-    for k, name in enumerate(selective.names):
-        neuron, T = f"ReLU, answers to {name} alone", int(selective.steps[k])
-        OP, xp, response = selective.operators[k], selective.patterns[k], selective.response[:, k]
+    movement = (train(w, seen, alpha, steps, linear=True) - w).abs().amax()
+    response = (path * patterns).sum(2)  # x_pᵀw(t), (steps + 1, P)
+    c, square = 1 / (4 * d**2), patterns.square().sum(1)
+    factor = 1 + alpha * c * square
+    lasts = selective_steps(path, seen)
+    claims = [Claim.at_most("movement of linear neurons in training", movement, 0.0)]
+    for k, (name, OP) in enumerate(zip(names, operator(w, seen), strict=True)):
+        neuron, T = f"ReLU, answers to {name} alone", int(lasts[k])
         claims.append(Claim.near(f"{neuron}: 4d² c_p", float(OP.trace() / square[k] / c), 1.0, tolerance=1e-9))
-        residue = (OP - c * torch.outer(xp, xp)).abs().max() / c
+        residue = (OP - c * torch.outer(patterns[k], patterns[k])).abs().max() / c
         claims.append(Claim.at_most(f"{neuron}: largest |OP − c_p x xᵀ|/c_p", float(residue), 1e-9))
-        rate = (response[1 : T + 1] / response[:T]).log().mean().exp() if T else torch.nan
-        theory = float(1 + alpha * c * square[k])
-        claims.append(Claim.near(f"{neuron}: growth of xᵀw in a step", float(rate), theory, tolerance=1e-9))
-    return claims
+        rate = (response[1 : T + 1, k] / response[:T, k]).log().mean().exp() if T else torch.nan
+        name = f"{neuron}: growth of xᵀw in a step"
+        claims.append(Claim.near(name, float(rate), float(factor[k]), tolerance=1e-9))
+    closed_form = response[0] * factor ** torch.arange(steps + 1)[:, None]
+    return claims, {"pattern_response": response, "closed_form": closed_form, "steps_of_single_answer": lasts}
 
 
 def _random_claims(start: Tensor, x: Tensor, gap: Tensor) -> list[Claim]:
@@ -235,16 +206,17 @@ def _random_claims(start: Tensor, x: Tensor, gap: Tensor) -> list[Claim]:
     return claims
 
 
-def _notes(selective: Selective, norm: Tensor, widths: tuple[int, ...], steps: int, bias: bool) -> list[str]:
-    wide, narrow = norm[-1], norm[0]
-    last = ", ".join(f"{name} {int(T)}" for name, T in zip(selective.names, selective.steps, strict=True))
+def _notes(arrays: dict[str, Tensor], settings: dict[str, Any]) -> list[str]:
+    widths, steps, norm = settings["widths"], settings["steps"], arrays["relu_norm"]
+    names = single_pattern_neurons(norm, settings["bias"])[1]
+    last = ", ".join(f"{name} {T}" for name, T in zip(names, arrays["steps_of_single_answer"].tolist(), strict=True))
     notes = [
         f"steps (of {steps}) until another pattern crosses the threshold and Eqn. 13 ends: {last}",
-        f"random ReLU neurons with OP ≠ 0: {(narrow > 0).double().mean():.0%} with a field of {widths[0]}, "
-        f"{(wide > 0).double().mean():.0%} with a field of {widths[-1]}; "
-        f"mean ‖OP‖ {narrow.mean():.1e} and {wide.mean():.1e}",
+        f"random ReLU neurons with OP ≠ 0: {(norm[0] > 0).double().mean():.0%} with a field of {widths[0]}, "
+        f"{(norm[-1] > 0).double().mean():.0%} with a field of {widths[-1]}; "
+        f"mean ‖OP‖ {norm[0].mean():.1e} and {norm[-1].mean():.1e}",
     ]
-    if not bias:
+    if not settings["bias"]:
         notes.append("without a bias no neuron answers to 00 or to 11 alone; these two are left out")
     return notes
 
@@ -262,9 +234,7 @@ def _draw(result: Result) -> Figure:
 
 def _draw_operators(ax: Axes, arrays: dict[str, Tensor], widths: list[int]) -> None:
     norm = arrays["relu_norm"]
-    low, median, high = norm.quantile(torch.tensor([0.1, 0.5, 0.9], dtype=norm.dtype), dim=1)
-    ax.fill_between(widths, low, high, color=PALETTE[0], alpha=0.2, linewidth=0, label="10 % to 90 % of ReLU neurons")
-    ax.plot(widths, median, "o-", color=PALETTE[0], label="ReLU, median")
+    band(ax, widths, norm, "o-", PALETTE[0], "ReLU, median", alpha=0.2, label="10 % to 90 % of ReLU neurons")
     ax.plot(widths, arrays["linear_norm"].amax(1), "s--", color=PALETTE[1], label="linear, largest")
     ax.set(title="Operator of random neurons", xlabel="pixels in the receptive field", ylabel="‖OP‖")
     ax.legend(frameon=False, fontsize=8)

@@ -45,22 +45,6 @@ def test_theorem_4_relu_gradient_is_the_linear_one_where_weights_are_positive(in
         close(ours, autograd, terms=STEP + SAMPLES**2)
 
 
-def test_relu_and_sticky_linear_paths_are_the_same():
-    x1, x2, alpha, w1, w2 = problem()
-    steps = 100
-    gap = network.compare_paths(w1, w2, x1, x2, alpha, 0.1, steps)
-    close(gap, torch.zeros_like(gap), terms=steps * (STEP + SAMPLES**2), scale=1)
-
-
-def test_lemma_13_and_14_signs_of_x_alpha():
-    x1, x2, alpha, *_ = problem()
-    x_alpha = mean_covariance(x1, x2, alpha)
-    assert (x_alpha.masked_fill(torch.eye(MODES, dtype=torch.bool), -1) < 0).all()
-    top = torch.linalg.eigh(x_alpha).eigenvectors[:, :, -1]
-    assert (top.amax(1) > 0).all()
-    assert (top.amin(1) < 0).all()
-
-
 def test_padding_with_zero_nodes_changes_nothing():
     steps = 300
     settings = {"modes": 4, "samples": 20, "steps": steps, "seeds": 2, "augmentation": (1.5,), "outputs": 3}
@@ -95,16 +79,3 @@ def test_a_seed_in_a_batch_equals_that_seed_alone():
     alone = relu_two_layer.run(seeds=1, first_seed=2, **settings).arrays["energy"]
     # A difference grows by 1 + lr in a step.
     close(batch[:, :, 2], alone[:, :, 0], terms=steps * STEP + SAMPLES**2, gain=(1 + lr) ** steps)
-
-
-def test_quick_run_agrees_with_every_claim_and_draws():
-    result = relu_two_layer.run(quick=True, hidden=(1, 5), augmentation=(0.5, 1.75), steps=1000)
-    assert all(claim.agrees for claim in result.claims), result.table()
-    assert (result.arrays["rank"][:, 0] == 1).all()
-    assert len(result.figure().axes) == 8
-
-
-@pytest.mark.parametrize("arguments", [{"modes": 1}, {"hidden": ()}, {"augmentation": (-1.0,)}, {"init": "zero"}])
-def test_an_invalid_argument_is_named(arguments):
-    with pytest.raises(ValueError, match=next(iter(arguments))):
-        relu_two_layer.run(**arguments)

@@ -28,9 +28,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require
+from lightning_ssl.checks import require, require_positive
+from lightning_ssl.labs.covariance_operator import gradients, operators
 from lightning_ssl.labs.covariance_operator.figures import draw
-from lightning_ssl.labs.covariance_operator.gradients import exact_error, gradient_error, theorem1_error, theorem2
 from lightning_ssl.labs.covariance_operator.losses import (
     Loss,
     beta_loss,
@@ -40,16 +40,8 @@ from lightning_ssl.labs.covariance_operator.losses import (
     soft_triplet,
 )
 from lightning_ssl.labs.covariance_operator.networks import Population
-from lightning_ssl.labs.covariance_operator.operators import (
-    beta_weights,
-    inter_weights,
-    normalized_asymmetry,
-    smallest_eigenvalue,
-    theorem4_weights,
-    triple_weights,
-)
 from lightning_ssl.labs.covariance_operator.residue import residue_bound, train
-from lightning_ssl.labs.lab import Claim, Result, mean_std
+from lightning_ssl.labs.lab import Claim, Result, mean_std, require_least
 
 ROUNDING = 1e-9
 
@@ -90,7 +82,12 @@ def run(
         progress: show a progress bar
     """
     settings = {name: value for name, value in locals().items() if name not in ("quick", "progress")}
-    _check(settings)
+    require(len(sizes) >= 2 and min(sizes) >= 1, "sizes", sizes, "at least two whole numbers, of at least 1")
+    require_least(settings, samples=2, steps=1, seeds=1)
+    require(views >= 2 and views % 2 == 0, "views", views, "an even number of at least 2")
+    require(len(sigmas) > 0 and min(sigmas) > 0, "sigmas", sigmas, "numbers above 0")
+    for name in ("sigma", "tau", "lr"):
+        require_positive(name, settings[name])
     if quick:
         settings |= {"seeds": min(seeds, 4), "steps": min(steps, 10)}
     new_population = partial(Population, sizes, samples, views, seeds=settings["seeds"], first_seed=first_seed)
@@ -107,52 +104,40 @@ def run(
         arrays |= {f"residue {name}": shares, f"training {name}": path}  # (sigmas, R), (steps + 1, R)
         claims += _residue_claims(name, shares, path, sigmas)
     arrays["smallest_eigenvalue"] = torch.stack(
-        [smallest_eigenvalue(population, beta_weights(samples, views, beta)) for beta in betas]
+        [operators.smallest_eigenvalue(population, operators.beta_weights(samples, views, beta)) for beta in betas]
     )  # (betas, R)
     claims += _corollary_1(population, betas, arrays["smallest_eigenvalue"])
-    arrays["normalized_asymmetry"] = normalized_asymmetry(population)
+    arrays["normalized_asymmetry"] = operators.normalized_asymmetry(population)
     return Result("covariance_operator", settings, arrays, claims, _notes(arrays, list(losses), settings), draw)
 
 
-def _check(settings: dict[str, Any]) -> None:
-    s = settings
-    enough = len(s["sizes"]) >= 2 and min(s["sizes"]) >= 1
-    require(enough, "sizes", s["sizes"], "at least two whole numbers, of at least 1")
-    require(s["samples"] >= 2, "samples", s["samples"], "at least 2")
-    require(s["views"] >= 2 and s["views"] % 2 == 0, "views", s["views"], "an even number of at least 2")
-    require(len(s["sigmas"]) > 0 and min(s["sigmas"]) > 0, "sigmas", s["sigmas"], "numbers above 0")
-    for name in ("sigma", "tau", "lr"):
-        require(s[name] > 0, name, s[name], "more than 0")
-    for name in ("steps", "seeds"):
-        require(s[name] >= 1, name, s[name], "at least 1")
-
-
 def _theorems_1_to_3(population: Population, losses: dict[str, Loss], seed: int) -> list[Claim]:
-    claims = [Claim.at_most("Theorem 1: gradient of ½‖f₁ − f₂‖², relative error", theorem1_error(population), ROUNDING)]
+    error = gradients.theorem1_error(population)
+    claims = [Claim.at_most("Theorem 1: gradient of ½‖f₁ − f₂‖², relative error", error, ROUNDING)]
     generator = torch.Generator().manual_seed(seed)
     r = 3 * torch.rand(200, 6, generator=generator, dtype=torch.float64)
     for name, loss in losses.items():
-        pos, neg, total = theorem2(loss, r[:, 0], r[:, 1:])
+        pos, neg, total = gradients.theorem2(loss, r[:, 0], r[:, 1:])
         smallest = torch.minimum(pos, -neg.amax(1))
         claims.append(Claim.at_most(f"Theorem 2, {name}: |∂L/∂r₊ + Σ ∂L/∂r₋|", total.abs(), ROUNDING))
         claims.append(Claim.at_least(f"Theorem 2, {name}: smallest of ∂L/∂r₊ and −∂L/∂r₋", smallest, 0.0))
-    M = inter_weights(population.X, population.A)
-    error = gradient_error(population, M, population_loss(population.X, simple()))
-    lowest = smallest_eigenvalue(population, M)
+    M = operators.inter_weights(population.X, population.A)
+    error = gradients.gradient_error(population, M, population_loss(population.X, simple()))
+    lowest = operators.smallest_eigenvalue(population, M)
     claims.append(Claim.at_most("Theorem 3: −V[K̄] vec(W) against the gradient, relative error", error, ROUNDING))
     claims.append(Claim.at_least("Theorem 3: λ_min/λ_max of V[K̄]", lowest, -ROUNDING))
     return claims
 
 
 def _theorem_4(name: str, loss: Loss, population: Population, slope: float) -> list[Claim]:
-    M = triple_weights(population.outputs(), population.X, loss)
-    error = gradient_error(population, M, population_loss(population.X, loss))
-    lowest = smallest_eigenvalue(population, theorem4_weights(population, loss))
+    M = operators.triple_weights(population.outputs(), population.X, loss)
+    error = gradients.gradient_error(population, M, population_loss(population.X, loss))
+    lowest = operators.smallest_eigenvalue(population, operators.theorem4_weights(population, loss))
     norm, bound = residue_bound(population, loss, slope)
     return [
         Claim.at_most(f"Lemma 2, {name}: gradient, relative error", error, ROUNDING),
         Claim.at_least(f"Theorem 4, {name}: λ_min/λ_max of ½V^ξ", lowest, -ROUNDING),
-        Claim.at_most(f"Eqn. 7, {name}: exact loss, relative error", exact_error(population, loss), ROUNDING),
+        Claim.at_most(f"Eqn. 7, {name}: exact loss, relative error", gradients.exact_error(population, loss), ROUNDING),
         Claim.at_most(f"Eqn. 79, {name}: ‖θ‖ over its bound", norm / bound, 1.0),
     ]
 
@@ -171,7 +156,7 @@ def _residue_claims(name: str, shares: Tensor, path: Tensor, sigmas: Sequence[fl
 def _corollary_1(population: Population, betas: Sequence[float], lowest: Tensor) -> list[Claim]:
     X, A, claims = population.X, population.A, []
     for k, beta in enumerate(betas):
-        error = gradient_error(population, beta_weights(X, A, beta), beta_loss(X, beta))
+        error = gradients.gradient_error(population, operators.beta_weights(X, A, beta), beta_loss(X, beta))
         claims.append(Claim.at_most(f"Corollary 1, β = {beta:g}: gradient, relative error", error, ROUNDING))
         if beta <= 0:
             claims.append(Claim.at_least(f"Corollary 1, β = {beta:g}: λ_min/λ_max", lowest[k], -ROUNDING))

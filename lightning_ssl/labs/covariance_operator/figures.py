@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
-from lightning_ssl.labs.lab import PALETTE, Result, panels
+from lightning_ssl.labs.lab import PALETTE, Result, band, panels
 from lightning_ssl.palette import line_style
 
 if TYPE_CHECKING:
@@ -18,19 +16,11 @@ def draw(result: Result) -> Figure:
     settings, arrays = result.settings, result.arrays
     figure, (left, middle, right) = panels(1, 3, (13.5, 4.3))
     names = [name.removeprefix("residue ") for name in arrays if name.startswith("residue ")]
-    sigmas = torch.tensor(settings["sigmas"])
     for k, name in enumerate(names):
-        low, median, high = arrays[f"residue {name}"].quantile(
-            torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64), dim=1
-        )
         colour, line = line_style(k)
-        left.plot(sigmas, median, "os"[k % 2] + line, color=colour, label=name)
-        left.fill_between(sigmas, low, high, color=colour, alpha=0.15, linewidth=0)
-        low, median, high = arrays[f"training {name}"].quantile(
-            torch.tensor([0.1, 0.5, 0.9], dtype=torch.float64), dim=1
-        )
-        middle.plot(median, line, color=colour, label=name)
-        middle.fill_between(range(len(median)), low, high, color=colour, alpha=0.15, linewidth=0)
+        band(left, settings["sigmas"], arrays[f"residue {name}"], "os"[k % 2] + line, colour, name)
+        path = arrays[f"training {name}"]
+        band(middle, range(len(path)), path, line, colour, name)
     for ax in (left, middle):
         ax.set(ylabel="‖θ vec(W)‖ / ‖OP vec(W)‖", yscale="log")
         ax.legend(frameon=False, fontsize=9)

@@ -12,10 +12,8 @@ from lightning_ssl.labs.covariance_operator.operators import operator, pair_weig
 
 def tower_gradient(W: list[Tensor], f_other: Tensor, x: Tensor, value: Value) -> list[Tensor]:
     """Autograd's gradient for W of Σ_runs value(f(x; W), f_other), with the other tower fixed."""
-    leaves = [weight.detach().clone().requires_grad_() for weight in W]
-    with torch.enable_grad():
-        total = value(forward(leaves, x)[-1], f_other.detach()).sum()
-        return list(torch.autograd.grad(total, leaves))
+    gradient: list[Tensor] = torch.func.grad(lambda leaves: value(forward(leaves, x)[-1], f_other).sum())(W)
+    return gradient
 
 
 def relative_error(ours: Tensor, reference: Tensor) -> Tensor:
@@ -52,9 +50,7 @@ def theorem1_error(population: Population) -> Tensor:
 
 def theorem2(loss: Loss, r_pos: Tensor, r_neg: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """∂L/∂r₊ (N,), ∂L/∂r₋ (N, H), and their sum (N,)."""
-    r_pos, r_neg = r_pos.clone().requires_grad_(), r_neg.clone().requires_grad_()
-    with torch.enable_grad():
-        pos, neg = torch.autograd.grad(loss.value(r_pos, r_neg).sum(), (r_pos, r_neg))
+    pos, neg = torch.func.grad(lambda *r: loss.value(*r).sum(), argnums=(0, 1))(r_pos, r_neg)
     return pos, neg, pos + neg.sum(1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lightning_ssl.labs.lab import per_seed
+from lightning_ssl.labs.lab import normal
 
 
 def forward(W: list[Tensor], x: Tensor) -> list[Tensor]:
@@ -46,19 +46,17 @@ class Population:
     def __init__(self, sizes: tuple[int, ...], X: int, A: int, sigma: float, seeds: int, first_seed: int) -> None:
         self.X, self.A = X, A
 
-        def normal(*shape: int, stream: int) -> Tensor:
-            return per_seed(
-                lambda g: torch.randn(shape, generator=g, dtype=torch.float64), seeds, first_seed, stream=stream
-            )
+        def draw(*shape: int, stream: int) -> Tensor:
+            return normal(shape, seeds, first_seed, stream, torch.float64)
 
-        self.clean = normal(X, sizes[0], stream=0)  # (R, X, n_0)
-        noise = normal(X, A // 2, sizes[0], stream=1)
+        self.clean = draw(X, sizes[0], stream=0)  # (R, X, n_0)
+        noise = draw(X, A // 2, sizes[0], stream=1)
         # Views come in opposite pairs: their mean is the sample itself, like the mean over the whole augmentation.
         self.views = (self.clean[:, :, None] + sigma * torch.cat([noise, -noise], 2)).flatten(1, 2)  # (R, V, n_0)
         shapes = list(zip(sizes[1:], sizes[:-1], strict=True))
         # He's scale keeps the outputs and the distances r of order one.
-        self.W = [normal(*shape, stream=2 + k) * (2 / shape[1]) ** 0.5 for k, shape in enumerate(shapes)]
-        self.other = [normal(*shape, stream=100 + k) * (2 / shape[1]) ** 0.5 for k, shape in enumerate(shapes)]
+        self.W = [draw(*shape, stream=2 + k) * (2 / shape[1]) ** 0.5 for k, shape in enumerate(shapes)]
+        self.other = [draw(*shape, stream=100 + k) * (2 / shape[1]) ** 0.5 for k, shape in enumerate(shapes)]
 
     def outputs(self) -> Tensor:
         """f_L of every view, (R, V, n_L)."""

@@ -20,8 +20,7 @@ is tr(W X_α Wᵀ), as in the preprint; the camera-ready text has ½ of it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -31,7 +30,7 @@ from lightning_ssl.labs.deep_linear.ascent import ascend, doubled_eigenvalue, en
 from lightning_ssl.labs.deep_linear.data import fixed_alpha, mean_covariance, views
 from lightning_ssl.labs.deep_linear.figures import DRAWN_STEPS, draw
 from lightning_ssl.labs.deep_linear.flow import NORMALIZATIONS, balance, gradient_flow, norm_drift
-from lightning_ssl.labs.lab import Claim, Result, per_seed
+from lightning_ssl.labs.lab import Claim, Result, per_seed, require_least
 
 TOLERANCE = 1e-4
 
@@ -70,7 +69,11 @@ def run(
         progress: show a progress bar
     """
     settings = {name: value for name, value in locals().items() if name != "progress"}
-    _check(settings)
+    require(len(widths) >= 3 and min(widths) >= 2, "widths", widths, "three or more widths of at least 2")
+    require_least(settings, samples=3, augmentation=0, steps=1, flow_steps=1, seeds=1)
+    require(alpha in ("uniform", "entropy", "random"), "alpha", alpha, "uniform, entropy or random")
+    for name in ("tau", "lr", "flow_ds"):
+        require_positive(name, settings[name])
     if quick:
         settings |= {"steps": min(steps, 1000), "seeds": min(seeds, 5), "flow_steps": min(flow_steps, 40)}
     seeds, steps = settings["seeds"], settings["steps"]
@@ -78,61 +81,23 @@ def run(
     noise = per_seed(lambda g: torch.rand(samples, samples, generator=g).double(), seeds, first_seed, 1)
     fixed = fixed_alpha(x1, alpha, tau, noise)
     x_alpha = mean_covariance(x1, x2, fixed)
-    eigenvalues, eigenvectors = torch.linalg.eigh(x_alpha)
     start = initial(widths, seeds, first_seed)
-    end = _ascend(start, x_alpha, eigenvalues[:, -1], eigenvectors[:, :, -1], steps, lr, progress)
+    claims, arrays = _ascent(start, x_alpha, steps, lr, progress)
     drift, imbalance, moved = _measure_flows(start, x1, x2, fixed, settings["flow_steps"], flow_ds)
-    claims = _ascent_claims(end, seeds) + _remark_claims(seeds, first_seed) + _flow_claims(drift, imbalance)
-    arrays = {
-        "energy_over_lambda": end.energies,
-        "singular_values": end.singular_values,
-        "eigenvalues": eigenvalues,
-        "reached": end.reached.view(2, seeds),
-        "sigma1": end.sigma1,
-        "sigma2": end.sigma2,
-        "entries_filter": end.entries[seeds:],
-        "entries_layer": end.entries[:seeds],
-        "norm_drift": drift,
-    }
-    notes = _notes(eigenvalues, end.reached, steps, moved)
-    return Result("deep_linear", settings, arrays, claims, notes, draw)
+    claims += _remark_claims(seeds, first_seed) + _flow_claims(drift, imbalance)
+    notes = _notes(arrays["eigenvalues"], arrays["reached"], steps, moved)
+    return Result("deep_linear", settings, arrays | {"norm_drift": drift}, claims, notes, draw)
 
 
-def _check(settings: dict[str, Any]) -> None:
-    s = settings
-    enough = len(s["widths"]) >= 3 and min(s["widths"]) >= 2
-    require(enough, "widths", s["widths"], "three or more widths of at least 2")
-    require(s["samples"] >= 3, "samples", s["samples"], "3 or more")
-    require(s["augmentation"] >= 0, "augmentation", s["augmentation"], "0 or more")
-    require(s["alpha"] in ("uniform", "entropy", "random"), "alpha", s["alpha"], "uniform, entropy or random")
-    for name in ("tau", "lr", "flow_ds"):
-        require_positive(name, s[name])
-    for name in ("steps", "flow_steps", "seeds"):
-        require(s[name] >= 1, name, s[name], "1 or more")
-
-
-@dataclass(frozen=True)
-class Ascended:
-    """Measures of the ascent; runs are the seeds with ‖W_l‖_F = 1, then those with ‖w_lk‖ = 1/√n_l."""
-
-    energies: Tensor  # energy / λ_max, (2 seeds, T)
-    singular_values: Tensor  # the two largest of every layer, ‖W_l‖_F = 1, (seeds, T', L, 2)
-    reached: Tensor  # energy / λ_max at the end, (2 seeds,)
-    sigma1: Tensor  # (2 seeds, L)
-    sigma2: Tensor  # (2 seeds, L)
-    aligned: Tensor  # |cos| of the singular vectors of neighbouring layers, (2 seeds, L-1)
-    first: Tensor  # |cos(v_0, top eigenvector)|, (2 seeds,)
-    entries: Tensor  # √n_l |v_l|_k of the hidden layers, (2 seeds, ·)
-
-
-def _ascend(
-    start: list[Tensor], x_alpha: Tensor, lam: Tensor, top: Tensor, steps: int, lr: float, progress: bool
-) -> Ascended:
-    """Climb to the maximum under both constraints; lam (seeds,) and top (seeds, n_0) are the top eigenpairs."""
-    seeds = len(lam)
-    both, lam, top = torch.cat([x_alpha, x_alpha]), torch.cat([lam, lam]), torch.cat([top, top])
+def _ascent(
+    start: list[Tensor], x_alpha: Tensor, steps: int, lr: float, progress: bool
+) -> tuple[list[Claim], dict[str, Tensor]]:
+    """Climb to the maximum under both constraints: runs are the seeds with ‖W_l‖_F = 1, then with ‖w_lk‖ = 1/√n_l."""
+    seeds, both = len(x_alpha), torch.cat([x_alpha, x_alpha])
+    eigenvalues, eigenvectors = torch.linalg.eigh(x_alpha)
+    lam, top = eigenvalues[:, -1].repeat(2), eigenvectors[:, :, -1].repeat(2, 1)
     energies: list[Tensor] = []
-    singular: list[Tensor] = []
+    singular: list[Tensor] = []  # the two largest of every layer, ‖W_l‖_F = 1
 
     def record(weights: Sequence[Tensor]) -> None:
         energies.append(energy(weights, both))
@@ -142,18 +107,35 @@ def _ascend(
     per_filter = torch.arange(2 * seeds) >= seeds
     final = ascend([torch.cat([w, w]) for w in start], both, per_filter, range(steps), lr, record, progress)
     record(final)
+    reached = energies[-1] / lam
     svd = [torch.linalg.svd(w, full_matrices=False) for w in final]
     left, right = [s.U[:, :, 0] for s in svd], [s.Vh[:, 0] for s in svd]
-    return Ascended(
-        energies=torch.stack(energies, 1) / lam[:, None],
-        singular_values=torch.stack(singular, 1),
-        reached=energies[-1] / lam,
-        sigma1=torch.stack([s.S[:, 0] for s in svd], 1),
-        sigma2=torch.stack([s.S[:, 1] for s in svd], 1),
-        aligned=torch.stack([(a * b).sum(1).abs() for a, b in zip(left[:-1], right[1:], strict=True)], 1),
-        first=(right[0] * top).sum(1).abs(),
-        entries=torch.cat([v.abs() * v.shape[1] ** 0.5 for v in left[:-1]], 1),
-    )
+    sigma1, sigma2 = (torch.stack([s.S[:, k] for s in svd], 1) for k in (0, 1))  # (2 seeds, L)
+    # |cos| of the singular vectors of neighbouring layers, (2 seeds, L-1)
+    aligned = torch.stack([(a * b).sum(1).abs() for a, b in zip(left[:-1], right[1:], strict=True)], 1)
+    first = (right[0] * top).sum(1).abs()
+    entries = torch.cat([v.abs() * v.shape[1] ** 0.5 for v in left[:-1]], 1)  # √n_l |v_l|_k of the hidden layers
+    layer, filter_ = slice(0, seeds), slice(seeds, None)
+    claims = [
+        Claim.near("Thm 3: energy / λ_max", reached[layer], 1.0, tolerance=TOLERANCE),
+        Claim.near("Thm 3: smallest σ₁ of a layer", sigma1[layer].amin(1), 1.0, tolerance=TOLERANCE),
+        Claim.near("Thm 3: largest σ₂ of a layer", sigma2[layer].amax(1), 0.0, tolerance=1e-3),
+        Claim.near("Thm 3: |cos(v₀, top eigenvector)|", first[layer], 1.0, tolerance=TOLERANCE),
+        Claim.near("Thm 3: smallest alignment of layers", aligned[layer].amin(1), 1.0, tolerance=TOLERANCE),
+        Claim.near("Cor 3: energy / λ_max", reached[filter_], 1.0, tolerance=TOLERANCE),
+        Claim.near("Cor 3: smallest √n |v_l| entry", entries[filter_].amin(1), 1.0, tolerance=1e-3),
+        Claim.near("Cor 3: largest √n |v_l| entry", entries[filter_].amax(1), 1.0, tolerance=1e-3),
+    ]
+    return claims, {
+        "energy_over_lambda": torch.stack(energies, 1) / lam[:, None],
+        "singular_values": torch.stack(singular, 1),
+        "eigenvalues": eigenvalues,
+        "reached": reached.view(2, seeds),
+        "sigma1": sigma1,
+        "sigma2": sigma2,
+        "entries_filter": entries[filter_],
+        "entries_layer": entries[layer],
+    }
 
 
 def _measure_flows(
@@ -167,21 +149,6 @@ def _measure_flows(
     path = paths["none"]
     moved = max(float((a - b).abs().max()) for a, b in zip(path[0], path[-1], strict=True))
     return drift, (balance(path[-1]) - balance(path[0])).abs().amax(1), moved
-
-
-def _ascent_claims(end: Ascended, seeds: int) -> list[Claim]:
-    layer, filter_ = slice(0, seeds), slice(seeds, None)
-    entries = end.entries[filter_]
-    return [
-        Claim.near("Thm 3: energy / λ_max", end.reached[layer], 1.0, tolerance=TOLERANCE),
-        Claim.near("Thm 3: smallest σ₁ of a layer", end.sigma1[layer].amin(1), 1.0, tolerance=TOLERANCE),
-        Claim.near("Thm 3: largest σ₂ of a layer", end.sigma2[layer].amax(1), 0.0, tolerance=1e-3),
-        Claim.near("Thm 3: |cos(v₀, top eigenvector)|", end.first[layer], 1.0, tolerance=TOLERANCE),
-        Claim.near("Thm 3: smallest alignment of layers", end.aligned[layer].amin(1), 1.0, tolerance=TOLERANCE),
-        Claim.near("Cor 3: energy / λ_max", end.reached[filter_], 1.0, tolerance=TOLERANCE),
-        Claim.near("Cor 3: smallest √n |v_l| entry", entries.amin(1), 1.0, tolerance=1e-3),
-        Claim.near("Cor 3: largest √n |v_l| entry", entries.amax(1), 1.0, tolerance=1e-3),
-    ]
 
 
 def _remark_claims(seeds: int, first_seed: int) -> list[Claim]:

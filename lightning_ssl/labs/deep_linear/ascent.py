@@ -8,15 +8,14 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from lightning_ssl.labs.lab import per_seed, track
+from lightning_ssl.labs.lab import normal, track
 
 
 def initial(widths: Sequence[int], seeds: int, first_seed: int = 0) -> list[Tensor]:
     """Gaussian layers of unit Frobenius norm: W_l (seeds, n_l, n_{l−1})."""
     layers = []
     for layer, (n_in, n_out) in enumerate(pairwise(widths)):
-        shape = (n_out, n_in)
-        w = per_seed(lambda g, shape=shape: torch.randn(shape, generator=g).double(), seeds, first_seed, 10 + layer)  # type: ignore[misc]
+        w = normal((n_out, n_in), seeds, first_seed, 10 + layer).double()
         layers.append(w / w.norm(dim=(1, 2), keepdim=True))
     return layers
 
@@ -85,12 +84,10 @@ def doubled_eigenvalue(
     seeds: int, first_seed: int = 0, inputs: int = 6, steps: int = 200, lr: float = 0.5
 ) -> tuple[Tensor, Tensor]:
     """The remark's counterexample, one layer and the top eigenvalue twice: energy / λ_max (R,) and σ₂ (R,)."""
-    basis = torch.linalg.qr(
-        per_seed(lambda g: torch.randn(inputs, inputs, generator=g).double(), seeds, first_seed, 3)
-    ).Q
+    basis = torch.linalg.qr(normal((inputs, inputs), seeds, first_seed, 3).double()).Q
     spectrum = torch.linspace(1, -0.5, inputs - 1).double()
     spectrum = torch.cat([spectrum[:1], spectrum])  # 1 appears twice
     x_alpha = basis * spectrum @ basis.mT
-    start = [per_seed(lambda g: torch.randn(4, inputs, generator=g).double(), seeds, first_seed, 4)]
+    start = [normal((4, inputs), seeds, first_seed, 4).double()]
     (w,) = ascend(start, x_alpha, torch.zeros(seeds, dtype=torch.bool), range(steps), lr)
-    return torch.einsum("rki,rij,rkj->r", w, x_alpha, w), torch.linalg.svdvals(w)[:, 1]
+    return energy([w], x_alpha), torch.linalg.svdvals(w)[:, 1]

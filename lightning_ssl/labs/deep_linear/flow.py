@@ -36,11 +36,14 @@ def flow_direction(
     weights: Sequence[Tensor], x1: Tensor, x2: Tensor, alpha: Tensor, normalization: str
 ) -> list[Tensor]:
     """The gradient of E_α = ½ tr C_α[z, z] of the normalized outputs z, for every layer of every run."""
-    leaves = [w.detach().requires_grad_(True) for w in weights]
-    # Both views pass together, so that BatchNorm uses one set of statistics, as for a single batch.
-    z1, z2 = forward(torch.cat([x1, x2], 1), leaves, normalization).chunk(2, 1)
-    energy = mean_covariance(z1, z2, alpha).diagonal(dim1=1, dim2=2).sum() / 2
-    return list(torch.autograd.grad(energy, leaves))
+
+    def energy(weights: Sequence[Tensor]) -> Tensor:
+        # Both views pass together, so that BatchNorm uses one set of statistics, as for a single batch.
+        z1, z2 = forward(torch.cat([x1, x2], 1), weights, normalization).chunk(2, 1)
+        return mean_covariance(z1, z2, alpha).diagonal(dim1=1, dim2=2).sum() / 2
+
+    slopes: list[Tensor] = torch.func.grad(energy)(list(weights))
+    return slopes
 
 
 def gradient_flow(

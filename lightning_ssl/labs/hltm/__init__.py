@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from lightning_ssl.checks import require
+from lightning_ssl.checks import require, require_positive
 from lightning_ssl.labs.hltm.claims import (
     PAPER_SAMPLES,
     PAPER_WIDTHS,
@@ -36,7 +36,7 @@ from lightning_ssl.labs.hltm.figures import draw
 from lightning_ssl.labs.hltm.networks import LOSSES
 from lightning_ssl.labs.hltm.training import train
 from lightning_ssl.labs.hltm.tree import find_latent
-from lightning_ssl.labs.lab import Result
+from lightning_ssl.labs.lab import Result, require_least
 
 TABLE6_LATENTS = ("root", "s0", "s1", "s101", "s0111")
 FIGURE_OPERATORS = ("s0", "s1", "s010", "s1100")
@@ -91,9 +91,32 @@ def run(
         progress: show a progress bar
     """
     settings = {name: value for name, value in locals().items() if name not in ("quick", "progress")}
-    _check(settings)
-    settings |= _quick(settings) if quick else {}
-    settings |= _measured(settings)
+    require_least(settings, depth=1, epochs=1, seeds=1)
+    require(depth <= 16, "depth", depth, "at most 16: a tree has 2^depth leaves")
+    require(len(widths) > 0 and min(widths) >= 1, "widths", widths, "whole numbers of at least 1")
+    inside = len(delta_lower) > 0 and all(0 <= d <= 1 for d in delta_lower)
+    require(inside, "delta_lower", delta_lower, "numbers between 0 and 1")
+    require(samples >= batch >= 1, "batch", batch, f"between 1 and samples={samples}")
+    for name in ("lr", "tau"):
+        require_positive(name, settings[name])
+    require(loss in LOSSES, "loss", loss, f"one of {', '.join(LOSSES)}")
+    require(all(d >= 1 for d in other_depths), "other_depths", other_depths, "whole numbers of at least 1")
+    if quick:
+        settings |= {
+            "seeds": min(seeds, 4),
+            "epochs": min(epochs, 2),
+            "samples": min(samples, 32_000),
+            "delta_lower": delta_lower[len(delta_lower) // 2 :][:1],
+            "other_depths": (),
+        }
+    # By default the latents and operators of the paper that the tree has.
+    if latents is None:
+        settings["latents"] = tuple(name for name in TABLE6_LATENTS if len(name) <= depth or name == "root")
+    if operators is None:
+        settings["operators"] = tuple(name for name in FIGURE_OPERATORS if len(name) <= depth)
+    for argument in ("latents", "operators"):
+        for name in settings[argument]:
+            find_latent(name, depth, argument)
     arrays = _train_depths(settings, progress)
     corr, norm = arrays["correlation"], arrays["operator_norm"]
     cells = table6_claims(corr, settings)
@@ -101,45 +124,6 @@ def run(
     theorems, theorem_note = theorem_claims(settings)
     notes = [*table6_notes(cells, settings), theorem_note]
     return Result("hltm", settings, arrays, [*cells, *growth, *theorems], notes, draw)
-
-
-def _check(settings: dict[str, Any]) -> None:
-    s = settings
-    for name in ("depth", "epochs", "seeds"):
-        require(s[name] >= 1, name, s[name], "at least 1")
-    require(s["depth"] <= 16, "depth", s["depth"], "at most 16: a tree has 2^depth leaves")
-    require(len(s["widths"]) > 0 and min(s["widths"]) >= 1, "widths", s["widths"], "whole numbers of at least 1")
-    inside = len(s["delta_lower"]) > 0 and all(0 <= d <= 1 for d in s["delta_lower"])
-    require(inside, "delta_lower", s["delta_lower"], "numbers between 0 and 1")
-    require(s["samples"] >= s["batch"] >= 1, "batch", s["batch"], f"between 1 and samples={s['samples']}")
-    for name in ("lr", "tau"):
-        require(s[name] > 0, name, s[name], "more than 0")
-    require(s["loss"] in LOSSES, "loss", s["loss"], f"one of {', '.join(LOSSES)}")
-    require(all(d >= 1 for d in s["other_depths"]), "other_depths", s["other_depths"], "whole numbers of at least 1")
-
-
-def _quick(settings: dict[str, Any]) -> dict[str, Any]:
-    deltas = settings["delta_lower"]
-    return {
-        "seeds": min(settings["seeds"], 4),
-        "epochs": min(settings["epochs"], 2),
-        "samples": min(settings["samples"], 32_000),
-        "delta_lower": deltas[len(deltas) // 2 :][:1],
-        "other_depths": (),
-    }
-
-
-def _measured(settings: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    """The latents and operators that are measured: the given ones, or those of the paper that the tree has."""
-    depth, latents, operators = settings["depth"], settings["latents"], settings["operators"]
-    if latents is None:
-        latents = tuple(name for name in TABLE6_LATENTS if len(name) <= depth or name == "root")
-    if operators is None:
-        operators = tuple(name for name in FIGURE_OPERATORS if len(name) <= depth)
-    for argument, names in (("latents", latents), ("operators", operators)):
-        for name in names:
-            find_latent(name, depth, argument)
-    return {"latents": latents, "operators": operators}
 
 
 def _train_depths(settings: dict[str, Any], progress: bool) -> dict[str, Tensor]:

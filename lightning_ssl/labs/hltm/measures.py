@@ -77,6 +77,7 @@ class OperatorNorm:
         return share.prod(1) * torch.linalg.matrix_norm(D.mT @ D)
 
 
+@torch.no_grad()
 def evaluate(
     networks: Networks, samples: Samples, latents: Sequence[str], operators: Sequence[str], n: int
 ) -> tuple[Tensor, Tensor]:

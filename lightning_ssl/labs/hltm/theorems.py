@@ -13,6 +13,7 @@ from lightning_ssl.labs.hltm.tree import pattern_probabilities
 from lightning_ssl.labs.lab import seeded_generator
 
 
+@torch.no_grad()
 def theorem6(rho: list[Tensor], networks: Networks, layer: int) -> tuple[Tensor, Tensor]:
     """V_{z0}[E[f_ch | z_0]] of every latent of `layer` by enumeration, and o_μ a_μ a_μᵀ: each (R, n, 2h, 2h).
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl.labs.hltm.measures import evaluate
-from lightning_ssl.labs.hltm.networks import LOSSES, Networks, Slope
+from lightning_ssl.labs.hltm.networks import LOSSES, Networks
 from lightning_ssl.labs.hltm.tree import Samples, polarities
 from lightning_ssl.labs.lab import track, use_threads
 
@@ -45,34 +45,23 @@ def train(
     rho = polarities(depth, delta_lower, seeds, signed)
     training_samples, test_samples = Samples(rho, seeds, 2), Samples(rho, seeds, 3)
     groups = [Networks(depth, width, seeds, len(delta_lower), bias=bias) for width in widths]
-    slopes = [LOSSES[loss](tau, width) for width in widths]
-    correlation, norm = [], []
+    losses = [LOSSES[loss](tau, width) for width in widths]
+    measured = []
     for epoch in track(range(epochs + 1), f"tree of depth {depth}", progress):
-        if epoch:
-            if not fresh:
-                training_samples.restart()
-            _train_epoch(groups, slopes, training_samples, max(samples // batch, 1), batch, lr, normalize)
+        if epoch and not fresh:
+            training_samples.restart()
+        steps = max(samples // batch, 1) if epoch else 0
+        for first in range(0, steps, STEPS_PER_DRAW):
+            count = min(STEPS_PER_DRAW, steps - first)
+            leaves = training_samples.draw(count * batch, (2, 1))[0].unflatten(2, (3, count, batch))
+            for k in range(count):
+                index = groups[0].table_index(leaves[:, :, :, k].flatten(2))
+                for networks, each in zip(groups, losses, strict=True):
+                    networks.step(index, each, lr, normalize)
         n = samples if epoch in (0, 1, epochs) else min(curve_samples, samples)
-        measured = [evaluate(networks, test_samples, latents, operators, n) for networks in groups]
-        shape = (len(widths), len(delta_lower), len(seeds), -1)
-        correlation.append(torch.stack([c for c, _ in measured]).view(shape))
-        norm.append(torch.stack([o for _, o in measured]).view(shape))
-    return torch.stack(correlation), torch.stack(norm)
-
-
-def _train_epoch(
-    groups: Sequence[Networks],
-    slopes: Sequence[Slope],
-    samples: Samples,
-    steps: int,
-    batch: int,
-    lr: float,
-    normalize: bool,
-) -> None:
-    for done in range(0, steps, STEPS_PER_DRAW):
-        n = min(STEPS_PER_DRAW, steps - done)
-        leaves = samples.draw(n * batch, (2, 1))[0].unflatten(2, (3, n, batch))
-        for k in range(n):
-            index = groups[0].table_index(leaves[:, :, :, k].flatten(2))
-            for networks, slope in zip(groups, slopes, strict=True):
-                networks.step(index, slope, lr, normalize)
+        measured.append([evaluate(networks, test_samples, latents, operators, n) for networks in groups])
+    correlation, norm = (
+        torch.stack([torch.stack([measure[k] for measure in epoch]) for epoch in measured]) for k in (0, 1)
+    )
+    shape = (len(delta_lower), len(seeds))
+    return correlation.unflatten(2, shape), norm.unflatten(2, shape)

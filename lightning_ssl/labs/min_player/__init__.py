@@ -28,12 +28,10 @@ Conventions: ½ in the energy, means over anchors, float64. Everything is batche
 
 from __future__ import annotations
 
-from typing import Any
-
 from lightning_ssl.checks import require, require_positive
 from lightning_ssl.labs.importances import matched_tau
-from lightning_ssl.labs.lab import Result
-from lightning_ssl.labs.min_player.claims import corollary_1, path_claims, q_axis, theorem_1, theorem_2
+from lightning_ssl.labs.lab import Result, require_least
+from lightning_ssl.labs.min_player.claims import path_claims, q_axis, theorem_1, theorem_2_and_corollary_1
 from lightning_ssl.labs.min_player.descent import draw_problem
 from lightning_ssl.labs.min_player.figures import draw
 from lightning_ssl.labs.min_player.players import families
@@ -75,35 +73,22 @@ def run(
         quick: fewer steps and seeds, in seconds
         progress: show a progress bar
     """
-    _check(locals())
-    taus = [matched_tau(tau, e, samples - 1) if matched else tau for e in q]
-    settings: dict[str, Any] = {
-        "q": q, "tau": tau, "matched": matched, "tau_of_q": taus, "classes": classes, "samples": samples,
-        "inputs": inputs, "hidden": hidden, "outputs": outputs, "steps": steps, "lr": lr,
-        "seeds": seeds, "first_seed": first_seed, "quick": quick,
-    }  # fmt: skip
+    settings = {name: value for name, value in locals().items() if name != "progress"}
+    require(len(q) >= 1, "q", q, "one or more exponents")
+    require_least(settings, classes=2, samples=3, inputs=3, hidden=1, outputs=2, steps=1, seeds=1)
+    for name in ("tau", "lr"):
+        require_positive(name, settings[name])
+    settings["tau_of_q"] = taus = [matched_tau(tau, e, samples - 1) if matched else tau for e in q]
     if quick:
         settings |= {"steps": min(steps, 30), "seeds": min(seeds, 3)}
-    problem = draw_problem(
-        classes, samples, inputs, hidden, outputs, settings["seeds"], first_seed, settings["steps"], lr, progress
-    )
+    problem = draw_problem(settings, progress)
     table = families(tau)
     exponential = {name: family for name, family in table.items() if isinstance(family, ExponentialFamily)}
     claims_1, arrays_1 = theorem_1(problem, table)
-    claims_2, arrays_2 = theorem_2(problem, exponential)
-    path_gaps, path_arrays, notes, falling = corollary_1(problem, exponential, tau)
+    claims_2, arrays_2, notes, falling = theorem_2_and_corollary_1(problem, exponential, tau)
     axis_claims, axis_arrays, along = q_axis(problem, q, taus, first_seed)
     end_claims, end_note = path_claims(along, q, falling)
-    claims = [*claims_1, *claims_2, *path_gaps, *axis_claims, *end_claims]
-    arrays = along | arrays_1 | arrays_2 | path_arrays | axis_arrays
+    claims = [*claims_1, *claims_2, *axis_claims, *end_claims]
+    arrays = along | arrays_1 | arrays_2 | axis_arrays
     settings["losses"] = list(exponential)
     return Result("min_player", settings, arrays, claims, [*notes, end_note], draw)
-
-
-def _check(settings: dict[str, Any]) -> None:
-    require(len(settings["q"]) >= 1, "q", settings["q"], "one or more exponents")
-    least = {"classes": 2, "samples": 3, "inputs": 3, "hidden": 1, "outputs": 2, "steps": 1, "seeds": 1}
-    for name, bound in least.items():
-        require(settings[name] >= bound, name, settings[name], f"{bound} or more")
-    for name in ("tau", "lr"):
-        require_positive(name, settings[name])

@@ -2,116 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 import torch
 from torch import Tensor
+from torch.utils.data import default_collate
 
 from lightning_ssl.labs.importances import batched_alpha, row_statistics
-from lightning_ssl.labs.lab import Claim, per_seed
-from lightning_ssl.labs.min_player.descent import (
-    Objective,
-    Problem,
-    Weights,
-    by_group,
-    envelope_gap,
-    gradient,
-    path_gap,
-    path_gap_per_step,
-    relative_gap,
-    stopped_energy,
-)
-from lightning_ssl.labs.min_player.players import (
-    closed_form_loss,
-    family_loss,
-    mean_energy,
-    min_player_value,
-    pair_distances,
-    propagated_energy,
-    regularizer,
-    theorem2_alpha,
-)
+from lightning_ssl.labs.lab import Claim, normal
+from lightning_ssl.labs.min_player import descent, players
+from lightning_ssl.labs.min_player.descent import Objective, Problem, Weights
 from lightning_ssl.losses.families import ExponentialFamily, Family
 from lightning_ssl.losses.importance import FromFamily
 from lightning_ssl.losses.solved import Tsallis
 
 Arrays = dict[str, Tensor]
+Findings = tuple[list[Claim], Arrays]
 
 
-def theorem_1(problem: Problem, table: dict[str, Family]) -> tuple[list[Claim], Arrays]:
+def theorem_1(problem: Problem, table: dict[str, Family]) -> Findings:
     """Theorem 1: the gradients of L and of −E_{sg(α)} at the start, for every loss."""
-    weights, x1, x2 = problem.repeat(len(table))
-    losses: list[Objective] = [partial(family_loss, family) for family in table.values()]
-    energies: list[Objective] = [
-        partial(stopped_energy, partial(batched_alpha, FromFamily(family), valid=problem.valid))
-        for family in table.values()
-    ]
-    of_loss, _ = gradient(weights, x1, x2, partial(by_group, losses))
-    of_energy, _ = gradient(weights, x1, x2, partial(by_group, energies))
-    gaps = relative_gap(of_energy, of_loss).view(len(table), problem.seeds)
-    claims = [Claim.at_most(f"Thm 1: {name}, gradient gap", gap, 1e-6) for name, gap in zip(table, gaps, strict=True)]
-    return claims, {"theorem1": gaps}
+    start = problem.repeat(len(table))
+    of_loss, _ = descent.gradient(*start, *(partial(players.family_loss, family) for family in table.values()))
+    of_energy, _ = descent.gradient(*start, *(problem.energy(FromFamily(family)) for family in table.values()))
+    gaps = descent.relative_gap(of_energy, of_loss).view(len(table), problem.seeds)
+    return _small_gaps("Thm 1: {}, gradient gap", table, gaps), {"theorem1": gaps}
 
 
-def _start_alphas(
-    problem: Problem, families: dict[str, ExponentialFamily]
-) -> list[tuple[ExponentialFamily, Tensor, Tensor, Tensor]]:
-    """Family, d2_pos, d2_neg and the α of Eqn. 4 of every loss at the initial weights."""
-    d2_pos, d2_neg = pair_distances(problem.x1, problem.x2, problem.start)
-    return [
-        (family, d2_pos, d2_neg, batched_alpha(FromFamily(family), d2_pos, d2_neg, problem.valid))
-        for family in families.values()
-    ]
+def _small_gaps(claim: str, names: Iterable[str], gaps: Tensor) -> list[Claim]:
+    return [Claim.at_most(claim.format(name), gap, 1e-6) for name, gap in zip(names, gaps, strict=True)]
 
 
-def theorem_2(problem: Problem, families: dict[str, ExponentialFamily]) -> tuple[list[Claim], Arrays]:
-    """Theorem 2: the solved α against Eqn. 4 at the start, for the exponential losses."""
-    gaps = torch.stack(
-        [
-            (theorem2_alpha(family, d2_pos, d2_neg) - alpha).abs().amax((1, 2))
-            for family, d2_pos, d2_neg, alpha in _start_alphas(problem, families)
-        ]
-    )
-    claims = [
-        Claim.at_most(f"Thm 2: {name}, solved α − Eqn. 4", gap, 1e-6) for name, gap in zip(families, gaps, strict=True)
-    ]
-    return claims, {"theorem2": gaps}
-
-
-def corollary_1(
+def theorem_2_and_corollary_1(
     problem: Problem, families: dict[str, ExponentialFamily], tau: float
 ) -> tuple[list[Claim], Arrays, list[str], Tensor]:
-    """Corollary 1: the paths of descent on L and of coordinate-wise steps. The first loss is InfoNCE with ε = 0.
+    """Theorem 2 at the start, and Corollary 1: the paths of descent on L and of coordinate-wise steps.
 
-    Returns claims, arrays, notes, and the losses along their paths (R, T).
+    The first loss is InfoNCE with ε = 0. Returns claims, arrays, notes, and the losses along their paths (R, T).
     """
-    count = len(families)
+    d2 = players.pair_distances(problem.x1, problem.x2, problem.start)
+    alphas = [batched_alpha(FromFamily(family), *d2, problem.valid) for family in families.values()]  # Eqn. 4
+    solved_alphas = [players.theorem2_alpha(family, *d2) for family in families.values()]
+    alpha_gaps = (torch.stack(solved_alphas) - torch.stack(alphas)).abs().amax((2, 3))  # (losses, seeds)
     # Losses differ in Σ_j α_ij, and so in the size of their gradients. The rate of each is lr over its mean row sum.
-    row_sum = torch.cat([alpha.sum(2).mean(1) for *_, alpha in _start_alphas(problem, families)])
-    rate = problem.lr / row_sum[:, None, None]
-    losses: list[Objective] = [partial(family_loss, family) for family in families.values()]
-    solved: list[Objective] = [partial(stopped_energy, partial(theorem2_alpha, family)) for family in families.values()]
-    descent, values = problem.descend(losses, "descent on the loss", rate)
+    rate = problem.lr / torch.cat([alpha.sum(2).mean(1) for alpha in alphas])[:, None, None]
+    losses: list[Objective] = [partial(players.family_loss, family) for family in families.values()]
+    solved: list[Objective] = [
+        partial(descent.stopped_energy, partial(players.theorem2_alpha, family)) for family in families.values()
+    ]
+    descended, values = problem.descend(losses, "descent on the loss", rate)
     coordinate, _ = problem.descend(solved, "coordinate-wise steps", rate)
     perturbed, _ = problem.descend(losses, "descent, weights rounded", rate, scale=1 + 1e-15)
-    propagated, _ = problem.descend([partial(propagated_energy, tau)], "propagating through α")
-    infonce = [[w[: problem.seeds] for w in step] for step in descent]
-    _, x1, x2 = problem.repeat(count)
-    end_gradients = [gradient(descent[-1], x1, x2, partial(by_group, each))[0] for each in (solved, losses)]
-    gaps = path_gap(coordinate, descent).view(count, problem.seeds)
-    propagated_gap, rounding = path_gap(propagated, infonce), path_gap(perturbed, descent)
-    moved = path_gap([descent[0]], [descent[-1]])
+    propagated, _ = problem.descend([partial(players.propagated_energy, tau)], "propagating through α")
+    _, x1, x2 = problem.repeat(len(families))
+    end_gradients = [descent.gradient([w[-1] for w in descended], x1, x2, *each)[0] for each in (solved, losses)]
+    along = descent.path_gaps(coordinate, descended)
+    propagated_along = descent.path_gaps(propagated, [w[:, : problem.seeds] for w in descended])
+    gaps, propagated_gap = along.amax(0).view(alpha_gaps.shape), propagated_along.amax(0)
+    rounding = descent.path_gaps(perturbed, descended)
+    moved = descent.path_gaps([w[:1] for w in descended], [w[-1:] for w in descended])
     claims = [
+        *(
+            Claim.at_most(f"Thm 2: {name}, solved α − Eqn. 4", gap, 1e-6)
+            for name, gap in zip(families, alpha_gaps, strict=True)
+        ),
         *(Claim.at_most(f"Cor 1: {name}, gap of paths", gap, 1e-6) for name, gap in zip(families, gaps, strict=True)),
-        Claim.at_most("Cor 1: all of these, gradient gap at the end", relative_gap(*end_gradients), 1e-6),
+        Claim.at_most("Cor 1: all of these, gradient gap at the end", descent.relative_gap(*end_gradients), 1e-6),
         Claim.at_least("Sec 3.2: propagating through α, gap of paths", propagated_gap, 1e-3),
     ]
     arrays = {
+        "theorem2": alpha_gaps,
         "corollary1": gaps,
         "propagated": propagated_gap,
-        "gap_path": path_gap_per_step(coordinate, descent, count),
-        "propagated_path": path_gap_per_step(propagated, infonce, 1),
+        "gap_path": along.view(-1, *gaps.shape).amax(2).T,  # (losses, T + 1), the largest of any seed
+        "propagated_path": propagated_along.amax(1)[None],
     }
     notes = [
         f"weights move by up to {float(moved.min()):.2f} to {float(moved.max()):.2f} along the paths compared",
@@ -129,24 +94,21 @@ def q_axis(
     Returns claims, arrays, and the energy, loss and α along the paths, each (Q, seeds, T + 1).
     """
     pairs = list(zip(taus, q, strict=True))
-    solved: list[Objective] = [
-        partial(stopped_energy, partial(batched_alpha, Tsallis(tau, e), valid=problem.valid)) for tau, e in pairs
-    ]
-    values: list[Objective] = [partial(min_player_value, tau, e) for tau, e in pairs]
+    solved = [problem.energy(Tsallis(tau, e)) for tau, e in pairs]
+    values: list[Objective] = [partial(players.min_player_value, tau, e) for tau, e in pairs]
     path, _ = problem.descend(solved, "the q axis")
     through, _ = problem.descend(values, "descent on L_r")
-    envelope_path = path_gap(path, through)
+    envelope_path = descent.path_gaps(path, through).amax(0)
     closed = {}
     for k, (tau, e) in enumerate(pairs):
         if e in (1, 2):
-            theirs, _ = problem.descend([partial(closed_form_loss, tau, e)], f"loss of q={e:g}")
+            theirs, _ = problem.descend([partial(players.closed_form_loss, tau, e)], f"loss of q={e:g}")
             runs = slice(k * problem.seeds, (k + 1) * problem.seeds)
-            closed[e] = path_gap([[w[runs] for w in step] for step in path], theirs)
-    direction = [
-        per_seed(lambda g, s=w.shape[1:]: torch.randn(s, generator=g).double(), problem.seeds, first_seed, 30 + n)  # type: ignore[misc]
-        for n, w in enumerate(problem.start)
-    ]
-    envelope = torch.stack([envelope_gap(problem.start, problem.x1, problem.x2, tau, e, direction) for tau, e in pairs])
+            closed[e] = descent.path_gaps([w[:, runs] for w in path], theirs).amax(0)
+    direction = [normal(w.shape[1:], problem.seeds, first_seed, 30 + n).double() for n, w in enumerate(problem.start)]
+    envelope = torch.stack(
+        [descent.envelope_gap(problem.start, problem.x1, problem.x2, tau, e, direction) for tau, e in pairs]
+    )
     claims = [
         Claim.at_most("ours: all q, gap to the path of descent on L_r", envelope_path, 1e-6),
         *(Claim.at_most(f"ours: q={e:g}, gap to the path of its closed form", g, 1e-6) for e, g in closed.items()),
@@ -156,29 +118,29 @@ def q_axis(
     return claims, arrays, _measure_path(path, problem, taus, q)
 
 
-def _measure_path(path: Sequence[Weights], problem: Problem, taus: Sequence[float], q: Sequence[float]) -> Arrays:
+def _measure_path(path: Weights, problem: Problem, taus: Sequence[float], q: Sequence[float]) -> Arrays:
     """Energy, loss, distances and row statistics of α along a path, each (Q, seeds, T + 1)."""
     _, x1, x2 = problem.repeat(len(q))
     valid = problem.valid
-    found: dict[str, list[Tensor]] = {}
-    for weights in path:
-        d2_pos, d2_neg = pair_distances(x1, x2, weights)
+    rows = []
+    for weights in zip(*path, strict=True):
+        d2_pos, d2_neg = players.pair_distances(x1, x2, weights)
         alphas, r = [], []
         for tau, e, pos, neg in zip(taus, q, d2_pos.chunk(len(q)), d2_neg.chunk(len(q)), strict=True):
             alphas.append(batched_alpha(Tsallis(tau, e), pos, neg, valid))
-            r.append(regularizer(alphas[-1], tau, e, valid).mean(1))
+            r.append(players.regularizer(alphas[-1], tau, e, valid).mean(1))
         alpha = torch.cat(alphas)
-        energy = mean_energy(alpha, d2_pos, d2_neg)
-        measures = {
-            **row_statistics(alpha, valid),
-            "energy": energy,
-            "loss": torch.cat(r) - energy,
-            "positive": d2_pos.mean(1),
-            "nearest": d2_neg.masked_fill(~valid, torch.inf).amin(2).mean(1),
-        }
-        for name, value in measures.items():
-            found.setdefault(name, []).append(value)
-    return {name: torch.stack(values, 1).view(len(q), -1, len(path)) for name, values in found.items()}
+        energy = players.mean_energy(alpha, d2_pos, d2_neg)
+        rows.append(
+            row_statistics(alpha, valid)
+            | {
+                "energy": energy,
+                "loss": torch.cat(r) - energy,
+                "positive": d2_pos.mean(1),
+                "nearest": d2_neg.masked_fill(~valid, torch.inf).amin(2).mean(1),
+            }
+        )
+    return {name: v.T.view(len(q), problem.seeds, -1) for name, v in default_collate(rows).items()}
 
 
 def path_claims(along: Arrays, q: Sequence[float], falling: Tensor) -> tuple[list[Claim], str]:

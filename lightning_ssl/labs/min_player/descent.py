@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lightning_ssl.labs.importances import batched_alpha, sphere_mixture
-from lightning_ssl.labs.lab import per_seed, track
+from lightning_ssl.labs.lab import normal, track
 from lightning_ssl.labs.min_player.players import mean_energy, min_player_value, negatives, pair_distances
 from lightning_ssl.losses.solved import Tsallis
 
@@ -40,6 +41,10 @@ class Problem:
         """Mask of the negatives of every anchor, (N, N)."""
         return negatives(self.x1.shape[1])
 
+    def energy(self, importance: Callable[..., Tensor]) -> Objective:
+        """The max player's objective at the α of an importance."""
+        return partial(stopped_energy, partial(batched_alpha, importance, valid=self.valid))
+
     def repeat(self, groups: int) -> tuple[Weights, Tensor, Tensor]:
         """Weights and views of `groups` × seeds runs."""
         weights = [w.repeat(groups, 1, 1) for w in self.start]
@@ -47,74 +52,46 @@ class Problem:
 
     def descend(
         self, objectives: Sequence[Objective], label: str, rate: float | Tensor | None = None, scale: float = 1.0
-    ) -> tuple[list[Weights], Tensor]:
-        """Descend one objective per group of seeds, from the initial weights times `scale`; see `descend`."""
-        weights, x1, x2 = self.repeat(len(objectives))
-        weights = [w * scale for w in weights] if scale != 1 else weights
-        objective = partial(by_group, objectives)
-        return descend(weights, x1, x2, objective, self.steps, self.lr if rate is None else rate, self.progress, label)
+    ) -> tuple[Weights, Tensor]:
+        """Plain gradient descent of one objective per group of seeds, from the initial weights times `scale`.
+
+        The weights of each layer along the path (T + 1, R, ...), and the objective (R, T).
+
+        rate: one rate for all runs, or one per run as (R, 1, 1); by default `lr`
+        """
+        start, x1, x2 = self.repeat(len(objectives))
+        lr = self.lr if rate is None else rate
+        path, values = [[w * scale for w in start]], []
+        for _ in track(range(self.steps), label, self.progress):
+            g, value = gradient(path[-1], x1, x2, *objectives)
+            path.append([w - lr * d for w, d in zip(path[-1], g, strict=True)])
+            values.append(value)
+        return [torch.stack(layer) for layer in zip(*path, strict=True)], torch.stack(values, 1)
 
 
-def draw_problem(
-    classes: int,
-    samples: int,
-    inputs: int,
-    hidden: int,
-    outputs: int,
-    seeds: int,
-    first_seed: int,
-    steps: int,
-    lr: float,
-    progress: bool = False,
-) -> Problem:
+def draw_problem(settings: dict[str, Any], progress: bool = False) -> Problem:
     """Draw views of a mixture of classes, a third of its dimensions signal, and the initial weights, in float64."""
-    signal = max(1, inputs // 3)
-    points = sphere_mixture(classes, 1, samples, signal, inputs - signal, 0.5, 0.5, seeds, first_seed)
-    start = initial(inputs, hidden, outputs, seeds, first_seed)
-    return Problem(start, points.x1[:, 0].double(), points.x2[:, 0].double(), steps, lr, progress)
+    s = settings
+    signal, run = max(1, s["inputs"] // 3), (s["seeds"], s["first_seed"])
+    points = sphere_mixture(s["classes"], 1, s["samples"], signal, s["inputs"] - signal, 0.5, 0.5, *run)
+    start = initial(s["inputs"], s["hidden"], s["outputs"], *run)
+    return Problem(start, points.x1[:, 0].double(), points.x2[:, 0].double(), s["steps"], s["lr"], progress)
 
 
 def initial(inputs: int, hidden: int, outputs: int, seeds: int, first_seed: int = 0) -> Weights:
     """W_1 (seeds, hidden, inputs) and W_2 (seeds, outputs, hidden), Gaussian with variance 1/fan-in, float64."""
-    w1 = per_seed(lambda g: torch.randn(hidden, inputs, generator=g).double(), seeds, first_seed, 20)
-    w2 = per_seed(lambda g: torch.randn(outputs, hidden, generator=g).double(), seeds, first_seed, 21)
+    w1 = normal((hidden, inputs), seeds, first_seed, 20).double()
+    w2 = normal((outputs, hidden), seeds, first_seed, 21).double()
     return [w1 / inputs**0.5, w2 / hidden**0.5]
 
 
-def gradient(weights: Sequence[Tensor], x1: Tensor, x2: Tensor, objective: Objective) -> tuple[Weights, Tensor]:
-    """The gradient of every run's objective in its own weights, and the objective (R,)."""
+def gradient(weights: Sequence[Tensor], x1: Tensor, x2: Tensor, *objectives: Objective) -> tuple[Weights, Tensor]:
+    """The gradient of every run in its own weights, and the objective (R,); one objective per equal group of runs."""
     leaves = [w.detach().requires_grad_(True) for w in weights]
-    value = objective(*pair_distances(x1, x2, leaves))
+    groups = zip(objectives, *(d2.chunk(len(objectives)) for d2 in pair_distances(x1, x2, leaves)), strict=True)
+    value = torch.cat([objective(d2_pos, d2_neg) for objective, d2_pos, d2_neg in groups])
     # Runs share no weight, so the gradient of the sum is each run's own gradient.
     return list(torch.autograd.grad(value.sum(), leaves)), value.detach()
-
-
-def descend(
-    weights: Sequence[Tensor],
-    x1: Tensor,
-    x2: Tensor,
-    objective: Objective,
-    steps: int,
-    lr: float | Tensor,
-    progress: bool = False,
-    label: str = "min player",
-) -> tuple[list[Weights], Tensor]:
-    """Plain gradient descent of every run; the weights at every step and the objective along the path (R, T).
-
-    lr: one rate for all runs, or one per run as (R, 1, 1).
-    """
-    path, values = [list(weights)], []
-    for _ in track(range(steps), label, progress):
-        g, value = gradient(path[-1], x1, x2, objective)
-        path.append([w - lr * d for w, d in zip(path[-1], g, strict=True)])
-        values.append(value)
-    return path, torch.stack(values, 1)
-
-
-def by_group(objectives: Sequence[Objective], d2_pos: Tensor, d2_neg: Tensor) -> Tensor:
-    """Evaluate one objective for each equal group of runs: (R,)."""
-    pos, neg = d2_pos.chunk(len(objectives)), d2_neg.chunk(len(objectives))
-    return torch.cat([objective(p, n) for objective, p, n in zip(objectives, pos, neg, strict=True)])
 
 
 def stopped_energy(solve: Objective, d2_pos: Tensor, d2_neg: Tensor) -> Tensor:
@@ -123,19 +100,9 @@ def stopped_energy(solve: Objective, d2_pos: Tensor, d2_neg: Tensor) -> Tensor:
     return -mean_energy(alpha.detach(), d2_pos, d2_neg)
 
 
-def path_gap(ours: Sequence[Weights], theirs: Sequence[Weights]) -> Tensor:
-    """Largest difference of a weight between two paths over all their steps, (R,)."""
-    steps = [
-        torch.stack([(a - b).abs().amax((1, 2)) for a, b in zip(u, v, strict=True)]).amax(0)
-        for u, v in zip(ours, theirs, strict=True)
-    ]
-    return torch.stack(steps).amax(0)
-
-
-def path_gap_per_step(ours: Sequence[Weights], theirs: Sequence[Weights], groups: int) -> Tensor:
-    """Largest gap of any seed at every step: (groups, T + 1)."""
-    gaps = torch.stack([path_gap([u], [v]) for u, v in zip(ours, theirs, strict=True)], 1)
-    return gaps.view(groups, -1, gaps.shape[1]).amax(1)
+def path_gaps(ours: Weights, theirs: Weights) -> Tensor:
+    """Largest difference of a weight between two paths at every step, (T + 1, R)."""
+    return torch.stack([(a - b).abs().amax((2, 3)) for a, b in zip(ours, theirs, strict=True)]).amax(0)
 
 
 def relative_gap(ours: Weights, theirs: Weights) -> Tensor:

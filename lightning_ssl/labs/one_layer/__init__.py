@@ -28,16 +28,8 @@ from functools import partial
 from torch import Tensor
 
 from lightning_ssl.checks import require
-from lightning_ssl.labs.lab import Claim, Result, mean_std, track
-from lightning_ssl.labs.one_layer.claims import (
-    Findings,
-    closed_forms,
-    lemmas_1_and_2,
-    local_optima,
-    roughness,
-    theorem_1,
-    theorem_3,
-)
+from lightning_ssl.labs.lab import Claim, Result, mean_std, require_least, track
+from lightning_ssl.labs.one_layer import claims
 from lightning_ssl.labs.one_layer.figures import draw
 
 
@@ -78,31 +70,29 @@ def run(
     require(0 < q < 0.5, "q", q, "a probability in (0, 0.5)")
     require(min(taus, default=0) > 0, "taus", taus, "positive temperatures")
     require(min(skews, default=-1) >= 0, "skews", skews, "non-negative sizes")
-    require(noise >= 0, "noise", noise, "0 or more")
     require(samples >= patterns_count, "samples", samples, "at least one per pattern")
-    for name, count in (("filters_count", filters_count), ("steps", steps), ("seeds", seeds)):
-        require(count >= 1, name, count, "at least 1")
+    require_least(settings, noise=0, filters_count=1, steps=1, seeds=1)
     if quick:
         seeds, samples, filters_count = min(seeds, 2), min(samples, 32), min(filters_count, 24)
         steps, taus = 60, taus[::2]
     M, d = patterns_count, dimension
-    parts: list[Callable[[], Findings]] = [
-        partial(closed_forms, seeds, M, d, q, bisections=8 if quick else 10),
-        partial(theorem_1, seeds, M, d, q),
-        partial(theorem_3, seeds, M, d, q, skews, steps=60 if quick else 200),
-        lemmas_1_and_2,
-        partial(roughness, taus, cells=200 if quick else 400),
-        partial(local_optima, seeds, M, samples, noise, filters_count, steps, taus),
+    parts: list[Callable[[], claims.Findings]] = [
+        partial(claims.closed_forms, seeds, M, d, q, bisections=8 if quick else 10),
+        partial(claims.theorem_1, seeds, M, d, q),
+        partial(claims.theorem_3, seeds, M, d, q, skews, steps=60 if quick else 200),
+        claims.lemmas_1_and_2,
+        partial(claims.roughness, taus, cells=200 if quick else 400),
+        partial(claims.local_optima, seeds, M, samples, noise, filters_count, steps, taus),
     ]
-    claims: list[Claim] = []
+    found: list[Claim] = []
     arrays: dict[str, Tensor] = {}
     for part in track(parts, "one layer", progress):
         part_claims, part_arrays = part()
-        claims += part_claims
+        found += part_claims
         arrays |= part_arrays
     study = f"local optima of {filters_count} random filters, {M} patterns with noise {noise:g}"
     notes = _notes(study, arrays, taus)
-    return Result("one_layer", settings | {"ran_taus": taus}, arrays, claims, notes, draw)
+    return Result("one_layer", settings | {"ran_taus": taus}, arrays, found, notes, draw)
 
 
 def _notes(study: str, arrays: dict[str, Tensor], taus: Sequence[float]) -> list[str]:

@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from lightning_ssl.labs.lab import per_seed
+from lightning_ssl.labs.lab import normal, per_seed
 
 DTYPE = torch.float64
 
@@ -54,9 +54,5 @@ def noisy_samples(seeds: int, M: int, n: int, noise: float, first_seed: int = 0)
 
 def filters(seeds: int, count: int, d: int, first_seed: int = 0) -> Tensor:
     """Draw `count` random unit filters per seed: (S, count, d)."""
-
-    def draw(generator: torch.Generator) -> Tensor:
-        w = torch.randn(count, d, generator=generator, dtype=DTYPE)
-        return w / w.norm(dim=1, keepdim=True)
-
-    return per_seed(draw, seeds, first_seed, stream=3)
+    w = normal((count, d), seeds, first_seed, 3, DTYPE)
+    return w / w.norm(dim=2, keepdim=True)

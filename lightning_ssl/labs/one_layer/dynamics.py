@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from lightning_ssl.labs.lab import per_seed
+from lightning_ssl.labs.lab import normal
 from lightning_ssl.labs.one_layer.data import DTYPE, summation
 
 THRESHOLD = (3 - math.sqrt(5)) / 2  # below Eqn. 35
@@ -103,7 +103,7 @@ def stable(
     hold: keep α at its value in w instead of recomputing it from the filters.
     """
     held = filter_alpha(w, x, tau)
-    noise = per_seed(lambda g: torch.randn(w.shape[1:], generator=g, dtype=w.dtype), w.shape[0], stream=4)
+    noise = normal(w.shape[1:], len(w), stream=4, dtype=w.dtype)
     v = w + perturbation * noise
     distances = []
     for t in range(steps):

@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.utils.data import default_collate
 
 from lightning_ssl.labs.lab import per_seed
 from lightning_ssl.labs.one_layer.data import DTYPE, summation
@@ -88,22 +89,20 @@ def roughness_in_the_plane(taus: tuple[float, ...], cells: int = 400) -> dict[st
     turn = 2 * math.pi * 8 / (4 * cells)
     v = torch.tensor([math.cos(turn), math.sin(turn)], dtype=DTYPE)
     on_plane = 1 / math.pi  # max of the density where wᵀx = 0
-    rho, r, z0, exact = [], [], [], []
+    rows = []
     for tau in (None, *taus):
         phi = torch.ones(1, len(x), dtype=DTYPE) if tau is None else gaussian_features(h, tau, 40)
         change = [kernel_covariance(((x @ u) > 0)[:, None] * x, prob, phi) for u in (v, w)]
-        rho.append(((change[0] - change[1]) @ w).norm() / (v - w).norm())
         z = (prob * phi).sum(1)
         # Σ_l z_l² max p̃_l = Σ_l z_l max φ_l p on the plane, where h = 0 and only φ_0 is not zero
         phi_plane = torch.ones(1) if tau is None else gaussian_features(torch.zeros(1, dtype=DTYPE), tau, 40)[:, 0]
-        r.append((z * phi_plane).sum() * on_plane)
-        z0.append(z[0])
-        exact.append((prob * phi[0] * h).sum() / (prob * h).sum())
-    bound = torch.stack(r) * math.pi / math.pi  # C_0 = 1, vol = π
-    return {
-        "rho": torch.stack(rho),
-        "r": torch.stack(r),
-        "z0": torch.stack(z0),
-        "exact": torch.stack(exact),
-        "bound": bound,
-    }
+        rows.append(
+            {
+                "rho": ((change[0] - change[1]) @ w).norm() / (v - w).norm(),
+                "r": (z * phi_plane).sum() * on_plane,
+                "z0": z[0],
+                "exact": (prob * phi[0] * h).sum() / (prob * h).sum(),
+            }
+        )
+    found: dict[str, Tensor] = default_collate(rows)
+    return found | {"bound": found["r"] * math.pi / math.pi}  # C_0 = 1, vol = π

@@ -22,17 +22,17 @@ divided by the run's larger layer gradient, as in `deep_linear`.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from lightning_ssl.checks import require, require_positive
-from lightning_ssl.labs.lab import Result
+from lightning_ssl.labs.lab import Result, require_least
 from lightning_ssl.labs.relu_two_layer.claims import end_claims, make_notes, path_claims
 from lightning_ssl.labs.relu_two_layer.figures import draw
 from lightning_ssl.labs.relu_two_layer.network import compare_paths, initial
-from lightning_ssl.labs.relu_two_layer.training import End, Problem, Trained, draw_problem, measure_end, train
+from lightning_ssl.labs.relu_two_layer.training import End, Problem, draw_problem, measure_end, train
 
 
 def run(
@@ -71,7 +71,15 @@ def run(
         progress: show a progress bar
     """
     settings = {name: value for name, value in locals().items() if name != "progress"}
-    _check(settings)
+    require_least(settings, modes=2, outputs=1, steps=1, seeds=1)
+    require(min(hidden, default=0) >= 1, "hidden", hidden, "one or more widths of at least 1")
+    require(samples > modes, "samples", samples, f"more than modes={modes}")
+    enough = min(augmentation, default=-1) >= 0
+    require(enough, "augmentation", augmentation, "one or more strengths of at least 0")
+    require(alpha in ("uniform", "entropy", "random"), "alpha", alpha, "uniform, entropy or random")
+    require(init in ("positive", "gaussian"), "init", init, "positive or gaussian")
+    for name in ("tau", "lr"):
+        require_positive(name, settings[name])
     if quick:
         settings |= {"steps": min(steps, 1500), "seeds": min(seeds, 15)}
     seeds, steps = settings["seeds"], settings["steps"]
@@ -80,30 +88,17 @@ def run(
     some = torch.arange(len(w1)).view(problem.shape)[..., : min(seeds, 3)].flatten()  # samples are slower than X_α
     x1, x2, fixed = (problem.for_every_width(value)[some] for value in (problem.x1, problem.x2, problem.alpha))
     path_gap = compare_paths(w1[some], w2[some], x1, x2, fixed, lr, min(steps, 100))
-    trained = train(w1, w2, problem.for_every_width(problem.x_alpha), steps, lr, progress)
-    end = measure_end(trained, problem)
-    claims = path_claims(problem, path_gap, trained.revived) + end_claims(end, hidden)
-    arrays = _arrays(trained, end, problem, hidden)
+    w1, w2, revived, path = train(w1, w2, problem.for_every_width(problem.x_alpha), steps, lr, progress)
+    end = measure_end(w1, w2, problem)
+    claims = path_claims(problem, path_gap, revived) + end_claims(end, hidden)
+    arrays = _arrays(w1, w2, path, end, problem, hidden)
     return Result("relu_two_layer", settings, arrays, claims, make_notes(end, hidden, augmentation), draw)
 
 
-def _check(settings: dict[str, Any]) -> None:
-    s = settings
-    require(s["modes"] >= 2, "modes", s["modes"], "2 or more")
-    require(min(s["hidden"], default=0) >= 1, "hidden", s["hidden"], "one or more widths of at least 1")
-    require(s["samples"] > s["modes"], "samples", s["samples"], f"more than modes={s['modes']}")
-    strengths = s["augmentation"]
-    require(min(strengths, default=-1) >= 0, "augmentation", strengths, "one or more strengths of at least 0")
-    require(s["alpha"] in ("uniform", "entropy", "random"), "alpha", s["alpha"], "uniform, entropy or random")
-    require(s["init"] in ("positive", "gaussian"), "init", s["init"], "positive or gaussian")
-    for name in ("tau", "lr"):
-        require_positive(name, s[name])
-    for name in ("outputs", "steps", "seeds"):
-        require(s[name] >= 1, name, s[name], "1 or more")
-
-
-def _arrays(trained: Trained, end: End, problem: Problem, hidden: tuple[int, ...]) -> dict[str, Tensor]:
-    w1, w2, shape = trained.w1, trained.w2, problem.shape
+def _arrays(
+    w1: Tensor, w2: Tensor, path: dict[str, Tensor], end: End, problem: Problem, hidden: tuple[int, ...]
+) -> dict[str, Tensor]:
+    shape = problem.shape
     # The example that is drawn: of the widest networks, the one with the largest second singular value.
     widest = (torch.tensor(hidden) == max(hidden))[:, None]
     second = torch.linalg.svdvals(w1)[:, min(1, w1.shape[2] - 1, max(hidden) - 1)]
@@ -116,7 +111,7 @@ def _arrays(trained: Trained, end: End, problem: Problem, hidden: tuple[int, ...
         "reached": end.reached, "best_one_hot": end.best_one_hot,
         "lam_min": end.lam_min[:, 0], "lam_max": end.lam_max[:, 0],
         "kept_mode": kept.view(shape), "kept_place": (diagonal > diagonal.gather(1, kept[:, None])).sum(1).view(shape),
-        "alive": trained.alive.view(*shape, -1), "recorded_at": trained.recorded_at,
-        "energy": (trained.energy / end.lam_max.flatten()[:, None]).view(*shape, -1),
+        "alive": path["alive"].view(*shape, -1), "recorded_at": path["recorded_at"],
+        "energy": (path["energy"] / end.lam_max.flatten()[:, None]).view(*shape, -1),
         "example_w1": w1[example, :nodes], "example_w2_gram": (w2[example].mT @ w2[example])[:nodes, :nodes],
     }  # fmt: skip

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl.labs.deep_linear.data import mean_covariance
-from lightning_ssl.labs.lab import per_seed
+from lightning_ssl.labs.lab import normal, per_seed
 
 # Singular values and entries below this count as zero.
 ZERO = 1e-3
@@ -48,8 +48,7 @@ def initial(
         return torch.where((w > 0).any(1, keepdim=True), w, -w).clamp_min(0)
 
     w1 = per_seed(lower, seeds, first_seed, 1).repeat(len(hidden), 1, 1)
-    w2 = per_seed(lambda g: torch.randn(outputs, widest, generator=g).double(), seeds, first_seed, 2)
-    w2 = w2.repeat(len(hidden), 1, 1)
+    w2 = normal((outputs, widest), seeds, first_seed, 2).double().repeat(len(hidden), 1, 1)
     alive = torch.arange(widest) < torch.tensor(hidden).repeat_interleave(seeds)[:, None]  # (R, K)
     return unit(w1 * alive[:, :, None]), unit(w2 * alive[:, None, :])
 
@@ -70,10 +69,12 @@ def sticky_gradients(w1: Tensor, w2: Tensor, x_alpha: Tensor) -> tuple[Tensor, T
 
 def relu_gradients(w1: Tensor, w2: Tensor, x1: Tensor, x2: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
     """Half the gradient of tr C_α[z, z] for z = W_2 max(W_1 x, 0), from the samples and the ReLU gates, by autograd."""
-    w1, w2 = w1.detach().requires_grad_(True), w2.detach().requires_grad_(True)
-    z1, z2 = ((x @ w1.mT).relu() @ w2.mT for x in (x1, x2))
-    energy = mean_covariance(z1, z2, alpha).diagonal(dim1=1, dim2=2).sum() / 2
-    g1, g2 = torch.autograd.grad(energy, (w1, w2))
+
+    def energy(w1: Tensor, w2: Tensor) -> Tensor:
+        z1, z2 = ((x @ w1.mT).relu() @ w2.mT for x in (x1, x2))
+        return mean_covariance(z1, z2, alpha).diagonal(dim1=1, dim2=2).sum() / 2
+
+    g1, g2 = torch.func.grad(energy, argnums=(0, 1))(w1, w2)
     return g1, g2
 
 

@@ -48,33 +48,24 @@ def draw_problem(settings: dict[str, Any]) -> Problem:
     return Problem(x1, x2, alpha, x_alpha, eigenvalues, eigenvectors, (len(strengths), len(s["hidden"]), seeds))
 
 
-@dataclass(frozen=True)
-class Trained:
-    """Weights at the end; energy and positive weights at some steps; and how often a weight left zero (R,)."""
+def train(
+    w1: Tensor, w2: Tensor, x_alpha: Tensor, steps: int, lr: float, progress: bool
+) -> tuple[Tensor, Tensor, Tensor, dict[str, Tensor]]:
+    """Climb the energy under the sticky rule, recording at logarithmic intervals.
 
-    w1: Tensor
-    w2: Tensor
-    energy: Tensor  # (R, T)
-    alive: Tensor  # (R, T)
-    recorded_at: Tensor  # (T,)
-    revived: Tensor  # (R,)
-
-
-def train(w1: Tensor, w2: Tensor, x_alpha: Tensor, steps: int, lr: float, progress: bool) -> Trained:
-    """Climb the energy under the sticky rule, recording at logarithmic intervals."""
-    energies: list[Tensor] = []
-    alive: list[Tensor] = []
-    recorded_at: list[int] = []
+    The weights at the end, how often a weight left zero (R,), and energy (R, T) and number of positive weights (R, T)
+    at the recorded steps (T,).
+    """
+    rows: list[tuple[Tensor, Tensor, Tensor]] = []  # energy, positive weights, step
     revived = torch.zeros(len(w1), dtype=torch.int64)
     for t in track(range(steps), "two ReLU layers", progress):
-        if t in (0, steps - 1) or math.log(t + 1) >= math.log(recorded_at[-1] + 1) + 0.05:
-            energies.append(energy(w1, w2, x_alpha))
-            alive.append((w1 > 0).sum((1, 2)))
-            recorded_at.append(t)
+        if t in (0, steps - 1) or math.log(t + 1) >= math.log(int(rows[-1][2]) + 1) + 0.05:
+            rows.append((energy(w1, w2, x_alpha), (w1 > 0).sum((1, 2)), torch.tensor(t)))
         at_zero = w1 == 0
         w1, w2 = step(w1, w2, *sticky_gradients(w1, w2, x_alpha), lr)
         revived += (at_zero & (w1 > 0)).sum((1, 2))
-    return Trained(w1, w2, torch.stack(energies, 1), torch.stack(alive, 1), torch.tensor(recorded_at), revived)
+    energies, alive, recorded_at = (torch.stack(column, -1) for column in zip(*rows, strict=True))
+    return w1, w2, revived, {"energy": energies, "alive": alive, "recorded_at": recorded_at}
 
 
 @dataclass(frozen=True)
@@ -91,9 +82,9 @@ class End:
     lam_max: Tensor
 
 
-def measure_end(trained: Trained, problem: Problem) -> End:
+def measure_end(w1: Tensor, w2: Tensor, problem: Problem) -> End:
     """Measure energy, rank, modes and convergence of every run."""
-    w1, w2, x_alpha = trained.w1, trained.w2, problem.for_every_width(problem.x_alpha)
+    x_alpha = problem.for_every_width(problem.x_alpha)
     lam_min, lam_max = (problem.for_every_width(problem.eigenvalues[:, k]) for k in (0, -1))
     end = energy(w1, w2, x_alpha)
     g1, g2 = sticky_gradients(w1, w2, x_alpha)
