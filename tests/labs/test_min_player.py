@@ -1,5 +1,7 @@
 """The two players: Theorems 1 and 2, Corollary 1, and the loss of every concave regularizer."""
 
+from functools import partial
+
 import pytest
 import torch
 from helpers.closeness import close
@@ -8,6 +10,7 @@ from lightning_ssl.labs import min_player
 from lightning_ssl.labs.importances import batched_alpha, sphere_mixture
 from lightning_ssl.labs.min_player import descent, players
 from lightning_ssl.losses.families import InfoNCE
+from lightning_ssl.losses.importance import FromFamily
 from lightning_ssl.losses.solved import Square, Tsallis
 
 SEEDS, N, TAU = 2, 8, 0.5
@@ -23,6 +26,17 @@ def problem():
 def distances():
     weights, x1, x2 = problem()
     return players.pair_distances(x1, x2, weights)
+
+
+@pytest.mark.parametrize("name", players.families(TAU))
+def test_theorem_1_gradient_of_the_loss_is_minus_that_of_the_energy(name):
+    family = players.families(TAU)[name]
+    weights, x1, x2 = problem()
+    of_loss, _ = descent.gradient(weights, x1, x2, partial(players.family_loss, family))
+    solve = partial(batched_alpha, FromFamily(family), valid=players.negatives(N))
+    of_energy, _ = descent.gradient(weights, x1, x2, partial(descent.stopped_energy, solve))
+    gap = descent.relative_gap(of_energy, of_loss)
+    close(gap, torch.zeros_like(gap), terms=TERMS, scale=1, gain=1 / TAU)
 
 
 def test_theorem_2_solved_alpha_is_feasible_and_cannot_be_improved():
@@ -90,6 +104,18 @@ def test_gradient_of_the_closed_sparsemax_loss_is_the_projection_onto_the_simple
     d2_neg = d2_neg.detach().requires_grad_(True)
     (g,) = torch.autograd.grad(players.closed_form_loss(tau, 2.0, d2_pos, d2_neg).sum(), d2_neg)
     close(-g * N, batched_alpha(Square(tau), d2_pos, d2_neg.detach(), players.negatives(N)), terms=N, gain=1 / tau)
+
+
+def test_propagating_through_alpha_changes_the_gradient():
+    weights, x1, x2 = problem()
+
+    def through(d2_pos, d2_neg):
+        alpha = (-d2_neg / TAU).masked_fill(~players.negatives(N), -torch.inf).softmax(2)
+        return -players.mean_energy(alpha, d2_pos, d2_neg)
+
+    propagated, _ = descent.gradient(weights, x1, x2, through)
+    stopped, _ = descent.gradient(weights, x1, x2, partial(players.closed_form_loss, TAU, 1.0))
+    assert descent.relative_gap(propagated, stopped).min() > 1e-2
 
 
 def test_a_seed_in_a_batch_equals_that_seed_alone():

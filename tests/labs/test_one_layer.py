@@ -1,5 +1,7 @@
 """The one-layer lab: A(w) against sums over pairs and autograd, closed forms, thresholds, power iteration."""
 
+import math
+
 import pytest
 import torch
 from helpers.closeness import bound, close
@@ -57,6 +59,23 @@ def test_linear_direction_is_the_covariance_times_w() -> None:
     close(dynamics.ascent_direction(w, x, prob, linear=True), w @ C, terms=len(prob))
 
 
+def test_eqn_34_categorical_model() -> None:
+    U = data.patterns(3, 5, 8)
+    A = dynamics.gated_covariance(U, *data.categorical(U))
+    expected = 0.2 * 0.8 * U[..., :, None] * U[..., None, :]
+    close(A, expected, terms=U.shape[2] + U.shape[1])
+
+
+@pytest.mark.parametrize("q", [0.1, 0.3, 0.45])
+def test_eqn_35_summation_model(q: float) -> None:
+    U = data.patterns(2, 4, 4)
+    x, prob = data.summation(U, q)
+    A = dynamics.gated_covariance(U, x, prob)
+    outer = U[..., :, None] * U[..., None, :]
+    expected = (1 - q) ** 2 * outer + q * (torch.eye(4).double() - outer)
+    close(A, expected, terms=len(prob), scale=float(x.square().max()))
+
+
 def test_summation_model_is_standardized() -> None:
     U = data.patterns(1, 4, 4)
     x, prob = data.summation(U, 0.2)
@@ -64,6 +83,35 @@ def test_summation_model_is_standardized() -> None:
     close(prob.sum(), torch.ones((), dtype=torch.float64), terms=terms)
     close(prob @ x[0], torch.zeros(4, dtype=torch.float64), terms=terms, scale=largest)
     close(dynamics.covariance(x[0], prob), torch.eye(4, dtype=torch.float64), terms=terms, scale=largest**2)
+
+
+@pytest.mark.parametrize("tau", [0.5, 3.0])
+def test_gaussian_alpha_closed_form_of_the_summation_model(tau: float) -> None:
+    q, U = 0.25, data.patterns(1, 3, 3)
+    x, prob = data.summation(U, q)
+    A = dynamics.gated_covariance(U, x, prob, dynamics.filter_alpha(U, x, tau))
+    outer = U[..., :, None] * U[..., None, :]
+    kappa = math.exp(-(1 - q) / (2 * tau * q))
+    across = q**2 + kappa * q * (1 - q)
+    expected = kappa * (1 - q) ** 2 * outer + across * (torch.eye(3).double() - outer)
+    close(A, expected, terms=len(prob) ** 2, scale=float(x.square().max()), gain=1 / min(tau, 1))
+
+
+def test_threshold_of_q_separates_stable_from_unstable() -> None:
+    U = data.patterns(2, 3, 3)
+    assert abs(dynamics.THRESHOLD - 0.381966) < 1e-6  # six digits
+    for q, returns in [(dynamics.THRESHOLD - 0.004, True), (dynamics.THRESHOLD + 0.004, False)]:
+        assert (dynamics.stable(U, *data.summation(U, q)) == returns).all()
+
+
+def test_gaussian_alpha_lowers_the_threshold_when_held_and_raises_it_when_updated() -> None:
+    held, following = dynamics.gaussian_threshold(2.0, hold=True), dynamics.gaussian_threshold(2.0, hold=False)
+    assert held < dynamics.THRESHOLD < following
+    U = data.patterns(1, 3, 3)
+    for limit, hold in [(held, True), (following, False)]:
+        for q, returns in [(limit - 0.004, True), (limit + 0.004, False)]:
+            x, prob = data.summation(U, q)
+            assert (dynamics.stable(U, x, prob, 2.0, hold) == returns).all()
 
 
 def test_lemma_1_features_are_nonnegative_and_sum_to_alpha() -> None:
@@ -88,6 +136,15 @@ def test_lemma_2_without_augmentation_is_exact_on_support_points() -> None:
 def test_lemma_2_error_falls_with_the_batch() -> None:
     error = kernels.batch_covariance_error(16, (32, 512), 0.5).mean(1)
     assert error[1] < error[0] / 2
+
+
+def test_theorem_2_and_corollary_2_in_the_plane() -> None:
+    cells = 100
+    rough = kernels.roughness_in_the_plane((0.5, 0.1), cells=cells)
+    assert (rough["rho"] <= rough["bound"]).all()
+    close(rough["r"][1:] / rough["r"][0], rough["z0"][1:], terms=4 * cells**2)
+    # The rotation is finite.
+    torch.testing.assert_close(rough["rho"][1:] / rough["rho"][0], rough["exact"][1:], atol=0.03, rtol=0)
 
 
 def test_power_iteration_finds_an_eigenvector_near_each_skewed_pattern() -> None:

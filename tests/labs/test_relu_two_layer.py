@@ -45,6 +45,22 @@ def test_theorem_4_relu_gradient_is_the_linear_one_where_weights_are_positive(in
         close(ours, autograd, terms=STEP + SAMPLES**2)
 
 
+def test_relu_and_sticky_linear_paths_are_the_same():
+    x1, x2, alpha, w1, w2 = problem()
+    steps = 100
+    gap = network.compare_paths(w1, w2, x1, x2, alpha, 0.1, steps)
+    close(gap, torch.zeros_like(gap), terms=steps * (STEP + SAMPLES**2), scale=1)
+
+
+def test_lemma_13_and_14_signs_of_x_alpha():
+    x1, x2, alpha, *_ = problem()
+    x_alpha = mean_covariance(x1, x2, alpha)
+    assert (x_alpha.masked_fill(torch.eye(MODES, dtype=torch.bool), -1) < 0).all()
+    top = torch.linalg.eigh(x_alpha).eigenvectors[:, :, -1]
+    assert (top.amax(1) > 0).all()
+    assert (top.amin(1) < 0).all()
+
+
 def test_padding_with_zero_nodes_changes_nothing():
     steps = 300
     settings = {"modes": 4, "samples": 20, "steps": steps, "seeds": 2, "augmentation": (1.5,), "outputs": 3}
