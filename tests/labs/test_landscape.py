@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -13,10 +12,9 @@ from torch.nn import functional as F
 from lightning_ssl.labs import landscape
 from lightning_ssl.labs.landscape import data, losses, tables, theorems
 from lightning_ssl.labs.landscape.models import Model
-from lightning_ssl.labs.landscape.training import Condition, Runs, Setting, train
-from lightning_ssl.losses.energy import FamilyLoss, PairLoss
+from lightning_ssl.labs.landscape.training import Condition, InitialValues, Setting, Variant, train
 from lightning_ssl.losses.families import InfoNCE
-from lightning_ssl.losses.importance import FromFamily
+from lightning_ssl.losses.importance import Entropy, FromFamily
 
 SMALL = Setting(epochs=3, samples=23, batch=8, p=9, d=3, m=7, tau=0.3)
 STEP = 2 * (SMALL.p + SMALL.m + 2 * SMALL.batch)  # numbers added up in one step, forward and back
@@ -72,12 +70,10 @@ def oracle_loss(
     return F.cross_entropy(logits, torch.arange(2 * N).roll(N))
 
 
-def oracle_train(
-    model: Model, condition: Condition, sigma: float | None, seed: int, s: Setting
-) -> tuple[Tensor, float]:
+def oracle_train(model: Model, condition: Condition, variant: Variant, seed: int, s: Setting) -> tuple[Tensor, float]:
     """The trained weights, and the smallest standard deviation that batch normalization divided by."""
-    start = Runs(model, [condition], [seed], s, sigma)
-    networks = [{name: value[0].detach().clone() for name, value in P.items()} for P in start.networks]
+    start = InitialValues(model, [condition], [variant], [seed], s)
+    networks = [{name: value[0, 0].clone() for name, value in P.items()} for P in start.networks]
     if model.objective == "dual" and model.head:
         networks[1] |= {"H": networks[0]["H"], "c": networks[0]["c"]}
     (generator,) = start.generators
@@ -94,7 +90,7 @@ def oracle_train(
             views = start.X[0, order[batch]] * keep[:, batch]
             k = step % 2 if model.objective == "dual" else 0
             P = networks[k]
-            leaves = [P[name].requires_grad_() for name in P if start.networks[k][name].requires_grad]
+            leaves = [P[name].requires_grad_() for name in P if name not in start.frozen]
             loss = oracle_loss(views[k], views[1 - k], P, networks[1 - k], model, s)
             grads = torch.autograd.grad(loss, leaves)
             with torch.no_grad():
@@ -102,54 +98,75 @@ def oracle_train(
                     variance = F.linear(views, network["W1"]).var(1, correction=0).min()
                     deviation = min(deviation, float(variance + 1e-5) ** 0.5)
                 for leaf, grad in zip(leaves, grads, strict=True):
-                    leaf.requires_grad_(False).sub_(s.lr * grad)
+                    leaf.requires_grad_(False).sub_(variant.lr * grad)
                 if model.unit == "row":
                     for network in networks:
                         network["W1"] /= network["W1"].norm(dim=1, keepdim=True)
     return networks[0]["W1"], deviation
 
 
-@pytest.mark.parametrize("start", [{"lr": 0.1}, {"lr": 0.05, "sigma": 0.1}], ids=["cold", "warm"])
 @pytest.mark.parametrize("recipe", ["released", "text"])
 @pytest.mark.parametrize("name", MODELS)
-def test_every_run_of_the_batch_equals_a_plain_autograd_loop(name: str, recipe: str, start: dict[str, float]) -> None:
-    model, s, sigma = MODELS[name], replace(SMALL, recipe=recipe, lr=start["lr"]), start.get("sigma")
-    conditions = [Condition(0.2, 0.5), Condition(0.6, 0.8)]
-    found = train(model, conditions, [0, 4], s, sigma=sigma).W
+def test_every_run_of_the_batch_equals_a_plain_autograd_loop(name: str, recipe: str) -> None:
+    model, s = MODELS[name], Setting(**{**vars(SMALL), "recipe": recipe})
+    conditions, variants = [Condition(0.2, 0.5), Condition(0.6, 0.8)], [Variant(0.1), Variant(0.05, sigma=0.1)]
+    found = train(model, conditions, variants, [0, 4], s).W
     for c, condition in enumerate(conditions):
         for k, seed in enumerate([0, 4]):
-            expected, deviation = oracle_train(model, condition, sigma, seed, s)
-            # A step adds lr times a gradient that batch normalization divides by the deviation of a batch.
-            close(found[c, k], expected, terms=STEPS * STEP, gain=1 + s.lr / deviation)
+            for v, variant in enumerate(variants):
+                expected, deviation = oracle_train(model, condition, variant, seed, s)
+                # A step adds lr times a gradient that batch normalization divides by the deviation of a batch.
+                close(found[c, k, v], expected, terms=STEPS * STEP, gain=1 + variant.lr / deviation)
 
 
 def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
-    s = replace(SMALL, epochs=2, lr=0.05)  # few steps: batch normalization of small batches amplifies rounding
+    s = Setting(**{**vars(SMALL), "epochs": 2})  # few steps: batch normalization of small batches amplifies rounding
     for name in ("basic", "simclr", "simsiam"):
-        together = train(MODELS[name], [Condition(0.3, 0.5)], [0, 1, 2], s)
-        alone = train(MODELS[name], [Condition(0.3, 0.5)], [1], s)
+        together = train(MODELS[name], [Condition(0.3, 0.5)], [Variant(0.05)], [0, 1, 2], s)
+        alone = train(MODELS[name], [Condition(0.3, 0.5)], [Variant(0.05)], [1], s)
         close(together.cosines[:, :, 1:2], alone.cosines, terms=STEPS * STEP)
 
 
-@pytest.mark.parametrize(
-    "loss", [FamilyLoss(InfoNCE(0.2)), PairLoss(FromFamily(InfoNCE(0.2)))], ids=["NT-Xent", "infonce importance"]
-)
-def test_nt_xent_and_the_infonce_importance_have_the_gradient_of_cross_entropy(loss: PairLoss) -> None:
-    tau, terms = 0.2, 16 + 5
+@pytest.mark.parametrize("tile", [5, 8, 64])
+def test_nt_xent_and_its_gradient_are_those_of_cross_entropy(tile: int) -> None:
+    tau = 0.2
     y = torch.randn(2, 3, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    found = losses.pair_losses(y, loss) / tau
+    loss, grad = losses.nt_xent(y.detach(), tau, tile)
     z = F.normalize(torch.cat([y[0], y[1]], 2), dim=1).mT  # (R, 2N, m)
     logits = (z @ z.mT / tau).masked_fill(torch.eye(16, dtype=torch.bool), -torch.inf)
     expected = torch.stack([F.cross_entropy(row, torch.arange(16).roll(8)) for row in logits])
-    if isinstance(loss, FamilyLoss):
-        close(found, expected, terms=terms, gain=1 / tau)
-    gradients = [torch.autograd.grad(value.sum(), y)[0] for value in (found, expected)]
-    close(*gradients, terms=terms, gain=1 / tau)
+    close(loss, expected, terms=16 + 5, gain=1 / tau)
+    close(grad, torch.autograd.grad(expected.sum(), y)[0], terms=16 + 5, gain=1 / tau)
 
 
-def test_negative_cosine_is_that_of_torch() -> None:
+def test_infonce_importance_in_place_of_nt_xent_gives_its_gradient() -> None:
+    tau = 0.2
+    y = torch.randn(2, 2, 5, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    _, expected = losses.nt_xent(y, tau)
+    _, found = losses.weighted_pairs(y, FromFamily(InfoNCE(tau=tau, eps=1.0)), 1 / tau)
+    close(found, expected, terms=16 + 5, gain=1 / tau)
+
+
+def test_entropy_importance_gives_the_gradient_of_the_loss_without_its_positive() -> None:
+    tau = 0.3
+    y = torch.randn(2, 2, 5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(2)).requires_grad_()
+    z = F.normalize(torch.cat([y[0], y[1]], 2), dim=1).mT
+    logits = z @ z.mT / tau
+    partner = torch.arange(12).roll(6)
+    positive = logits[:, torch.arange(12), partner]
+    others = torch.eye(12, dtype=torch.bool) | torch.eye(12, dtype=torch.bool)[partner]
+    loss = (logits.masked_fill(others, -torch.inf).logsumexp(2) - positive).mean(1).sum()
+    _, found = losses.weighted_pairs(y.detach(), Entropy(tau=tau), 1 / tau)
+    close(found, torch.autograd.grad(loss, y)[0], terms=12 + 5, gain=1 / tau)
+
+
+def test_negative_cosine_gradient_equals_autograd() -> None:
     y, t = torch.randn(2, 2, 3, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
-    close(losses.negative_cosine(y, t), -F.cosine_similarity(y, t, dim=2).mean((0, 2)), terms=2 * 4 * 5, scale=1)
+    y.requires_grad_()
+    loss, grad = losses.negative_cosine(y.detach(), t)
+    expected = -F.cosine_similarity(y, t, dim=2).mean((0, 2))
+    close(loss, expected, terms=2 * 4 * 5, scale=1)
+    close(grad, torch.autograd.grad(expected.sum(), y)[0], terms=5)
 
 
 def test_the_released_codes_are_the_same_for_sparsities_0_1_and_0_2() -> None:
@@ -178,9 +195,9 @@ def test_max_cosine_is_one_for_the_dictionary_itself_and_ignores_scale_and_sign(
 
 
 def test_a_warm_start_without_noise_begins_at_the_dictionary() -> None:
-    s = replace(SMALL, epochs=1, m=30)
-    trained = train(Model("dual"), [Condition(0.3, 0.5)], [0], s, sigma=0.0)
-    close(trained.cosines[0, 0, 0], torch.ones(3), terms=s.p)
+    s = Setting(**{**vars(SMALL), "epochs": 1, "m": 30})
+    trained = train(Model("dual"), [Condition(0.3, 0.5)], [Variant(0.01, sigma=0.0)], [0], s)
+    close(trained.cosines[0, 0, 0, 0], torch.ones(3), terms=s.p)
 
 
 def test_theorem_1_every_nonnegative_matrix_minimizes_the_non_contrastive_loss() -> None:
@@ -287,7 +304,7 @@ def test_two_workers_give_the_results_of_one() -> None:
 @pytest.mark.parametrize("name", losses.IMPORTANCES)
 def test_every_importance_trains_in_place_of_nt_xent(name: str) -> None:
     importance = losses.importance_named(name, 0.3)
-    trained = train(MODELS["contrastive"], [Condition(0.3, 0.5)], [0], SMALL, importance=importance)
+    trained = train(MODELS["contrastive"], [Condition(0.3, 0.5)], [Variant(0.05)], [0], SMALL, importance=importance)
     assert torch.isfinite(trained.W).all()
     assert not torch.equal(trained.cosines[0], trained.cosines[-1])
 
@@ -297,3 +314,20 @@ def test_published_cells_are_found_for_every_row_of_the_tables() -> None:
     assert len(rows) == 2 + 5 + 3
     cells = [tables.published_cells(row, sparsity) for row in rows for sparsity in (0.1, 0.2, 0.3)]
     assert all(cell is not None and len(cell) == 3 for cell in cells)
+
+
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [
+        ("tables", ("3",)),
+        ("mask", 1.0),
+        ("batch", 2000),
+        ("latents", "dense"),
+        ("importances", ("none",)),
+        ("tau", 0.0),
+        ("workers", 0),
+    ],
+)
+def test_an_invalid_argument_is_named(argument: str, value: object) -> None:
+    with pytest.raises(ValueError, match=argument):
+        landscape.run(**{argument: value})

@@ -19,22 +19,23 @@ the rows of the paper, `theorems` the exact settings of Theorems 1-3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require, require_positive
-from lightning_ssl.labs.lab import Result, require_least
+from lightning_ssl.checks import require
+from lightning_ssl.labs.lab import Result
 from lightning_ssl.labs.landscape.claims import cell_claims, direction_claims, make_notes, ordering_claims
 from lightning_ssl.labs.landscape.data import permuted_counts
 from lightning_ssl.labs.landscape.figures import draw
 from lightning_ssl.labs.landscape.losses import IMPORTANCES, importance_named
+from lightning_ssl.labs.landscape.models import Model
 from lightning_ssl.labs.landscape.tables import MODELS, STUDIES, Row, table_rows
 from lightning_ssl.labs.landscape.theorems import theorem_claims
-from lightning_ssl.labs.landscape.training import Condition, Setting, train_all
+from lightning_ssl.labs.landscape.training import Condition, Setting, Trained, Variant, train_all
 
 # A smaller problem that runs in seconds. It shows the paper's orderings; its values are not those of the tables.
 QUICK = {
@@ -99,18 +100,13 @@ def run(
     settings = {name: value for name, value in locals().items() if name != "progress"}
     _check(settings)
     used = settings if not quick else settings | QUICK | _quick_subset(settings)
-    setting = Setting(**{field.name: used[field.name] for field in fields(Setting) if field.name in used})
+    setting = Setting(**{name: used[name] for name in _SETTING})
     rows = table_rows(tables, used["sigmas"], mask, used["mask_table1"], used["p"])
     trained_importances = used["importances"] if "importance" in tables else ()
     jobs, sparsity_index = _plan(rows, trained_importances, setting, used, importance_tau=tau)
     trained = dict(zip(jobs, train_all(list(jobs.values()), workers, progress), strict=True))
-    cosines = {job: found.cosines[:, sparsity_index] for job, found in trained.items()}  # (T, sparsities, S, 3)
-    arrays: dict[str, Tensor] = {"sparsities": torch.tensor(used["sparsities"])}
-    for row in rows:
-        arrays["epochs"], arrays[row.key] = trained[row].epochs, cosines[row]
-    arrays |= {f"importance {name}": cosines[name] for name in trained_importances}
-    paths = {row: cosines[row] for row in rows}
-    final = {row: path[-1] for row, path in paths.items()}
+    arrays, paths = _collect(rows, trained_importances, jobs, trained, sparsity_index, used)
+    final = {row: path[-1] for row, path in paths.items()}  # (sparsities, S, 3)
     claims = ordering_claims(final, used["sparsities"])
     if not quick and (p, d, m) == (50, 10, 50):
         claims += cell_claims(final, used["sparsities"]) + direction_claims(paths)
@@ -119,8 +115,10 @@ def run(
     return Result("landscape", settings, arrays, claims, notes, partial(draw, rows=rows))
 
 
-# What is trained together: all sparsities and seeds of a row, or of an importance by name.
-Job = Row | str
+_SETTING = ("epochs", "recipe", "samples", "batch", "p", "d", "m", "tau", "noise", "latents")
+
+# What is trained together: a model and the probability that its masks keep an entry, or an importance by name.
+Job = tuple[Model, float] | str
 
 
 def _check(settings: dict[str, Any]) -> None:
@@ -134,9 +132,10 @@ def _check(settings: dict[str, Any]) -> None:
         require(0 <= s[name] < 1, name, s[name], "a probability in [0, 1)")
     require(s["p"] >= s["d"], "p", s["p"], f"at least d = {s['d']}: the dictionary is orthonormal")
     require(2 <= s["batch"] <= s["samples"], "batch", s["batch"], f"2 to samples = {s['samples']}")
-    require_least(s, epochs=1, seeds=1, importance_epochs=1, workers=1, d=1, m=1)
+    for name in ("epochs", "seeds", "importance_epochs", "workers", "d", "m"):
+        require(s[name] >= 1, name, s[name], "at least 1")
     for name in ("lr", "tau"):
-        require_positive(name, s[name])
+        require(s[name] > 0, name, s[name], "a positive number")
     for name in s["importances"]:
         importance_named(name, s["tau"])
 
@@ -160,17 +159,48 @@ def _plan(
     kinds = [permuted_counts(setting.d, x) if setting.codes == "permuted" else (x,) for x in used["sparsities"]]
     distinct = [used["sparsities"][kinds.index(kind)] for kind in dict.fromkeys(kinds)]
     common = {"seeds": list(range(used["seeds"])), "setting": setting}
+    groups: dict[tuple[Model, float], list[Row]] = {}
+    for row in rows:
+        groups.setdefault((row.model, row.keep), []).append(row)
     jobs: dict[Job, dict[str, Any]] = {}
     # The longest trainings come first, so that the processes end at about the same time.
-    for row in sorted(rows, key=lambda row: row.model.objective != "pairs"):
-        conditions = [Condition(sparsity, row.keep) for sparsity in distinct]
-        jobs[row] = common | {"model": row.model, "conditions": conditions, "sigma": row.sigma, "label": row.name}
+    for model, keep in sorted(groups, key=lambda group: group[0].objective != "pairs"):
+        members = groups[model, keep]
+        jobs[model, keep] = common | {
+            "model": model,
+            "conditions": [Condition(sparsity, keep) for sparsity in distinct],
+            "variants": [Variant(used["lr"], sigma) for sigma in dict.fromkeys(row.sigma for row in members)],
+            "label": ", ".join(dict.fromkeys(row.name.split(" σ")[0] for row in members)),
+        }
+    shorter = {"epochs": used["importance_epochs"], "batch": used["importance_batch"]}
     for name in importances:
         jobs[name] = common | {
             "model": MODELS["cl_basic"],
             "conditions": [Condition(sparsity, 1 - used["mask"]) for sparsity in distinct],
-            "setting": replace(setting, epochs=used["importance_epochs"], batch=used["importance_batch"]),
+            "variants": [Variant(used["lr"])],
+            "setting": replace(setting, **shorter),
             "importance": importance_named(name, importance_tau),
             "label": f"α: {name}",
         }
     return jobs, [list(dict.fromkeys(kinds)).index(kind) for kind in kinds]
+
+
+def _collect(
+    rows: Sequence[Row],
+    importances: Sequence[str],
+    jobs: dict[Job, dict[str, Any]],
+    trained: dict[Job, Trained],
+    sparsity_index: list[int],
+    used: dict[str, Any],
+) -> tuple[dict[str, Tensor], dict[Row, Tensor]]:
+    """The arrays of the result, and the max-cosines of every row in training, (T, sparsities, S, 3)."""
+    arrays: dict[str, Tensor] = {"sparsities": torch.tensor(used["sparsities"])}
+    paths: dict[Row, Tensor] = {}
+    for row in rows:
+        job = row.model, row.keep
+        variant = [variant.sigma for variant in jobs[job]["variants"]].index(row.sigma)
+        paths[row] = trained[job].cosines[:, :, :, variant][:, sparsity_index]
+        arrays["epochs"], arrays[row.key] = trained[job].epochs, paths[row]
+    for name in importances:
+        arrays[f"importance {name}"] = trained[name].cosines[:, :, :, 0][:, sparsity_index]
+    return arrays, paths
