@@ -165,7 +165,7 @@ def test_runs_are_trained_by_the_sweep_engine_and_an_interruption_ends_the_comma
     started = []
 
     class Engine:
-        def __init__(self, plan, folder, program, workers, gpus, retry):
+        def __init__(self, plan, folder, workers, gpus, retry):
             started.append((plan.name, plan.limit, workers, retry))
 
         def run(self):
