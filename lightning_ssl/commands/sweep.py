@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
 from collections.abc import Sequence
@@ -29,7 +28,6 @@ def parser() -> Parser:
         prog="lightning-ssl sweep",
         description="Run a W&B sweep file on this machine, without a server and without an account.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="lightning-ssl sweep FILE [--count N] [--workers K] [--dry-run] [--runs DIR] … [-- FLAGS]",
     )
     top.add_argument("file", metavar="FILE", help="a W&B sweep file, such as those in sweeps/")
