@@ -112,7 +112,7 @@ class Engine:
                 rows = self.state.trials()
             if not self.running:
                 return
-            if self.plan.has_early_termination and time.monotonic() - self.pruned_at > PRUNE_INTERVAL:
+            if "early_terminate" in self.plan.config and time.monotonic() - self.pruned_at > PRUNE_INTERVAL:
                 self.prune(rows)
             self.screen.update(rows)
             self.wait_for_exit()
@@ -157,16 +157,14 @@ class Engine:
     def job(self, row: Trial, slot: int) -> trial.Job:
         """Begin an attempt and return the arguments of its process."""
         command = trial_command(self.plan, self.folder, row)
-        folder = self.folder.absolute()
+        folder = self.folder.absolute() / row.id
         # The forkserver keeps the environment of its own start, so each trial gets the current one.
-        environment = {**os.environ, "LIGHTNING_SSL_TRIAL": str(folder / row.id), "LIGHTNING_SSL_SWEEP": self.plan.name}
+        environment = {**os.environ, "LIGHTNING_SSL_TRIAL": str(folder), "LIGHTNING_SSL_SWEEP": self.plan.name}
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
         return trial.Job(
-            state=folder / "sweep.db",
-            id=row.id,
+            folder=folder,
             attempt=self.state.start_attempt(row),
-            folder=folder / row.id,
             command=command,
             fit_flags=fit_flags(command),
             cwd=Path.cwd(),

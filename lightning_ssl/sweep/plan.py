@@ -69,10 +69,6 @@ class Plan:
     def maximize(self) -> bool:
         return bool(self.config.get("metric", {}).get("goal") == "maximize")
 
-    @property
-    def has_early_termination(self) -> bool:
-        return "early_terminate" in self.config
-
     def fixed_settings(self) -> dict[str, Any]:
         """List the settings that must be equal when a sweep is resumed. The number of trials may change."""
         return {

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -39,32 +39,31 @@ GRACE_PERIOD = 50.0  # seconds between SIGTERM and SIGKILL, in which a trial sav
 class Job:
     """The arguments of a trial's process."""
 
-    state: Path
-    id: str
+    folder: Path  # in that of the sweep, with the name of the trial
     attempt: int
-    folder: Path
     command: list[str]
     fit_flags: list[str] | None  # None for a command other than `lightning-ssl fit`
     cwd: Path
-    parameters: str = "{}"  # JSON
-    environment: dict[str, str] = field(default_factory=dict)
+    parameters: str  # JSON
+    environment: dict[str, str]
 
 
 def run_trial(job: Job) -> None:
     """Run a trial. This is the target of its process."""
     os.setsid()
     threading.Thread(target=exit_with_engine, daemon=True).start()
+    file, id = job.folder.parent / "sweep.db", job.folder.name
     try:
-        with State(job.state) as state:
-            if not state.claim(job.id, job.attempt, os.getpid(), process_start_time(os.getpid()) or ""):
+        with State(file) as state:
+            if not state.claim(id, job.attempt, os.getpid(), process_start_time(os.getpid()) or ""):
                 os._exit(ATTEMPT_REVOKED)
         os.chdir(job.cwd)
         begin(job)
         code = run_command(job.command) if job.fit_flags is None else run_fit(job.fit_flags)
-        with State(job.state) as state:
-            state.record_exit(job.id, job.attempt, code)
+        with State(file) as state:
+            state.record_exit(id, job.attempt, code)
     except (ValueError, OSError) as error:  # such as a full disk; the engine reports it too
-        print(f"{job.id}: {error}", file=sys.stderr)
+        print(f"{id}: {error}", file=sys.stderr)
         code = 2
     sys.stdout.flush()
     sys.stderr.flush()
