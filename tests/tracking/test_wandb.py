@@ -21,6 +21,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from lightning_ssl.commands import dashboard, fit
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.configuration import Configuration
+from lightning_ssl.runs.labels import label_of_config
 from lightning_ssl.tracking import connection, private
 from lightning_ssl.tracking import dashboard as workspace
 from lightning_ssl.tracking.logger import RunFolderWandbLogger, wandb_config
@@ -206,30 +207,18 @@ def test_fit_logs_to_wandb_by_default_under_a_sweep_agent(environment):
 
 
 def test_the_label_of_a_run_is_that_of_the_report():
-    def words(method, importance=None, **arguments):
-        model = {"class_path": f"lightning_ssl.methods.{method}", "init_args": arguments}
-        if importance:
-            name, given = importance
-            arguments["importance"] = {"class_path": f"lightning_ssl.losses.importance.{name}", "init_args": given}
-        return wandb_config({**CONFIG, "model": model})
+    assert wandb_config(CONFIG)["label"] == label_of_config(CONFIG) == "AlphaCL Direct p=6 τ=0.5"
 
+
+def test_a_family_is_the_loss_and_its_fields_are_keys():
     family = {"class_path": "lightning_ssl.losses.Triplet", "init_args": {"margin": 0.25}}
-    assert words("SimCLR", tau=0.5)["label"] == "SimCLR InfoNCE τ=0.5"
-    assert words("SimCLR", tau=0.1, backbone="resnet_tiny")["label"] == "SimCLR InfoNCE τ=0.1"  # without the network
-    plain, other = (words("AlphaCL", ("Direct", {"p": 4.0, "normalize": n}))["label"] for n in (True, False))
-    assert plain == "AlphaCL Direct p=4"
-    assert other.startswith("AlphaCL Direct")
-    assert other != plain
-    noise = {"callbacks": [{"class_path": "lightning_ssl.callbacks.WeightNoise", "init_args": {"std": 0.01}}]}
-    exact = {"class_path": "lightning_ssl.losses.Exact", "init_args": {"tau": 0.5}}
-    config = {**CONFIG, "model": {"class_path": "AlphaCL", "init_args": {"importance": exact}}}
-    noisy = {**config, "trainer": {**CONFIG["trainer"], **noise}}
-    assert wandb_config(config)["label"] != wandb_config(noisy)["label"]
-    assert words("AlphaCL", ("Direct", {}), backprop_alpha=True)["backprop_alpha"] is True
-    triplet = words("AlphaCL", ("FromFamily", {"family": family}))
-    assert (triplet["loss"], triplet["margin"], triplet["method"]) == ("Triplet", 0.25, "AlphaCL")
-    # W&B reads a dot in a key as a nested level
-    assert not [key for key in triplet if "." in key]
+    importance = {"class_path": "lightning_ssl.losses.importance.FromFamily", "init_args": {"family": family}}
+    arguments = {"importance": importance, "backprop_alpha": True}
+    model = {"class_path": "lightning_ssl.methods.AlphaCL", "init_args": arguments}
+    found = wandb_config({**CONFIG, "model": model})
+    keys = ("method", "loss", "margin", "backprop_alpha")
+    assert [found[key] for key in keys] == ["AlphaCL", "Triplet", 0.25, True]
+    assert not [key for key in found if "." in key]  # W&B reads a dot in a key as a nested level
 
 
 def test_the_label_of_a_user_class_needs_no_import():
@@ -269,7 +258,7 @@ UNREACHABLE = {
     "a refused key": ({"unauthorized": True}, {}, ""),
     "only HEAD is answered": ({"head_only": True}, {}, ""),
     "no answer": ({"silent": True}, {}, "does not answer"),
-    "a closed port": ({}, {"WANDB_BASE_URL": f"http://127.0.0.1:{closed_port()}"}, " does not answer"),
+    "a closed port": ({}, {"WANDB_BASE_URL": f"http://127.0.0.1:{closed_port()}"}, "does not answer"),
 }
 
 
