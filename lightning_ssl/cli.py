@@ -25,7 +25,6 @@ MAX_FAULT = 180  # characters of an error that is no mistake of a person, before
 FAULT = "not an error of your input: --debug shows where; please report it unless your own code is there"
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
-STARTS_RUNS = ("sweep", "reproduce")  # commands that run `lightning-ssl fit` in other processes, and need `main` for it
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -122,7 +121,7 @@ def dispatch(words: list[str]) -> int:
         if name == "fit" and must_start(os.environ):
             with NotedSignals() as early:
                 return run_command(name, arguments, early)
-        return run_command(name, arguments, *([main] if name in STARTS_RUNS else []))
+        return run_command(name, arguments)
     if words and words[0] == "--version":
         from lightning_ssl.runs.version import version  # late, for start-up time
 

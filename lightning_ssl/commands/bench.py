@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
+import importlib
 import sys
 from pathlib import Path
 
@@ -26,13 +26,8 @@ def main(argv: list[str]) -> int:
     name, *flags = argv
     if name not in known:
         raise UserError(f"bench={shown(name)}: expected one of {', '.join(known)}")
-    spec = importlib.util.spec_from_file_location(name, BENCHMARKS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    sys.path.insert(0, str(BENCHMARKS))  # for `import bars`, as in `python benchmarks/NAME.py`
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    code: int = module.main(flags)
+    sys.path.insert(0, str(BENCHMARKS))  # as in `python benchmarks/NAME.py`
+    code: int = importlib.import_module(name).main(flags)
     return code
 
 

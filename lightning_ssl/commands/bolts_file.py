@@ -31,6 +31,7 @@ class Bolts(NamedTuple):
     """The arguments of its LightningModule."""
     epoch: int
     step: int
+    file: Path = Path("CKPT")  # for errors
 
 
 def read(path: Path) -> Bolts:
@@ -59,7 +60,7 @@ def read(path: Path) -> Bolts:
     require(pooled is None or isinstance(pooled, bool), "hyper_parameters.maxpool1", pooled, "True or False")
     for key in ("epoch", "global_step"):
         require(is_whole(found.get(key, 0)), key, found.get(key), "a whole number from 0")
-    return Bolts(found["state_dict"], dict(hparams), found.get("epoch", 0), found.get("global_step", 0))
+    return Bolts(found["state_dict"], dict(hparams), found.get("epoch", 0), found.get("global_step", 0), path)
 
 
 def is_weight(name: str, value: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
@@ -29,7 +28,6 @@ def parser() -> Parser:
         prog="lightning-ssl dashboard",
         description="Create the W&B workspace that compares losses.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--entity", required=True, help="the user or team that owns the project")
     top.add_argument("--project", required=True, help="the project of the runs")

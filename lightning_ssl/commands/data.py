@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -39,7 +38,6 @@ def parser() -> Parser:
         prog="lightning-ssl data",
         description="Download published data sets and list all data sets.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     actions = top.add_subparsers(dest="action", required=True, metavar="fetch | list")
     fetch = actions.add_parser("fetch", help="download and verify a data set; does nothing if it is downloaded")

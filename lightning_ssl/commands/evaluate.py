@@ -13,14 +13,13 @@ file beside it, CKPT.evaluation.json. Metrics of another data set than that of t
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lightning_ssl import data
-from lightning_ssl.checks import UserError, require, shown
-from lightning_ssl.commands.parser import Parser, add_trust
+from lightning_ssl.checks import MAX_SEED, UserError, require, shown
+from lightning_ssl.commands.parser import Parser, add_trust, whole_number
 from lightning_ssl.trust import trusted_modules
 from lightning_ssl.untrusted import load_json, printable
 
@@ -50,12 +49,6 @@ lbfgs    L-BFGS to convergence; the penalty is chosen on a tenth of the training
 def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate a checkpoint, print a table, write the result."""
     arguments = parser().parse_args(argv)
-    require(arguments.seeds >= 1, "seeds", arguments.seeds, "at least 1")
-    require(arguments.seed >= 0, "seed", arguments.seed, "0 or above")
-    require(arguments.batch_size >= 1, "batch-size", arguments.batch_size, "at least 1")
-    for flag, most in (("seeds", 1000), ("seed", 2**32 - 1), ("batch-size", 1_000_000)):
-        value = getattr(arguments, flag.replace("-", "_"))
-        require(value <= most, flag, value, f"at most {most}")
     if arguments.data is not None:
         data.require_data_set("data", arguments.data)
     options = read_options(arguments.options)
@@ -90,8 +83,6 @@ def parser() -> Parser:
         prog="lightning-ssl evaluate",
         description="Linear evaluation of a trained network: frozen features, a linear classifier, test accuracy.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     top.add_argument("checkpoint", metavar="CKPT", help="a checkpoint, or a run folder for its newest one")
     top.add_argument("--protocol", choices=tuple(PROTOCOLS), default="both", help="default: %(default)s")
@@ -101,10 +92,13 @@ def parser() -> Parser:
     )  # fmt: skip
     top.add_argument("--root", help="folder of the data set (default: that of training)")
     top.add_argument("--options", metavar="JSON", help="options of the data set (default: those of training)")
-    top.add_argument("--seed", type=int, default=0, help="of the classifiers and the held-out images (default: 0)")
-    top.add_argument("--seeds", type=int, default=3, help="number of classifiers of the papers' protocol (default: 3)")
+    seed, seeds, images = whole_number(0, MAX_SEED), whole_number(1, 1000), whole_number(1, 1_000_000)
+    top.add_argument("--seed", type=seed, default=0, help="of the classifiers and the held-out images (default: 0)")
+    top.add_argument(
+        "--seeds", type=seeds, default=3, help="number of classifiers of the papers' protocol (default: 3)"
+    )
     top.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, … (default: auto)")
-    top.add_argument("--batch-size", type=int, default=256, help="images per forward pass (default: 256)")
+    top.add_argument("--batch-size", type=images, default=256, help="images per forward pass (default: 256)")
     add_trust(top)
     top.add_argument(
         "--best-test",

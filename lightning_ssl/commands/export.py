@@ -16,7 +16,6 @@ A network for small images has the CIFAR stem. The torchvision model needs the s
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 from collections.abc import Sequence
@@ -83,8 +82,6 @@ def parser() -> Parser:
         prog="lightning-ssl export",
         description="Write a trained backbone to a file for other code.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     top.add_argument("checkpoint", metavar="CKPT", help="a checkpoint, or a run folder for its newest one")
     top.add_argument("--format", choices=tuple(SUFFIXES), required=True)

@@ -27,6 +27,7 @@ from lightning_ssl.checks import UserError, require
 from lightning_ssl.commands.bolts_file import Bolts, read
 from lightning_ssl.commands.parser import Parser
 from lightning_ssl.files import marked_archive, require_replaceable, write_atomic
+from lightning_ssl.runs.checkpoints import require_weights
 from lightning_ssl.runs.version import version
 
 if TYPE_CHECKING:
@@ -89,8 +90,6 @@ def parser() -> Parser:
         prog="lightning-ssl import-bolts",
         description="Convert a checkpoint of SimCLR, BYOL or SimSiam of lightning-bolts.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     top.add_argument("checkpoint", metavar="CKPT", help="a checkpoint that the Trainer of bolts saved")
     top.add_argument("--out", metavar="FILE", help="output (default: the name of CKPT with .imported.ckpt)")
@@ -146,7 +145,7 @@ def convert(
     known_data = data_name or DATASETS.get(str(hparams.get("dataset")))
     name, normalized = known_data or "cifar10", kind == "SimCLR" if normalize is None else normalize
     arguments = method_arguments(kind, hparams, state) | network_arguments(kind, hparams, state, name, normalized)
-    built = build(kind, arguments, state)
+    built = build(kind, arguments, state, bolts.file)
     checkpoint = make_checkpoint(bolts, built, kind, arguments, name)
     hidden, out = widths(state, "projector")
     shape = f"{arguments['backbone']}, {arguments['stem']} stem, projector {hidden}-{out}"
@@ -338,18 +337,12 @@ def optimization(kind: str, hparams: dict[str, Any]) -> Optimization:
     )
 
 
-def build(kind: str, arguments: dict[str, Any], state: State) -> Method:
-    """The method with these weights. The error for an unknown weight or a wrong shape names the first one."""
+def build(kind: str, arguments: dict[str, Any], state: State, file: Path) -> Method:
+    """The method with these weights."""
     from lightning_ssl import methods
 
     built: Method = getattr(methods, kind)(**arguments)
-    expected = {key: tuple(value.shape) for key, value in built.state_dict().items()}
-    for key in sorted(expected.keys() | state.keys()):
-        shape = tuple(state[key].shape) if key in state else None
-        allowed = (
-            f"of shape {expected[key]}, as in {arguments['backbone']}" if key in expected else f"absent from {kind}"
-        )
-        require(shape == expected.get(key, ()), key, shape, allowed)
+    require_weights(built, state, file)
     built.load_state_dict(state)
     return built
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 
 from lightning_ssl.app.config import catalog
@@ -19,7 +18,6 @@ def parser() -> Parser:
         prog="lightning-ssl list",
         description="List what can be chosen: a name, the packaged configuration that uses it, and one line.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument(
         "section", nargs="?", metavar="SECTION", choices=tuple(catalog.SECTIONS), help=", ".join(catalog.SECTIONS)

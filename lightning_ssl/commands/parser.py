@@ -13,10 +13,14 @@ from lightning_ssl.checks import NEGATIVE_NUMBER, UserError, shown
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises UserError instead of printing the usage and exiting. Flags have one spelling."""
+    """An argument parser that raises UserError instead of printing the usage and exiting. Flags have one spelling.
+
+    Line breaks of a description and of examples are kept.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **{"allow_abbrev": False, **kwargs})
+        fixed = {"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter}
+        super().__init__(*args, **{**kwargs, **fixed})
         self._negative_number_matcher = NEGATIVE_NUMBER
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]

@@ -118,8 +118,6 @@ def parser() -> Parser:
         prog="lightning-ssl report",
         description="Compare the losses of many runs: writes an HTML page, tables and figures.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
     )
     top.add_argument("folders", nargs="+", metavar="DIR", help="folders that contain runs at any depth, or archives")
     top.add_argument("--out", metavar="PAGE.html", help="file to write (default: report.html in the first DIR)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,11 +74,8 @@ def parser() -> Parser:
     return top
 
 
-def main(argv: Sequence[str], program: Callable[[list[str]], int]) -> int:
-    """Train, evaluate and compare. The exit code is 0, 1 if a run failed, 130 if interrupted.
-
-    program  the entry point of `lightning-ssl`, which the process of a run calls with ["fit", …]
-    """
+def main(argv: Sequence[str]) -> int:
+    """Train, evaluate and compare. The exit code is 0, 1 if a run failed, 130 if interrupted."""
     arguments = parser().parse_args(argv)
     for key in ("runs", "archive"):
         given = getattr(arguments, key)
@@ -113,7 +110,7 @@ def main(argv: Sequence[str], program: Callable[[list[str]], int]) -> int:
     work = works[scale.name]
     code = 0
     if not arguments.no_train or arguments.dry_run:
-        ended = train(reproduction, work, scale, arguments, program)
+        ended = train(reproduction, work, scale, arguments)
         if ended is None or ended == 130:
             return ended or 0
         code = ended
@@ -137,13 +134,7 @@ def print_list() -> None:
         print(f"--scale {scale.name}: {scale.summary}")
 
 
-def train(
-    reproduction: Reproduction,
-    work: Work,
-    scale: Scale,
-    arguments: argparse.Namespace,
-    program: Callable[[list[str]], int],
-) -> int | None:
+def train(reproduction: Reproduction, work: Work, scale: Scale, arguments: argparse.Namespace) -> int | None:
     """Announce the runs and train those that are missing. Returns the exit code; None after --dry-run."""
     from lightning_ssl.reproduce import archive, planning, sharing
     from lightning_ssl.sweep.engine import Engine
@@ -175,7 +166,7 @@ def train(
             keep = archive.keep_finished(archive.file_of(Path(arguments.archive), each.plan.name))
             if each.folder.is_dir():
                 keep(each.folder)  # runs that finished when an earlier command was stopped
-        ended = Engine(each.plan, each.folder, program, arguments.workers, (), arguments.retry, ended=keep).run()
+        ended = Engine(each.plan, each.folder, arguments.workers, (), arguments.retry, ended=keep).run()
         if ended == 130:
             return ended
         code = max(code, ended)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_ssl.app.config import packaged
@@ -30,7 +29,6 @@ def parser() -> Parser:
         prog="lightning-ssl sweep",
         description="Run a W&B sweep file on this machine, without a server and without an account.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
         usage="lightning-ssl sweep FILE [--count N] [--workers K] [--dry-run] [--runs DIR] … [-- FLAGS]",
     )
     top.add_argument("file", metavar="FILE", help="a W&B sweep file, such as those in sweeps/")
@@ -59,11 +57,8 @@ def parser() -> Parser:
     return top
 
 
-def main(argv: Sequence[str], program: Callable[[list[str]], int]) -> int:
-    """Run, resume or show a sweep. The exit code is 0 if no trial failed, 1 if one failed, 130 if interrupted.
-
-    program  the entry point of `lightning-ssl`, which the process of a trial calls with ["fit", …]
-    """
+def main(argv: Sequence[str]) -> int:
+    """Run, resume or show a sweep. The exit code is 0 if no trial failed, 1 if one failed, 130 if interrupted."""
     words, extra_flags = list(argv), []
     if "--" in words:
         cut = words.index("--")
@@ -92,4 +87,4 @@ def main(argv: Sequence[str], program: Callable[[list[str]], int]) -> int:
     if arguments.status:
         screen.print_status(sweep, folder)
         return 0
-    return Engine(sweep, folder, program, arguments.workers, gpus, arguments.retry).run()
+    return Engine(sweep, folder, arguments.workers, gpus, arguments.retry).run()

@@ -15,22 +15,21 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import FrameType
 from typing import Any, NamedTuple
 
-from filelock import FileLock, Timeout
+from filelock import AcquireReturnProxy, FileLock, Timeout
 
 from lightning_ssl.checks import UserError
 from lightning_ssl.noted_signals import NotedSignals
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.runs.status import Exit, signal_of, status_of
 from lightning_ssl.sweep import trial
-from lightning_ssl.sweep.plan import Plan, any_fit_flags, fit_flags
+from lightning_ssl.sweep.plan import Plan, any_fit_flags, fit_flags, varies
 from lightning_ssl.sweep.screen import Screen
-from lightning_ssl.sweep.state import UNFINISHED, State, Trial, check_file
+from lightning_ssl.sweep.state import UNFINISHED, State, Trial
 from lightning_ssl.sweep.wandb_sweeps import Parameters
 
 POLL_INTERVAL = 0.5  # seconds
@@ -51,7 +50,7 @@ class RunningTrial(NamedTuple):
 
 
 class Engine:
-    """Runs the trials of a plan in separate processes, `workers` at a time. `program` is that of commands/sweep.py.
+    """Runs the trials of a plan in separate processes, `workers` at a time.
 
     ended   is called with the run folder of each trial that has ended
     """
@@ -60,13 +59,12 @@ class Engine:
         self,
         plan: Plan,
         folder: Path,
-        program: Callable[[list[str]], int],
         workers: int = 1,
         gpus: Sequence[str] = (),
         retry: bool = False,
         ended: Callable[[Path], None] | None = None,
     ) -> None:
-        self.plan, self.folder, self.program, self.workers, self.gpus = plan, folder, program, workers, list(gpus)
+        self.plan, self.folder, self.workers, self.gpus = plan, folder, workers, list(gpus)
         self.retry, self.ended = retry, ended
         self.running: dict[str, RunningTrial] = {}
         self.histories: dict[str, list[float]] = {}  # values of the metric, per trial
@@ -77,11 +75,10 @@ class Engine:
 
     def run(self) -> int:
         """Run or resume the sweep. The exit code is 0 if no trial failed, 1 if one failed, 130 if interrupted."""
-        check_file(self.folder / "sweep.db")
         self.folder.mkdir(parents=True, exist_ok=True)
-        with exclusive_lock(self.folder), State(self.folder / "sweep.db") as self.state, self.signals:
+        with State(self.folder / "sweep.db") as self.state, exclusive_lock(self.folder), self.signals:
             check_settings(self.state, self.plan, self.folder)
-            self.state.set_metadata("settings", self.plan.fixed_settings())
+            self.state.set_settings(self.plan.fixed_settings())
             self.recover()
             with Screen(self.plan, self.folder, self.workers) as self.screen:
                 try:
@@ -124,7 +121,7 @@ class Engine:
                 rows = self.state.trials()
             if not self.running:
                 return
-            if self.plan.has_early_termination and time.monotonic() - self.pruned_at > PRUNE_INTERVAL:
+            if "early_terminate" in self.plan.config and time.monotonic() - self.pruned_at > PRUNE_INTERVAL:
                 self.prune(rows)
             self.screen.update(rows)
             self.wait_for_exit()
@@ -151,8 +148,7 @@ class Engine:
         slot = min(set(range(self.workers)) - {entry.slot for entry in self.running.values()})
         job = self.job(row, slot)
         if not self.running:
-            fit = [] if job.fit_flags is None else [trial.FIT_MODULE]
-            self.context.set_forkserver_preload([*trial.PRELOAD, self.program.__module__, *fit])
+            self.context.set_forkserver_preload([*trial.PRELOAD, *([] if job.fit_flags is None else trial.PRELOAD_FIT)])
         self.screen.trial_started(row)
         for start in range(MAX_STARTS):
             process = self.context.Process(target=trial.run_trial, args=(job,), name=row.id)
@@ -169,20 +165,17 @@ class Engine:
 
     def job(self, row: Trial, slot: int) -> trial.Job:
         """Begin an attempt and return the arguments of its process."""
-        command, flags = trial_command(self.plan, self.folder, row)
-        folder = self.folder.absolute()
+        command = trial_command(self.plan, self.folder, row)
+        folder = self.folder.absolute() / row.id
         # The forkserver keeps the environment of its own start, so each trial gets the current one.
-        environment = {**os.environ, "LIGHTNING_SSL_TRIAL": str(folder / row.id), "LIGHTNING_SSL_SWEEP": self.plan.name}
+        environment = {**os.environ, "LIGHTNING_SSL_TRIAL": str(folder), "LIGHTNING_SSL_SWEEP": self.plan.name}
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
         return trial.Job(
-            state=folder / "sweep.db",
-            id=row.id,
+            folder=folder,
             attempt=self.state.start_attempt(row),
-            folder=folder / row.id,
             command=command,
-            program=self.program,
-            fit_flags=flags,
+            fit_flags=fit_flags(command),
             cwd=Path.cwd(),
             parameters=json.dumps(row.parameters),
             environment=environment,
@@ -277,9 +270,7 @@ class Engine:
         """Stop the running trials. If the state cannot be written, as on a full disk, stop them without it."""
         try:
             self.stop_all()
-        except (ValueError, OSError):
-            for entry in self.running.values():
-                trial.send_signal(entry.process.pid, signal.SIGTERM)
+        except (ValueError, OSError):  # SIGTERM has been sent
             deadline = time.monotonic() + trial.GRACE_PERIOD
             for entry in self.running.values():
                 entry.process.join(max(0.0, deadline - time.monotonic()))
@@ -297,18 +288,12 @@ class SignalCounter(NotedSignals):
         self.count += 1
 
 
-@contextmanager
-def exclusive_lock(folder: Path) -> Iterator[None]:
-    """Hold the lock of a sweep's folder. Refuse a second engine in the same folder."""
-    lock = FileLock(folder / "sweep.lock")
+def exclusive_lock(folder: Path) -> AcquireReturnProxy:
+    """Take the lock of a sweep's folder until the end of a `with`. Refuse a second engine in the same folder."""
     try:
-        lock.acquire(timeout=0)
+        return FileLock(folder / "sweep.lock").acquire(timeout=0)
     except Timeout as error:
         raise UserError(f"{folder}: another `lightning-ssl sweep` is running in this folder") from error
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 # -- a trial's id and command -----------------------------------------------------------------------------------------
@@ -316,9 +301,8 @@ def exclusive_lock(folder: Path) -> Iterator[None]:
 
 def trial_id(plan: Plan, number: int, parameters: Parameters) -> str:
     """Name a trial by its number and the parameters that vary: `003-direct-seed_everything=1`."""
-    searched = [key for key, entry in plan.config["parameters"].items() if set(entry) - {"distribution", "value"}]
     parts = []
-    for key in searched:
+    for key in (key for key, entry in plan.config["parameters"].items() if varies(entry)):
         value = parameters[key]
         if isinstance(value, str) and value.endswith((".yaml", ".yml")):
             parts.append(Path(value).stem)
@@ -329,22 +313,19 @@ def trial_id(plan: Plan, number: int, parameters: Parameters) -> str:
     return f"{number:03d}-{slug}" if slug else f"{number:03d}"
 
 
-def trial_command(plan: Plan, folder: Path, row: Trial) -> tuple[list[str], list[str] | None]:
-    """Build a trial's command, and its flags if it is `lightning-ssl fit`, with those of its run folder added."""
+def trial_command(plan: Plan, folder: Path, row: Trial) -> list[str]:
+    """Build a trial's command. `lightning-ssl fit`, also after a launcher, gets its run folder as flags."""
     command = plan.command_for(row.parameters, folder / row.id / "parameters.json")
-    flags = fit_flags(command)
     given = any_fit_flags(command)
     if given is None:
-        return command, None
-    run_flags = ["--runs", str(folder), "--name", row.id, "--resume", "auto"]
-    if not any(word.partition("=")[0] == "--group" for word in given):
-        run_flags += ["--group", plan.name]
-    return [*command, *run_flags], None if flags is None else [*flags, *run_flags]
+        return command
+    group = [] if any(word.partition("=")[0] == "--group" for word in given) else ["--group", plan.name]
+    return [*command, "--runs", str(folder), "--name", row.id, "--resume", "auto", *group]
 
 
 def check_settings(state: State, plan: Plan, folder: Path) -> None:
     """Refuse to resume a sweep with a changed sweep file."""
-    stored, current = state.metadata("settings"), json.loads(json.dumps(plan.fixed_settings()))
+    stored, current = state.settings(), json.loads(json.dumps(plan.fixed_settings()))
     for row in state.trials():
         if row.status in UNFINISHED and not plan.allows(row.parameters):
             raise UserError(f"{state.file}: the parameters of trial {row.id} are not in the sweep file")
@@ -372,9 +353,9 @@ def preview(plan: Plan, folder: Path) -> Iterator[tuple[Trial, str]]:
             rows = state.trials()
     for row in rows:
         if row.status in UNFINISHED:
-            yield row, shlex.join(trial_command(plan, folder, row)[0])
+            yield row, shlex.join(trial_command(plan, folder, row))
     new = plan.open_cells(rows) if plan.method == "grid" else iter(lambda: plan.next_parameters(rows, {}), None)
     for parameters in new:
         number = len(rows) + 1
         rows.append(Trial(number, trial_id(plan, number, parameters), parameters))
-        yield rows[-1], shlex.join(trial_command(plan, folder, rows[-1])[0])
+        yield rows[-1], shlex.join(trial_command(plan, folder, rows[-1]))

@@ -7,13 +7,14 @@ import math
 import random
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml  # type: ignore[import-untyped]
 
 from lightning_ssl.checks import UserError, require_folder_name, require_line, shown
 from lightning_ssl.runs.keys import role
@@ -30,6 +31,9 @@ SEED = "seed_everything"
 
 MODULES = ("lightning_ssl", "lightning_ssl.cli")  # after `python -m`; the second is of older versions
 DEFAULT_COMMAND = ("${env}", "${interpreter}", "${program}", "${args}")
+
+INTERPRETER = {"${env}", "/usr/bin/env", "env", "${interpreter}", "python", "-m"}
+"""Words of a command before `lightning-ssl fit` or `-m lightning_ssl fit` that start no other program."""
 
 MAX_TRIALS = 100_000
 
@@ -66,39 +70,35 @@ class Plan:
     def maximize(self) -> bool:
         return bool(self.config.get("metric", {}).get("goal") == "maximize")
 
-    @property
-    def has_early_termination(self) -> bool:
-        return "early_terminate" in self.config
-
     def fixed_settings(self) -> dict[str, Any]:
         """List the settings that must be equal when a sweep is resumed. The number of trials may change."""
-        kept = {key: self.config.get(key) for key in ("method", "metric", "parameters", "early_terminate")}
-        seed = None if self.method == "grid" else self.seed
         return {
-            **kept,
+            **{key: self.config.get(key) for key in ("method", "metric", "parameters", "early_terminate")},
             "command": self.command,
             "program": self.program,
-            "seed": seed,
+            "seed": None if self.method == "grid" else self.seed,
             "flags after --": self.extra_flags,
         }
 
     def comparable_settings(self, settings: dict[str, Any]) -> dict[str, Any]:
         """The fixed settings without what may change: the seeds of a grid, and where and how fast a trial runs."""
-        new_seeds = (SEED,) if self.method == "grid" else ()
-        entries = settings["parameters"].items()
-        kept = {key: entry for key, entry in entries if key not in new_seeds and (varies(entry) or not is_place(key))}
+        kept = {key: entry for key, entry in settings["parameters"].items() if varies(entry) or not is_place(key)}
+        if self.method == "grid":
+            kept.pop(SEED, None)
         return {**settings, "parameters": kept}
 
-    def identity(self, parameters: Parameters) -> str:
-        """What tells the cells of a grid apart, as text: the parameters without where and how fast a trial runs."""
+    def decisive(self, parameters: Parameters) -> Parameters:
+        """The parameters, without those that decide only where and how fast a trial runs and have a single value."""
         entries = self.config["parameters"]
-        kept = {key: value for key, value in parameters.items() if varies(entries.get(key, {})) or not is_place(key)}
-        return json.dumps(kept, sort_keys=True)
+        return {key: value for key, value in parameters.items() if varies(entries.get(key, {})) or not is_place(key)}
+
+    def identity(self, parameters: Parameters) -> str:
+        """What tells the cells of a grid apart, as text."""
+        return json.dumps(self.decisive(parameters), sort_keys=True)
 
     def allows(self, parameters: Parameters) -> bool:
         """Whether the sweep file could have given these parameters. A value of sweep.db can be code to import."""
-        entries = {key: entry for key, entry in self.config["parameters"].items() if varies(entry) or not is_place(key)}
-        given = {key: value for key, value in parameters.items() if key in entries or not is_place(key)}
+        entries, given = self.decisive(self.config["parameters"]), self.decisive(parameters)
         return given.keys() == entries.keys() and all(takes(key, entries[key], given[key]) for key in given)
 
     def target_reached(self, value: float | None) -> bool:
@@ -191,16 +191,20 @@ def read(
     command = config.get("command") or list(DEFAULT_COMMAND)
     program = config.get("program", "")
     check_command(file, command, program, config["parameters"])
-    check_extra_flags(extra_flags)
+    if extra_flags and not extra_flags[0].startswith("-"):
+        raise UserError(
+            f"-- {shown(extra_flags[0])}: expected flags of a trial after --, such as --trainer.max_epochs=1"
+        )
+    refuse_reserved("-- --", flag_names(extra_flags))
+    name = str(config.get("name") or file.stem) if name is None else name
+    require_folder_name("name", name)
 
-    limits = [limit for limit in (cap, count) if limit is not None]
     cells = grid_cells(file, config) if config["method"] == "grid" else []
-    if cells:
-        limits.append(len(cells))
-    elif not limits:
+    limits = [limit for limit in (cap, count, len(cells) or None) if limit is not None]
+    if not limits:
         raise UserError(f"{file}: a {config['method']} search has no limit: give --count N, or run_cap in the file")
     return Plan(
-        name=check_name(str(config.get("name") or file.stem) if name is None else name),
+        name=name,
         config=config,
         command=command,
         program=program,
@@ -257,11 +261,6 @@ def check_config(file: Path, config: dict[str, Any]) -> None:
         raise UserError(f"{file}: method={shown(config.get('method'))}: expected grid, random or bayes")
     for key, value in config.items():
         check_plain(f"{file}: {key}", value)
-    stop = config.get("early_terminate", {"min_iter": 1})
-    if not isinstance(stop, dict) or not ("min_iter" in stop or {"max_iter", "s"} <= set(stop)):
-        raise UserError(
-            f"{file}: early_terminate={shown(stop)}: expected {{type: hyperband, min_iter: …}}, or max_iter and s"
-        )
     violations = wandb_sweeps.schema_violations(config)
     if violations:
         raise UserError(f"{file}: {' '.join(violations[0].split())}")
@@ -270,7 +269,7 @@ def check_config(file: Path, config: dict[str, Any]) -> None:
     for section, needs in (("early_terminate", "early_terminate" in config), ("bayes", config["method"] == "bayes")):
         if needs and "metric" not in config:
             raise UserError(f"{file}: {section} needs `metric: {{name: …, goal: maximize}}`")
-    if "early_terminate" in config:
+    if stop := config.get("early_terminate"):
         if type(stop.get("s", 1)) is not int or not 1 <= stop.get("s", 1) <= MAX_BANDS:
             raise UserError(f"{file}: early_terminate.s={stop['s']}: expected a whole number, 1 to {MAX_BANDS}")
         try:
@@ -283,11 +282,11 @@ def check_parameter(where: str, name: object, entry: Any) -> None:
     if not isinstance(entry, dict):
         raise UserError(f"{where}={shown(entry)}: expected `{{values: […]}}`, `{{value: …}}` or a distribution")
     if "parameters" in entry:
-        inner = next(iter(entry["parameters"] or {"…": None})) if isinstance(entry["parameters"], dict) else "…"
-        raise UserError(f"{where}: nested parameters are not supported; write the flat name `{name}.{inner}`")
+        raise UserError(f"{where}: nested parameters are not supported; write flat names, `{name}.…`")
     for text in strings(entry):
         if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+", text):
-            raise UserError(f"{where}: YAML reads {text} as text, not as a number; write {yaml_float(text)}")
+            number = yaml.safe_dump(float(text)).split()[0]
+            raise UserError(f"{where}: YAML reads {text} as text, not as a number; write {number}")
     check_plain(where, entry)
     try:
         wandb_sweeps.check_distribution(name, entry)
@@ -319,13 +318,6 @@ def strings(value: Any) -> Iterator[str]:
             yield from strings(item)
 
 
-def yaml_float(text: str) -> str:
-    """Rewrite 1e5 as 1.0e+5: YAML 1.1 requires a decimal point and a sign of the exponent."""
-    mantissa, exponent = re.split("[eE]", text)
-    mantissa = mantissa if "." in mantissa else f"{mantissa}.0"
-    return f"{mantissa}e{exponent if exponent[0] in '+-' else f'+{exponent}'}"
-
-
 def check_command(file: Path, command: Any, program: str, parameters: dict[str, Any]) -> None:
     if not isinstance(command, list) or not all(isinstance(word, str | int | float) for word in command):
         raise UserError(f"{file}: command={shown(command)}: expected a list of words")
@@ -337,40 +329,31 @@ def check_command(file: Path, command: Any, program: str, parameters: dict[str, 
         if macro and macro[1] not in wandb_sweeps.MACROS and not macro[1].startswith("envvar:"):
             print(f"{file}: command: {word} is not a macro; it expands to nothing, as in W&B", file=sys.stderr)
     if flags := any_fit_flags(words):
-        given = [word.partition("=")[0].removeprefix("--") for word in flags if word.startswith("--")]
-        for flag in RESERVED_FLAGS:
-            if flag in parameters or flag in given:
-                raise UserError(f"{file}: {flag}: the sweep sets --{flag} for each trial; remove it")
+        refuse_reserved(f"{file}: ", [*parameters, *flag_names(flags)])
 
 
-def check_extra_flags(flags: Sequence[str]) -> None:
-    """Refuse flags after `--` that the sweep sets, and a first word that belongs to no flag."""
-    if flags and not flags[0].startswith("-"):
-        raise UserError(f"-- {shown(flags[0])}: expected flags of a trial after --, such as --trainer.max_epochs=1")
-    for word in flags:
-        if (flag := word.partition("=")[0].removeprefix("--")) in RESERVED_FLAGS and word.startswith("--"):
-            raise UserError(f"-- --{flag}: the sweep sets --{flag} for each trial; remove it")
+def refuse_reserved(where: str, names: Collection[str]) -> None:
+    """Refuse flags that the sweep sets."""
+    for flag in RESERVED_FLAGS:
+        if flag in names:
+            raise UserError(f"{where}{flag}: the sweep sets --{flag} for each trial; remove it")
+
+
+def flag_names(words: Iterable[str]) -> list[str]:
+    return [word[2:].partition("=")[0] for word in words if word.startswith("--")]
 
 
 def fit_flags(command: Sequence[str]) -> list[str] | None:
     """Return the flags of a command that is `lightning-ssl fit`, and None for any other command."""
-    words = list(command)
-    if words and words[0] in ("${env}", "/usr/bin/env", "env"):
-        words = words[1:]
-    if words[:1] in (["python"], ["${interpreter}"]) and words[1:2] == ["-m"] and words[2:3] and words[2] in MODULES:
-        words = ["lightning-ssl", *words[3:]]
-    return words[2:] if words[:1] and Path(words[0]).name == "lightning-ssl" and words[1:2] == ["fit"] else None
+    flags = any_fit_flags(command)
+    if flags is None or not set(command[: -len(flags) - 2]) <= INTERPRETER:
+        return None
+    return flags
 
 
 def any_fit_flags(command: Sequence[str]) -> list[str] | None:
     """Return the flags of `lightning-ssl fit`, also where another program such as torchrun starts it, and else None."""
-    words = list(command)
-    for place, (program, verb) in enumerate(pairwise(words)):
+    for place, (program, verb) in enumerate(pairwise(command)):
         if verb == "fit" and (program in MODULES or Path(program).name == "lightning-ssl"):
-            return words[place + 2 :]
+            return list(command[place + 2 :])
     return None
-
-
-def check_name(name: str) -> str:
-    require_folder_name("name", name)
-    return name

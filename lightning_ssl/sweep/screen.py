@@ -77,14 +77,11 @@ class Screen:
         for row in rows:
             if row.status == "running":
                 elapsed = time.time() - (row.started_at or time.time())
-                table.add_row(*table_cells(row, self.current_value(row), elapsed, *self.progress(row)))
-        for row in ranked(self.plan, rows)[:MAX_RANKED]:
-            table.add_row(*table_cells(row, row.value, row.seconds), style="dim")
+                value = RunFolder(self.folder / row.id).last_value(self.plan.metric)
+                table.add_row(*table_cells(row, value, elapsed, *self.progress(row)))
+        add_ranked(table, self.plan, rows, style="dim")
         with self.ignore_closed_output():
             self.live.update(Group(plain(progress_line(self.plan, rows, self.workers)), table), refresh=True)
-
-    def current_value(self, row: Trial) -> float | None:
-        return RunFolder(self.folder / row.id).last_value(self.plan.metric)
 
     def progress(self, row: Trial) -> tuple[str, str]:
         """The epoch of a running trial, such as 3/10, and the time left; empty where its files do not tell them."""
@@ -109,11 +106,9 @@ class Screen:
             if row.status in ("failed", BROKEN) or (row.status == "interrupted" and row.error):
                 self.print_line(f"{row.status}: {row.id}: {row.error} (see {self.folder / row.id / 'log.txt'})")
         self.print_line(progress_line(self.plan, rows, self.workers))
-        best = ranked(self.plan, rows)
-        if best:
+        if best := ranked(self.plan, rows):
             table = new_table(self.plan)
-            for row in best[:MAX_RANKED]:
-                table.add_row(*table_cells(row, row.value, row.seconds))
+            add_ranked(table, self.plan, rows)
             with self.ignore_closed_output():
                 self.console.print(table)
             self.print_line(f"best: {best[0].id}  {self.plan.metric}={best[0].value:.6g}  ({self.folder / best[0].id})")
@@ -152,6 +147,12 @@ def new_table(plan: Plan) -> Table:
 def table_cells(row: Trial, value: float | None, seconds: float, *progress: str) -> tuple[Text, ...]:
     number = "" if value is None else f"{value:.4f}"
     return tuple(map(plain, (row.id, row.status, number, format_duration(seconds), *progress)))
+
+
+def add_ranked(table: Table, plan: Plan, rows: Iterable[Trial], style: str | None = None) -> None:
+    """Add the best of the trials that have ended."""
+    for row in ranked(plan, rows)[:MAX_RANKED]:
+        table.add_row(*table_cells(row, row.value, row.seconds), style=style)
 
 
 def plain(text: str) -> Text:

@@ -17,21 +17,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from lightning_ssl.checks import UserError
 from lightning_ssl.untrusted import load_json
 
 UNFINISHED = ("pending", "running", "interrupted")
 STATUSES = (*UNFINISHED, "finished", "stopped", "failed")  # the last three are final
-OTHER_VERSION = "written by another version of lightning-ssl; choose another --name"
 
 SCHEMA_VERSION = 2
 """Raise it when a table changes. SQLite stores it in the file as `user_version`."""
 
 SCHEMA = (
-    "CREATE TABLE metadata (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    """CREATE TABLE trials (
+    "CREATE TABLE IF NOT EXISTS metadata (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    """CREATE TABLE IF NOT EXISTS trials (
         number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, parameters TEXT NOT NULL,
         status TEXT NOT NULL DEFAULT 'pending', attempt INTEGER NOT NULL DEFAULT 0,
         pid INTEGER, process_start_time TEXT, exit_code INTEGER, pruned INTEGER NOT NULL DEFAULT 0,
@@ -39,12 +38,6 @@ SCHEMA = (
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 
-
-# The columns of `trials` that are read, by their types.
-TYPES = {
-    "number": int, "id": str, "status": str, "attempt": int, "pid": int | None, "process_start_time": str | None,
-    "exit_code": int | None, "started_at": float | None, "seconds": float, "value": float | None, "error": str | None,
-}  # fmt: skip
 # Lower limits of numbers; the upper one is that of an integer of SQLite, with room to count on.
 LOWEST = {"number": 1, "attempt": 0, "pid": 1, "started_at": 0, "seconds": 0}
 TRIAL_ID = re.compile(r"\w[\w.=+-]*")  # the name of a folder in that of the sweep
@@ -69,28 +62,8 @@ class Trial:
     error: str | None = None
 
 
-def check_file(file: Path) -> None:
-    """Refuse a file that is not the state of a sweep, before anything is written to it."""
-    if file.exists() and not file.is_file():
-        raise UserError(f"{file}: not the state of a sweep (not a regular file); choose another --name")
-    if not file.exists() or file.stat().st_size == 0 or file.with_name(f"{file.name}-wal").exists():
-        return
-    columns = ", ".join(Trial.__dataclass_fields__)
-    try:
-        # `immutable` reads without a lock and without files beside this one.
-        with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as database:
-            database.row_factory = sqlite3.Row
-            tables = database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            version = database.execute("PRAGMA user_version").fetchone()[0]
-            if tables and version != SCHEMA_VERSION:
-                raise UserError(f"{file}: {OTHER_VERSION}")
-            if tables:
-                for row in database.execute("SELECT key, value FROM metadata"):
-                    as_settings(file, row["key"], row["value"])
-                for row in database.execute(f"SELECT {columns} FROM trials ORDER BY number"):
-                    as_trial(file, row)
-    except sqlite3.Error as error:
-        raise UserError(f"{file}: not the state of a sweep ({error}); choose another --name") from error
+COLUMNS = ", ".join(Trial.__dataclass_fields__)
+TYPES = {name: kind for name, kind in get_type_hints(Trial).items() if name != "parameters"}
 
 
 def recorded(folder: Path) -> dict[str, Any]:
@@ -99,68 +72,78 @@ def recorded(folder: Path) -> dict[str, Any]:
     Nothing is written. A file that cannot be read counts as an empty one.
     """
     file = folder.parent / "sweep.db"
+    found: dict[str, Any] = {}
     if not file.is_file():
-        return {}
-    end = settings = None
+        return found
     with (
-        suppress(sqlite3.Error),
+        suppress(sqlite3.Error, ValueError, TypeError),
         closing(sqlite3.connect(f"{file.resolve().as_uri()}?mode=ro", uri=True, timeout=5)) as database,
     ):
         end = database.execute("SELECT status, error FROM trials WHERE id = ?", (folder.name,)).fetchone()
-        settings = database.execute("SELECT value FROM metadata WHERE key = ?", ("settings",)).fetchone()
-    status, error = end or (None, None)
-    found = {"status": status, "error": error}
-    with suppress(ValueError, TypeError, RecursionError):
+        found["status"], found["error"] = end or (None, None)
+        settings = database.execute("SELECT value FROM metadata WHERE key = 'settings'").fetchone()
         found["settings"] = load_json(settings[0]) if settings else {}
     return found
 
 
-def as_settings(file: Path, key: str, text: str) -> Any:
-    """A value of the table `metadata`. Text of another shape is refused; `settings` is a mapping with parameters."""
+def as_settings(file: Path, text: str) -> dict[str, Any]:
+    """The settings of a sweep. Text of another shape is refused; they are a mapping with parameters."""
     try:
         value = load_json(text)
     except (ValueError, TypeError) as error:
-        raise UserError(f"{file}: {key} of the table `metadata` cannot be read ({error})") from error
-    if key == "settings" and not (isinstance(value, dict) and isinstance(value.get("parameters"), dict)):
+        raise UserError(f"{file}: settings of the table `metadata` cannot be read ({error})") from error
+    if not (isinstance(value, dict) and isinstance(value.get("parameters"), dict)):
         raise UserError(f"{file}: the settings of the sweep cannot be read")
     return value
 
 
-def as_trial(file: Path, row: sqlite3.Row | None) -> Trial:
+def as_trial(file: Path, row: sqlite3.Row) -> Trial:
     """A row of the table `trials`. A row of another shape is refused."""
     try:
-        content = dict(row or {})
-        parameters = load_json(content["parameters"])
-        if not isinstance(parameters, dict) or content["status"] not in STATUSES:
+        content = {**dict(row), "pruned": bool(row["pruned"]), "parameters": load_json(row["parameters"])}
+        if not isinstance(content["parameters"], dict) or content["status"] not in STATUSES:
             raise UserError("parameters or status")
-        if wrong := [name for name, kind in TYPES.items() if not isinstance(content[name], kind)]:
-            raise UserError(wrong[0])
-        if wrong := [name for name in LOWEST if content[name] is not None and not is_counted(name, content[name])]:
-            raise UserError(wrong[0])
-        if not TRIAL_ID.fullmatch(content["id"]):
-            raise UserError("id")
-        return Trial(**{**content, "parameters": parameters, "pruned": bool(content["pruned"])})
-    except (ValueError, TypeError, KeyError) as error:
+        wrong = [name for name, kind in TYPES.items() if not isinstance(content[name], kind)]
+        numbers = {} if wrong else {name: content[name] for name in LOWEST if content[name] is not None}
+        wrong += [name for name, number in numbers.items() if not LOWEST[name] <= number < 2**62]
+        if wrong or not TRIAL_ID.fullmatch(content["id"]):
+            raise UserError((wrong or ["id"])[0])
+        return Trial(**content)
+    except (ValueError, TypeError) as error:
         raise UserError(f"{file}: a row of the table `trials` cannot be read ({error})") from error
-
-
-def is_counted(name: str, value: float) -> bool:
-    return LOWEST[name] <= value < 2**62
 
 
 class State:
     """The SQLite file of a sweep."""
 
     def __init__(self, file: Path) -> None:
-        check_file(file)
+        if file.exists() and not file.is_file():
+            raise UserError(f"{file}: not the state of a sweep (not a regular file); choose another --name")
         self.file = file
+        self.refusal = "not the state of a sweep ({}); choose another --name"
         with self.one_line_errors():
             self.database = sqlite3.connect(file, timeout=60, isolation_level=None)
         self.database.row_factory = sqlite3.Row
+        try:
+            self.open()
+        except BaseException:
+            self.close()
+            raise
+
+    def open(self) -> None:
+        """Check the whole file before anything is written to it, and create the tables in a new one."""
+        is_new = self.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        if not is_new:
+            if self.execute("PRAGMA user_version").fetchone()[0] != SCHEMA_VERSION:
+                raise UserError(f"{self.file}: written by another version of lightning-ssl; choose another --name")
+            self.settings()
+            self.trials()
+        self.refusal = "{}; the same command resumes the sweep"
         self.execute("PRAGMA journal_mode = WAL")
         self.execute("PRAGMA synchronous = FULL")
-        if self.schema_version() != SCHEMA_VERSION:
-            self.create_tables()
+        # In one transaction: another process may open the new file at the same time.
+        for statement in ("BEGIN IMMEDIATE", *SCHEMA, "COMMIT") if is_new else ():
+            self.execute(statement)
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
         with self.one_line_errors():
@@ -172,27 +155,12 @@ class State:
         try:
             yield
         except sqlite3.Error as error:
-            raise UserError(f"{self.file}: {error}; the same command resumes the sweep") from error
+            raise UserError(f"{self.file}: {self.refusal.format(error)}") from error
 
     def require_file(self) -> None:
         """Refuse to go on without the file: SQLite writes to a file that was removed without an error."""
         if not self.file.exists():
             raise UserError(f"{self.file}: it was removed while the sweep was running")
-
-    def schema_version(self) -> int:
-        version: int = self.execute("PRAGMA user_version").fetchone()[0]
-        return version
-
-    def create_tables(self) -> None:
-        """Create the tables in a new file. Refuse a file of another version."""
-        self.execute("BEGIN IMMEDIATE")  # another process may open the new file at the same time
-        if self.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
-            for statement in SCHEMA:
-                self.execute(statement)
-        self.execute("COMMIT")
-        if self.schema_version() != SCHEMA_VERSION:
-            self.close()
-            raise UserError(f"{self.file}: {OTHER_VERSION}")
 
     def close(self) -> None:
         self.database.close()
@@ -203,20 +171,20 @@ class State:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def metadata(self, key: str) -> Any:
-        """Read a value that belongs to the whole sweep; None if it is not set."""
-        row = self.execute("SELECT value FROM metadata WHERE key = ?", (key,)).fetchone()
-        return None if row is None else as_settings(self.file, key, row[0])
+    def settings(self) -> dict[str, Any] | None:
+        """Read the settings of the sweep; None in a new file."""
+        row = self.execute("SELECT value FROM metadata WHERE key = 'settings'").fetchone()
+        return None if row is None else as_settings(self.file, row[0])
 
-    def set_metadata(self, key: str, value: Any) -> None:
-        self.execute("INSERT OR REPLACE INTO metadata VALUES (?, ?)", (key, json.dumps(value)))
+    def set_settings(self, settings: dict[str, Any]) -> None:
+        self.execute("INSERT OR REPLACE INTO metadata VALUES ('settings', ?)", (json.dumps(settings),))
 
     def trials(self) -> list[Trial]:
         """Read all trials, in the order of their numbers."""
-        return [as_trial(self.file, row) for row in self.execute("SELECT * FROM trials ORDER BY number")]
+        return [as_trial(self.file, row) for row in self.execute(f"SELECT {COLUMNS} FROM trials ORDER BY number")]
 
     def trial(self, id: str) -> Trial:
-        return as_trial(self.file, self.execute("SELECT * FROM trials WHERE id = ?", (id,)).fetchone())
+        return as_trial(self.file, self.execute(f"SELECT {COLUMNS} FROM trials WHERE id = ?", (id,)).fetchone())
 
     def add(self, number: int, id: str, parameters: dict[str, Any]) -> Trial:
         self.execute(

@@ -8,6 +8,7 @@ Ctrl-C in a terminal reaches only the engine. It ends when the engine ends, even
 from __future__ import annotations
 
 import contextlib
+import importlib
 import multiprocessing
 import os
 import signal
@@ -16,8 +17,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 
@@ -25,9 +25,10 @@ from lightning_ssl.noted_signals import SIGNALS
 from lightning_ssl.runs import RunFolder
 from lightning_ssl.sweep.state import State
 
-# Modules that the parent process of all trials imports once.
+PROGRAM = "lightning_ssl.cli"  # the module of `lightning-ssl`, as in `python -m`
+# Modules that the parent process of all trials imports once; those of `fit` import torch.
 PRELOAD = ["lightning_ssl.sweep.detach", "lightning_ssl", "lightning_ssl.sweep.trial"]
-FIT_MODULE = "lightning_ssl.app.training.run"  # and torch with it
+PRELOAD_FIT = [PROGRAM, "lightning_ssl.app.training.run"]
 
 ATTEMPT_REVOKED = 3  # exit code of a process whose attempt another engine has revoked
 PARENT_LOST = 255  # exit code that multiprocessing reports when the forkserver has ended
@@ -38,33 +39,31 @@ GRACE_PERIOD = 50.0  # seconds between SIGTERM and SIGKILL, in which a trial sav
 class Job:
     """The arguments of a trial's process."""
 
-    state: Path
-    id: str
+    folder: Path  # in that of the sweep, with the name of the trial
     attempt: int
-    folder: Path
     command: list[str]
-    program: Callable[[list[str]], int]  # the entry point of `lightning-ssl`
     fit_flags: list[str] | None  # None for a command other than `lightning-ssl fit`
     cwd: Path
-    parameters: str = "{}"  # JSON
-    environment: dict[str, str] = field(default_factory=dict)
+    parameters: str  # JSON
+    environment: dict[str, str]
 
 
 def run_trial(job: Job) -> None:
     """Run a trial. This is the target of its process."""
     os.setsid()
     threading.Thread(target=exit_with_engine, daemon=True).start()
+    file, id = job.folder.parent / "sweep.db", job.folder.name
     try:
-        with State(job.state) as state:
-            if not state.claim(job.id, job.attempt, os.getpid(), process_start_time(os.getpid()) or ""):
+        with State(file) as state:
+            if not state.claim(id, job.attempt, os.getpid(), process_start_time(os.getpid()) or ""):
                 os._exit(ATTEMPT_REVOKED)
         os.chdir(job.cwd)
         begin(job)
-        code = run_command(job.command) if job.fit_flags is None else run_fit(job.program, job.fit_flags)
-        with State(job.state) as state:
-            state.record_exit(job.id, job.attempt, code)
+        code = run_command(job.command) if job.fit_flags is None else run_fit(job.fit_flags)
+        with State(file) as state:
+            state.record_exit(id, job.attempt, code)
     except (ValueError, OSError) as error:  # such as a full disk; the engine reports it too
-        print(f"{job.id}: {error}", file=sys.stderr)
+        print(f"{id}: {error}", file=sys.stderr)
         code = 2
     sys.stdout.flush()
     sys.stderr.flush()
@@ -94,15 +93,16 @@ def redirect_output(log: Path) -> None:
     sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
 
 
-def run_fit(program: Callable[[list[str]], int], flags: list[str]) -> int:
-    """Run `lightning-ssl fit` in this process and return its exit code."""
-    module = sys.modules[program.__module__]
-    assert module.__file__ is not None
+def run_fit(flags: list[str]) -> int:
+    """Run `lightning-ssl fit` in this process, as `python -m` does, and return its exit code."""
+    program = importlib.import_module(PROGRAM)
+    assert program.__file__ is not None
     # Lightning starts the other ranks of a DDP run from __main__ and sys.argv.
-    sys.modules["__main__"] = module
-    sys.argv = [module.__file__, "fit", *flags]
+    sys.modules["__main__"] = program
+    sys.argv = [program.__file__, "fit", *flags]
     try:
-        return program(["fit", *flags])
+        code: int = program.main(sys.argv[1:])
+        return code
     except BaseException:
         traceback.print_exc()
         return 1

@@ -6,7 +6,7 @@ the versions they were checked against. tests/sweep/test_wandb_sweeps.py checks 
 `sweeps` 0.2.0 was written for pydantic 1. With pydantic 2 it has three defects, which are avoided:
 - `SweepRun` silently drops a field that is given by its name. `sweep_run` gives fields by their aliases.
 - With nested `parameters` it repeats the first grid cell forever. plan.py refuses nested parameters.
-- Drawn values are numpy scalars. `to_python` converts them.
+- Drawn values are numpy scalars. `parameters_of` converts them.
 """
 
 from __future__ import annotations
@@ -16,24 +16,14 @@ import warnings
 from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lightning_ssl.checks import UserError, shown
+from lightning_ssl.checks import MAX_SHOWN, UserError, cut
 
 Parameters = dict[str, Any]
-
-JSON_TYPES = {
-    "object": "a mapping",
-    "array": "a list",
-    "string": "text",
-    "number": "a number",
-    "integer": "a whole number",
-}
-"""The types of JSON Schema, in the words of an error."""
 
 CHECKED = {"sweeps": "0.2.0", "wandb": "0.31.0"}
 
@@ -55,34 +45,24 @@ INTERFACES = {
 
 @cache
 def interface(path: str) -> Any:
-    """Import one of INTERFACES. The error names the interface and the version it was checked against."""
+    """Import one of INTERFACES."""
     assert path in INTERFACES, path
     module, _, name = path.rpartition(".")
-    package = path.partition(".")[0]
-    try:
-        with warnings.catch_warnings():
-            if package == "sweeps":
-                warnings.simplefilter("ignore")  # pydantic 2 warns about pydantic 1 syntax
-            # Imported by name: a type checker would take the folder sweeps/ of a source checkout for the package.
-            return getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise ImportError(
-            f"{path}: not found in {package} {version(package)}; checked against {package} {CHECKED[package]}"
-        ) from error
+    with warnings.catch_warnings():
+        if path.startswith("sweeps."):
+            warnings.simplefilter("ignore")  # pydantic 2 warns about pydantic 1 syntax
+        # Imported by name: a type checker would take the folder sweeps/ of a source checkout for the package.
+        return getattr(import_module(module), name)
 
 
 # -- search -----------------------------------------------------------------------------------------------------------
 
 
 RUN_STATES = {
-    "pending": "pending",
-    "running": "running",
     "interrupted": "pending",
-    "finished": "finished",
     "stopped": "finished",  # its history counts; bayes treats a failed run as a crash
-    "failed": "failed",
 }
-"""The member of W&B's `RunState` for each status of a trial."""
+"""The member of W&B's `RunState` for a status of a trial; the others have its name."""
 
 
 def sweep_run(
@@ -92,7 +72,7 @@ def sweep_run(
     return interface("sweeps.SweepRun")(
         name=name,
         config={key: {"value": item} for key, item in parameters.items()},
-        state=interface("sweeps.RunState")[RUN_STATES[status]],
+        state=interface("sweeps.RunState")[RUN_STATES.get(status, status)],
         stopped=status == "stopped",
         sampledHistory=[] if metric is None else [{metric: item} for item in history],
         summaryMetrics={} if metric is None or value is None else {metric: value},
@@ -119,18 +99,9 @@ def runs_to_stop(config: dict[str, Any], runs: Sequence[Any]) -> list[str]:
 
 
 def parameters_of(run: Any) -> Parameters:
-    return {key: to_python(entry["value"]) for key, entry in run.config.items()}
-
-
-def to_python(value: Any) -> Any:
-    """Convert numpy scalars and arrays to Python numbers and lists, for JSON and the command line."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    if isinstance(value, list | tuple):
-        return [to_python(item) for item in value]
-    if isinstance(value, dict):
-        return {key: to_python(item) for key, item in value.items()}
-    return value
+    """The parameters of a run. Drawn values are scalars of numpy, which JSON cannot hold."""
+    values = {key: entry["value"] for key, entry in run.config.items()}
+    return {key: value.item() if isinstance(value, np.generic) else value for key, value in values.items()}
 
 
 # -- checks -----------------------------------------------------------------------------------------------------------
@@ -147,46 +118,27 @@ def schema_violations(config: dict[str, Any]) -> list[str]:
 
 
 def violation(error: Any) -> str:
-    """An error of jsonschema as `key=value: what is expected`."""
+    """An error of jsonschema with its key. An unknown key is told with the valid ones."""
     while error.context:  # one error for each alternative; the deepest one is about the key that is wrong
         error = max(error.context, key=lambda each: len(each.absolute_path))
-    key, keyword, expected = ".".join(map(str, error.absolute_path)), error.validator, error.validator_value
-    above = f"{key}." if key else ""
-    if keyword == "additionalProperties":
-        valid = error.schema["properties"]
-        unknown = next(name for name in error.instance if name not in valid)
-        return f"{above}{unknown}={shown(error.instance[unknown])}: unknown key; valid keys: {', '.join(valid)}"
-    if keyword == "required":
-        return f"{above}{next(name for name in expected if name not in error.instance)}: a required key is missing"
-    return f"{key}={shown(error.instance)}: {in_words(keyword, expected) or error.message}"
-
-
-def in_words(keyword: str, expected: Any) -> str | None:
-    """What a keyword of JSON Schema expects."""
-    if keyword == "type":
-        return f"expected {JSON_TYPES[expected]}"
-    if keyword == "enum":
-        return f"expected {' or '.join(map(str, expected))}"
-    return {"minimum": f"expected {expected} or above", "exclusiveMinimum": f"expected above {expected}"}.get(keyword)
+    line = ": ".join(filter(None, (".".join(map(str, error.absolute_path)), cut(error.message, MAX_SHOWN))))
+    is_key = error.validator == "additionalProperties"
+    return f"{line}; valid keys: {', '.join(error.schema['properties'])}" if is_key else line
 
 
 def check_distribution(name: object, entry: dict[str, Any]) -> None:
     """Raise `ValueError` unless W&B has a distribution with these keys and types, and its draws are finite."""
     try:
-        parameter = interface("sweeps.params.HyperParameter")(name, entry)
-    except ValueError:
-        raise
-    except Exception as error:  # a jsonschema error, whose message is the whole schema
-        raise UserError("no W&B distribution has these keys and types") from error
-    if "value" in entry or "values" in entry:
-        return
-    try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            finite = all(np.isfinite(parameter.ppf(share)) for share in (0.01, 0.5, 0.99))
-    except (ArithmeticError, TypeError, ValueError):  # integers of more than 64 bits
-        finite = False
-    if not finite:
+            parameter = interface("sweeps.params.HyperParameter")(name, entry)
+            is_drawn = "value" not in entry and "values" not in entry
+            draws = [parameter.ppf(share) for share in (0.01, 0.5, 0.99)] if is_drawn else []
+    except ValueError:
+        raise
+    except Exception as error:  # a jsonschema error, whose message is the whole schema; or a number that is too large
+        raise UserError("no W&B distribution has these keys and types") from error
+    if not np.all(np.isfinite(draws)):
         raise UserError("its draws are not finite numbers")
 
 

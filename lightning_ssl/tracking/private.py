@@ -1,8 +1,8 @@
 """Every private interface of W&B, and of Lightning's W&B logger, that `tracking` uses.
 
-A private interface can change in any release. Each one has an entry in `INTERFACES`, with the version it was checked
-against, and one function here that wraps it. No other file of `tracking` uses a private name.
-`tests/tracking/test_private.py` fails with the name of an interface that moved or changed.
+A private interface can change in any release; CHECKED holds the versions that were checked. One function here wraps
+each of them. No other file of `tracking` uses a private name. `tests/tracking/test_private.py` fails with the name of
+an interface that moved or changed.
 
 Imports are late: `lightning-ssl dashboard --help` needs neither wandb nor torch.
 """
@@ -10,44 +10,21 @@ Imports are late: `lightning-ssl dashboard --help` needs neither wandb nor torch
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pytorch_lightning.loggers import WandbLogger
     from wandb_workspaces.workspaces import Workspace
 
 
-class PrivateInterface(NamedTuple):
-    """A function or an attribute that its package does not document."""
+INTERFACES = {
+    "wandb.sdk.lib.wbauth:authenticate_session": ("host", "source", "prompt", "update_session"),
+    "wandb.apis.public.service_api:ServiceApi.execute_graphql": ("self", "query", "variables", "timeout"),
+    "wandb_workspaces.workspaces:Workspace._to_model": ("self",),
+}
+"""Functions that their package does not document, with the parameters that are used here."""
 
-    package: str
-    version: str
-    """The version it was checked against."""
-    module: str
-    name: str
-    """The dotted name within the module."""
-    parameters: tuple[str, ...] | None
-    """The parameters that are used here; None for an attribute of an instance."""
-
-
-INTERFACES = (
-    PrivateInterface(
-        "wandb",
-        "0.31.0",
-        "wandb.sdk.lib.wbauth",
-        "authenticate_session",
-        ("host", "source", "prompt", "update_session"),
-    ),
-    PrivateInterface(
-        "wandb",
-        "0.31.0",
-        "wandb.apis.public.service_api",
-        "ServiceApi.execute_graphql",
-        ("self", "query", "variables", "timeout"),
-    ),
-    PrivateInterface("wandb-workspaces", "0.4.13", "wandb_workspaces.workspaces", "Workspace._to_model", ("self",)),
-    PrivateInterface("pytorch-lightning", "2.6.6", "pytorch_lightning.loggers", "WandbLogger._experiment", None),
-)
+CHECKED = {"wandb": "0.31.0", "wandb_workspaces": "0.4.13", "pytorch_lightning": "2.6.6"}
 
 
 def has_key(base_url: str) -> bool:

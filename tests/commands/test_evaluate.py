@@ -166,7 +166,7 @@ def test_another_data_set_is_named_in_the_metric(run, tmp_path):
         ([], r"the following arguments are required: CKPT"),
         (["nowhere.ckpt"], r"checkpoint='nowhere.ckpt': no such file"),
         (["RUN", "--protocol", "best"], r"argument --protocol: invalid choice: 'best'"),
-        (["RUN", "--seeds", "0"], r"seeds=0: seeds must be at least 1"),
+        (["RUN", "--seeds", "0"], r"argument --seeds: '0': expected a whole number, between 1 and 1000"),
         (["RUN", "--device", "abacus"], r"device='abacus': device must be auto or a device that torch has here"),
         (["RUN", "--options", "train_images=5"], r"options='train_images=5': not JSON"),
         (["RUN", "--options", '{"train_image": 5}'], r"train_image=5: unknown key train_image for shapes"),

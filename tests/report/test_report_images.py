@@ -63,7 +63,7 @@ def test_a_search_by_test_images_is_named(tmp_path, held, searched):
     write_run(folder / "001", "direct", change=hold_out(held))
     with State(folder / "sweep.db") as state:
         search = {"method": "random", "metric": {"name": "online/top1"}, "early_terminate": {"type": "hyperband"}}
-        state.set_metadata("settings", search)
+        state.set_settings(search)
     warning = choice_on_test_images(grouping_of(tmp_path))
     assert (warning is not None and "hyperband searched by an accuracy on test images" in warning) == searched
 

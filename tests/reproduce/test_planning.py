@@ -34,7 +34,7 @@ def finish(planned, number, seconds):
     """Record the first trials of a sweep as finished."""
     planned.folder.mkdir(parents=True, exist_ok=True)
     with State(planned.folder / "sweep.db") as state:
-        state.set_metadata("settings", planned.plan.fixed_settings())
+        state.set_settings(planned.plan.fixed_settings())
         for k, cell in enumerate(planned.plan.cells[:number], 1):
             state.add(k, f"{k:03d}", cell)
             state.set(f"{k:03d}", status="finished", seconds=seconds)

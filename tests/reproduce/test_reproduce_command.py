@@ -112,7 +112,7 @@ class FakeEngine:
 
     started: ClassVar = []
 
-    def __init__(self, plan, folder, program, workers, gpus, retry, ended):
+    def __init__(self, plan, folder, workers, gpus, retry, ended):
         self.started.append((plan.name, plan.limit, workers, retry))
         self.folder, self.ended = folder, ended
 

@@ -1,8 +1,9 @@
+import subprocess
 from typing import NamedTuple
 
 import pytest
 import yaml
-from helpers.sweeps import FAKE_COMMAND
+from helpers.sweeps import FAKE_COMMAND, count_lines, sweep_command, wait_until
 
 from lightning_ssl import cli
 
@@ -18,6 +19,19 @@ def write_sweep(tmp_path):
         return file
 
     return write
+
+
+@pytest.fixture
+def start_sweep():
+    """Starts `lightning-ssl sweep` as a program with two workers, and waits until two trials have started."""
+
+    def start(file, **options):
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        engine = subprocess.Popen(sweep_command(file, "--workers", "2"), **{**pipes, **options})
+        wait_until(lambda: count_lines(file.parent / "runs" / "one" / "started").total() == 2)
+        return engine
+
+    return start
 
 
 class Result(NamedTuple):

@@ -21,26 +21,21 @@ def test_a_grid_runs_every_cell_once_and_continues_after_a_failure(run_sweep, wr
     file = write_sweep(parameters={"quality": {"values": [0.2, 0.8]}, "fail": {"values": [0, 1]}})
     result = run_sweep(file, "--workers", "2")
     assert result.returncode == 1
-    found = read_trials(tmp_path / "runs" / "one")
-    assert sorted((row.parameters["quality"], row.status) for row in found.values()) == [
-        (0.2, "failed"),
-        (0.2, "finished"),
-        (0.8, "failed"),
-        (0.8, "finished"),
-    ]
-    assert {row.error for row in found.values()} == {None, "RuntimeError: asked to fail"}
-    ends = {id: RunFolder(tmp_path / "runs" / "one" / id).summary() for id in found}
-    assert {(id, end["status"], end.get("error")) for id, end in ends.items()} == {
-        (id, row.status, row.error) for id, row in found.items()
-    }
+    folder = tmp_path / "runs" / "one"
+    found = read_trials(folder)
+    ends = [(row.parameters["quality"], row.status, row.error) for row in found.values()]
+    good, bad = ("finished", None), ("failed", "RuntimeError: asked to fail")
+    assert sorted(ends) == [(0.2, *bad), (0.2, *good), (0.8, *bad), (0.8, *good)]
+    for id, row in found.items():
+        end = RunFolder(folder / id).summary()
+        assert (end["status"], end.get("error")) == (row.status, row.error)
+        assert "working" in (folder / id / "log.txt").read_text()
     assert "best: 002-quality=0.8-fail=0  score=0.7" in result.stdout
-    for id in found:
-        assert "working" in (tmp_path / "runs" / "one" / id / "log.txt").read_text()
     status = run_sweep(file, "--status").stdout
     assert status.startswith("one: 2 of 4 finished · 0 running · 2 failed · best 002-quality=0.8-fail=0 0.7000\n")
     again = run_sweep(file, "--workers", "2")
     assert again.returncode == 1
-    assert set(count_lines(tmp_path / "runs" / "one" / "started").values()) == {1}
+    assert set(count_lines(folder / "started").values()) == {1}
 
 
 def test_failed_trials_run_again_only_with_retry(run_sweep, write_sweep, tmp_path):
@@ -89,12 +84,8 @@ def test_a_sweep_ends_when_its_target_is_reached(run_sweep, write_sweep, tmp_pat
 
 
 def test_each_worker_gets_its_own_gpu(run_sweep, write_sweep, tmp_path):
-    show = [
-        sys.executable,
-        "-c",
-        "import os, time; print(os.environ['CUDA_VISIBLE_DEVICES']); time.sleep(1)",
-        "${args}",
-    ]
+    code = "import os, time; print(os.environ['CUDA_VISIBLE_DEVICES']); time.sleep(1)"
+    show = [sys.executable, "-c", code, "${args}"]
     file, folder = write_sweep(parameters={"a": {"values": [1, 2]}}, command=show), tmp_path / "runs" / "one"
     run_sweep(file, "--workers", "2", "--gpus", "4,7")
     assert sorted((folder / id / "log.txt").read_text().strip() for id in read_trials(folder)) == ["4", "7"]
@@ -118,11 +109,7 @@ def test_a_killed_engine_resumes_every_trial_once(run_sweep, write_sweep, tmp_pa
     for kill in range(kills):
         engine = subprocess.Popen(sweep_command(file, "--workers", "2"), stdout=subprocess.DEVNULL)
         before = count_lines(folder / "started").total()
-        wait_until(
-            lambda before=before, engine=engine: (
-                count_lines(folder / "started").total() > before or engine.poll() is not None
-            )
-        )
+        wait_until(lambda n=before, e=engine: count_lines(folder / "started").total() > n or e.poll() is not None)
         time.sleep(0.1 + 0.37 * kill % 1)
         engine.kill()
         assert engine.wait() == -signal.SIGKILL
@@ -153,10 +140,11 @@ def test_a_process_is_terminated_only_if_its_start_time_matches():
         process.kill()
 
 
-def test_a_second_engine_is_refused_and_the_same_command_resumes_after_ctrl_c(run_sweep, write_sweep, tmp_path):
+def test_a_second_engine_is_refused_and_the_same_command_resumes_after_ctrl_c(
+    run_sweep, start_sweep, write_sweep, tmp_path
+):
     file, folder = write_sweep(parameters={**LONG, "steps": {"value": 30}}), tmp_path / "runs" / "one"
-    engine = subprocess.Popen(sweep_command(file, "--workers", "2"), stdout=subprocess.PIPE, text=True)
-    wait_until(lambda: count_lines(folder / "started").total() == 2)
+    engine = start_sweep(file)
     second = run_sweep(file)
     assert second.returncode == 2
     assert second.stderr == f"lightning-ssl: {folder}: another `lightning-ssl sweep` is running in this folder\n"
@@ -170,10 +158,9 @@ def test_a_second_engine_is_refused_and_the_same_command_resumes_after_ctrl_c(ru
     assert set(count_lines(folder / "completed").values()) == {1}
 
 
-def test_an_engine_whose_stdout_is_closed_ends_its_trials_on_ctrl_c(write_sweep, tmp_path):
+def test_an_engine_whose_stdout_is_closed_ends_its_trials_on_ctrl_c(start_sweep, write_sweep, tmp_path):
     file, folder = write_sweep(parameters={**LONG, "steps": {"value": 600}}), tmp_path / "runs" / "one"
-    engine = subprocess.Popen(sweep_command(file, "--workers", "2"), stdout=subprocess.PIPE, start_new_session=True)
-    wait_until(lambda: count_lines(folder / "started").total() == 2)
+    engine = start_sweep(file, stderr=None, start_new_session=True)
     engine.stdout.close()  # as in `… | tee log` after Ctrl-C
     os.killpg(engine.pid, signal.SIGINT)
     assert engine.wait(timeout=45) == 130

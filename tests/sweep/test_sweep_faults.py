@@ -4,20 +4,15 @@ import os
 import shutil
 import signal
 import sqlite3
-import subprocess
 from pathlib import Path
 
 import pytest
-from helpers.sweeps import count_lines, read_trials, sweep_command, wait_until
+from helpers.sweeps import count_lines, read_trials
 
 from lightning_ssl.sweep import trial
 from lightning_ssl.sweep.state import State
 
 LONG = {"quality": {"values": [0.1, 0.2]}, "steps": {"value": 40}, "pause": {"value": 0.05}}
-
-
-def start(file, *flags):
-    return subprocess.Popen(sweep_command(file, *flags), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def running(folder):
@@ -29,10 +24,9 @@ def parent_of(pid):
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_a_trial_that_was_killed_alone_is_resumed_by_the_same_command(run_sweep, write_sweep, tmp_path):
+def test_a_trial_that_was_killed_alone_is_resumed_by_the_same_command(run_sweep, start_sweep, write_sweep, tmp_path):
     file, folder = write_sweep(parameters=LONG), tmp_path / "runs" / "one"
-    engine = start(file, "--workers", "2")
-    wait_until(lambda: count_lines(folder / "started").total() == 2)
+    engine = start_sweep(file)
     killed, pid = next(iter(running(folder).items()))
     trial.kill_group(pid)
     stdout, stderr = engine.communicate(timeout=60)
@@ -45,10 +39,9 @@ def test_a_trial_that_was_killed_alone_is_resumed_by_the_same_command(run_sweep,
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds the parent process in /proc")
-def test_trials_that_lost_their_parent_are_stopped_and_resumed(run_sweep, write_sweep, tmp_path):
+def test_trials_that_lost_their_parent_are_stopped_and_resumed(run_sweep, start_sweep, write_sweep, tmp_path):
     file, folder = write_sweep(parameters=LONG), tmp_path / "runs" / "one"
-    engine = start(file, "--workers", "2")
-    wait_until(lambda: count_lines(folder / "started").total() == 2)
+    engine = start_sweep(file)
     processes = running(folder)
     os.kill(parent_of(next(iter(processes.values()))), signal.SIGKILL)
     engine.communicate(timeout=60)
@@ -60,10 +53,9 @@ def test_trials_that_lost_their_parent_are_stopped_and_resumed(run_sweep, write_
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGUSR1, signal.SIGINT])
-def test_a_signal_or_two_quick_interrupts_leave_interrupted_trials(write_sweep, tmp_path, number):
+def test_a_signal_or_two_quick_interrupts_leave_interrupted_trials(start_sweep, write_sweep, tmp_path, number):
     file, folder = write_sweep(parameters=LONG), tmp_path / "runs" / "one"
-    engine = start(file, "--workers", "2")
-    wait_until(lambda: count_lines(folder / "started").total() == 2)
+    engine = start_sweep(file)
     engine.send_signal(number)
     if number == signal.SIGINT:
         engine.send_signal(number)
@@ -73,10 +65,9 @@ def test_a_signal_or_two_quick_interrupts_leave_interrupted_trials(write_sweep, 
     assert {row.status for row in read_trials(folder).values()} == {"interrupted"}
 
 
-def test_a_folder_that_disappears_ends_the_sweep_in_one_line(write_sweep, tmp_path):
+def test_a_folder_that_disappears_ends_the_sweep_in_one_line(start_sweep, write_sweep, tmp_path):
     file, folder = write_sweep(parameters={**LONG, "steps": {"value": 400}}), tmp_path / "runs" / "one"
-    engine = start(file, "--workers", "2")
-    wait_until(lambda: count_lines(folder / "started").total() == 2)
+    engine = start_sweep(file)
     processes = running(folder)
     shutil.rmtree(folder, ignore_errors=True)
     for pid in processes.values():
@@ -114,28 +105,3 @@ def test_the_error_of_a_trial_is_that_of_its_last_attempt(run_sweep, write_sweep
     (folder / id / "summary.json").write_text('{"status": "failed", "error": "of an earlier attempt"}')
     assert run_sweep(file, "--retry").returncode == 1
     assert read_trials(folder)[id].error == "RuntimeError: asked to fail"
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ("UPDATE trials SET parameters = '[1]'", "parameters or status"),
-        ("UPDATE trials SET parameters = 'x'", "Expecting value"),
-        ("UPDATE trials SET status = 'odd'", "parameters or status"),
-        ("ALTER TABLE trials ADD COLUMN other TEXT", "unexpected keyword argument 'other'"),
-    ],
-)
-def test_rows_of_another_shape_are_refused_in_one_line(run_sweep, write_sweep, tmp_path, change, reason):
-    file, folder = write_sweep(parameters={"a": {"values": [1]}}), tmp_path / "runs" / "one"
-    assert run_sweep(file).returncode == 0
-    with sqlite3.connect(folder / "sweep.db") as database:
-        database.execute(change)
-    database.close()
-    for flags in ((), ("--status",), ("--dry-run",)):
-        result = run_sweep(file, *flags)
-        assert result.returncode == 2
-        assert result.stderr.startswith(
-            f"lightning-ssl: {folder / 'sweep.db'}: a row of the table `trials` cannot be read"
-        )
-        assert reason in result.stderr
-        assert len(result.stderr.splitlines()) == 1

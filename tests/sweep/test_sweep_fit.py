@@ -1,21 +1,13 @@
-"""A sweep of `lightning-ssl fit`: it is forked from a process with torch, and it resumes."""
+"""A sweep of `lightning-ssl fit` is forked from a process with torch. test_sweep_kills.py resumes such sweeps."""
 
 import subprocess
 from pathlib import Path
 
 import pytest
 from helpers import ROOT
-from helpers.sweeps import read_trials, sweep_command, wait_until
-
-from lightning_ssl.runs import RunFolder
+from helpers.sweeps import read_trials, sweep_command
 
 FIT = ["${env}", "lightning-ssl", "fit", "--config=configs/data/shapes.yaml", "${args}"]
-SMALL = {
-    "data.options": {"value": "{train_images: 256, test_images: 64}"},
-    "data.batch_size": {"value": 64},
-    "trainer.max_epochs": {"value": 4},
-    "trainer.accelerator": {"value": "cpu"},
-}
 METHOD_THAT_LOOKS_AT_ITS_PARENT = """
 import os
 from pathlib import Path
@@ -40,24 +32,3 @@ def test_fit_is_forked_from_a_process_with_torch_and_its_error_is_recorded(write
     assert row.status == "failed"
     assert "tau=0.0" in row.error
     assert "torch is loaded in the parent: True" in (tmp_path / "runs" / "one" / row.id / "log.txt").read_text()
-
-
-@pytest.mark.slow
-def test_a_fit_whose_engine_is_killed_resumes_to_the_same_losses(write_sweep, tmp_path, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    parameters = {"config": {"values": ["configs/method/direct.yaml"]}, **SMALL}
-    file = write_sweep(parameters=parameters, command=FIT, metric={"name": "online/top1", "goal": "maximize"})
-    assert subprocess.run(sweep_command(file, "--name", "uninterrupted"), timeout=600).returncode == 0
-    folder = tmp_path / "runs" / "one" / "001-direct"
-    engine = subprocess.Popen(sweep_command(file))
-    wait_until(lambda: list(folder.glob("checkpoints/step-*.ckpt")), seconds=300)
-    engine.kill()
-    engine.wait()
-    assert subprocess.run(sweep_command(file), timeout=600).returncode == 0
-    assert "resumed from step-" in (folder / "log.txt").read_text()
-    resumed, uninterrupted = (
-        RunFolder(tmp_path / "runs" / name / "001-direct").history("train/loss_epoch")
-        for name in ("one", "uninterrupted")
-    )
-    assert len(resumed) == 4
-    assert resumed == uninterrupted

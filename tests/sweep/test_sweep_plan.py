@@ -1,6 +1,7 @@
 """Sweep files: the search, the limits, the commands, and the errors."""
 
 import json
+import re
 import sys
 from itertools import islice
 from pathlib import Path
@@ -11,6 +12,7 @@ from helpers.trials import page_command
 
 from lightning_ssl.sweep import plan
 from lightning_ssl.sweep.engine import preview, trial_command, trial_id
+from lightning_ssl.sweep.plan import fit_flags
 from lightning_ssl.sweep.state import Trial
 
 # -- the search -------------------------------------------------------------------------------------------------------
@@ -40,14 +42,7 @@ DISTRIBUTIONS = {
 def test_drawn_values_are_plain_python_numbers(write_sweep):
     sweep = plan.read(write_sweep(method="random", parameters=DISTRIBUTIONS), count=3)
     drawn = sweep.next_parameters([], {})
-    assert {key: type(value) for key, value in drawn.items()} == {
-        "a": float,
-        "b": float,
-        "c": int,
-        "d": int,
-        "e": float,
-        "f": str,
-    }
+    assert [type(drawn[key]) for key in DISTRIBUTIONS] == [float, float, int, int, float, str]
     assert json.loads(json.dumps(drawn)) == drawn
 
 
@@ -62,15 +57,6 @@ def test_bayes_uses_the_results_and_approaches_the_optimum(write_sweep):
         histories[trials[-1].id] = [value]
     last = [abs(row.parameters["x"] - 0.3) for row in trials[-5:]]
     assert sorted(last)[2] < 0.1  # the median of five; 0.25 for uniform draws
-
-
-def test_the_search_sees_the_history_of_a_trial(write_sweep):
-    sweep = plan.read(write_sweep(parameters={"x": {"values": [1]}}))
-    trial = Trial(1, "001", {"x": 1}, status="stopped", value=0.5)
-    (run,) = sweep.sweep_runs([trial], {"001": [0.1, 0.5]})
-    assert run.metric_history("score") == [0.1, 0.5]
-    assert run.summary_metric("score") == 0.5
-    assert run.stopped
 
 
 def test_trial_ids_contain_the_parameters_that_vary(write_sweep):
@@ -93,74 +79,58 @@ def test_run_cap_limits_the_trials(write_sweep):
 # -- errors -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("keys", "message"),
-    [
-        ({"parameters": {"model": {"parameters": {"lr": {"values": [1]}}}}}, "write the flat name `model.lr`"),
-        ({"parameters": {"lr": {"min": "1e-5", "max": 0.1}}}, "YAML reads 1e-5 as text, not as a number; write 1.0e-5"),
-        ({"parameters": {"lr": {"values": [0.1, "2.5e4"]}}}, "YAML reads 2.5e4 as text, not as a number; write 2.5e+4"),
-        ({"parameters": {"lr": {"min": 0.1}}}, "parameters.lr={'min': 0.1}: no W&B distribution has these keys"),
-        (
-            {"parameters": {"lr": {"min": 1.0, "max": 0.1}}},
-            "parameters.lr={'min': 1.0, 'max': 0.1}: lr: min 1.0 is not",
-        ),
-        ({"parameters": {"lr": 0.1}}, "parameters.lr=0.1: expected `{values:"),
-        ({"parameters": {}}, "parameters={}: expected at least one"),
-        ({"parameters": {"lr": {"values": [{1: 2}]}}}, "expected text, finite numbers"),
-        ({"method": "custom"}, "method='custom': expected grid, random or bayes"),
-        ({"method": None}, "method=None: expected grid, random or bayes"),
-        ({"methods": "grid"}, "methods='grid': unknown key; valid keys: "),
-        ({"method": "random"}, "a random search has no limit: give --count N, or run_cap in the file"),
-        (
-            {"method": "grid", "parameters": {"lr": {"min": 0.1, "max": 0.2}}},
-            "lr is a disallowed type with grid search",
-        ),
-        ({"method": "bayes", "metric": None, "run_cap": 3}, "bayes needs `metric:"),
-        ({"metric": None, "early_terminate": {"type": "hyperband", "min_iter": 3}}, "early_terminate needs `metric:"),
-        ({"early_terminate": {"type": "hyperband"}}, "early_terminate={'type': 'hyperband'}: expected"),
-        ({"run_cap": 0}, "run_cap=0: expected a whole number of trials"),
-        ({"command": ["${interpreter}", "${program}", "${args}"]}, "the file has no `program`"),
-        ({"command": "python train.py"}, "command='python train.py': expected a list"),
-        ({"command": ["lightning-ssl", "fit", "--name=x", "${args}"]}, "the sweep sets --name for each trial"),
-        (
-            {"command": ["lightning-ssl", "fit", "${args}"], "parameters": {"runs": {"value": 1}}},
-            "sets --runs for each",
-        ),
-        ({"name": "a/b"}, "name='a/b': name must be a folder name"),
-        ({"parameters": {1: {"values": [1]}}}, "parameters: 1: expected a name of letters, digits, _, . and -"),
-        ({"parameters": {"x\n": {"values": [1]}}}, "parameters: 'x\\n': expected a name of letters"),
-        (
-            {"parameters": {"x": {"values": ["x\0y"]}}},
-            "parameters.x={'values': ['x\\x00y']}: expected text without null",
-        ),
-        ({"command": ["a\0b"]}, "command=['a\\x00b']: expected text without null characters"),
-        ({"command": [{"a": 1}]}, "command=[{'a': 1}]: expected a list of words"),
-        ({"metric": {"name": ""}}, "metric.name='': metric.name must be text"),
-        (
-            {"metric": {"name": "x", "target": float("inf")}},
-            "metric={'name': 'x', 'target': inf}: expected text, finite",
-        ),
-        ({"run_cap": 10**25}, "run_cap=10000000000000000000000000: expected a whole number of trials, 1 to 100000"),
-        ({"parameters": {"x": {"min": 0, "max": 10**9}}}, "the grid has 1,000,000,001 cells, more than 100,000"),
-        (
-            {"parameters": {"x": {"distribution": "q_uniform", "min": 0, "max": 1, "q": 1.0e-12}}},
-            "the grid has 1,000,000,000,001 cells",
-        ),
-        (
-            {"early_terminate": {"type": "hyperband", "max_iter": 10**25, "s": 10**9, "eta": 1.0000001}},
-            "early_terminate.s=1000000000: expected a whole number, 1 to 100",
-        ),
-        (
-            {"early_terminate": {"type": "hyperband", "min_iter": 1, "eta": 1.0e300}},
-            "early_terminate={'type': 'hyperband', 'min_iter': 1, 'eta': 1e+300}: cannot convert float infinity",
-        ),
-    ],
-)
+def values(x):
+    return {"parameters": {"x": {"values": [x]}}}
+
+
+def fit(*words):
+    return {"command": ["lightning-ssl", "fit", *words, "${args}"]}
+
+
+HYPERBAND = {"type": "hyperband", "min_iter": 1}
+REFUSED = [
+    ({"parameters": {"model": {"parameters": {"lr": {"values": [1]}}}}}, "write flat names, `model.…`"),
+    ({"parameters": {"lr": {"min": "1e-5", "max": 0.1}}}, "YAML reads 1e-5 as text, not as a number; write 1.0e-05"),
+    (values("2.5e4"), "YAML reads 2.5e4 as text, not as a number; write 25000.0"),
+    ({"parameters": {"lr": {"min": 0.1}}}, "parameters.lr={'min': 0.1}: no W&B distribution has these keys"),
+    ({"parameters": {"lr": {"min": 1.0, "max": 0.1}}}, "={'min': 1.0, 'max': 0.1}: lr: min 1.0 is not less than max"),
+    ({"parameters": {"lr": 0.1}}, "parameters.lr=0.1: expected `{values:"),
+    ({"parameters": {}}, "parameters={}: expected at least one"),
+    (values({1: 2}), "expected text, finite numbers"),
+    ({"method": "custom"}, "method='custom': expected grid, random or bayes"),
+    ({"method": None}, "method=None: expected grid, random or bayes"),
+    ({"methods": "grid"}, "('methods' was unexpected); valid keys: "),
+    ({"method": "random"}, "a random search has no limit: give --count N, or run_cap in the file"),
+    ({"parameters": {"lr": {"min": 0.1, "max": 0.2}}}, "lr is a disallowed type with grid search"),
+    ({"method": "bayes", "metric": None, "run_cap": 3}, "bayes needs `metric:"),
+    ({"metric": None, "early_terminate": HYPERBAND}, "early_terminate needs `metric:"),
+    ({"early_terminate": {"type": "hyperband"}}, "early_terminate: 'max_iter' is a required property"),
+    ({"early_terminate": {**HYPERBAND, "s": 10**9}}, "early_terminate.s=1000000000: expected a whole number, 1 to 100"),
+    ({"early_terminate": {**HYPERBAND, "eta": 1.0e300}}, "'eta': 1e+300}: cannot convert float infinity"),
+    ({"run_cap": 0}, "run_cap=0: expected a whole number of trials"),
+    ({"run_cap": 10**25}, "run_cap=10000000000000000000000000: expected a whole number of trials, 1 to 100000"),
+    ({"command": ["${interpreter}", "${program}", "${args}"]}, "the file has no `program`"),
+    ({"command": "python train.py"}, "command: 'python train.py' is not of type 'array'"),
+    ({"command": ["a\0b"]}, "command=['a\\x00b']: expected text without null characters"),
+    ({"command": [{"a": 1}]}, "command=[{'a': 1}]: expected a list of words"),
+    (fit("--name=x"), "name: the sweep sets --name for each trial"),
+    ({**fit(), "parameters": {"runs": {"value": 1}}}, "sets --runs for each"),
+    ({"name": "a/b"}, "name='a/b': name must be a folder name"),
+    ({"parameters": {1: {"values": [1]}}}, "parameters: 1: expected a name of letters, digits, _, . and -"),
+    ({"parameters": {"x\n": {"values": [1]}}}, "parameters: 'x\\n': expected a name of letters"),
+    (values("x\0y"), "parameters.x={'values': ['x\\x00y']}: expected text without null"),
+    ({"metric": {"name": ""}}, "metric.name='': metric.name must be text"),
+    ({"metric": {"name": "x", "target": float("inf")}}, "'target': inf}: expected text, finite"),
+    ({"parameters": {"x": {"min": 0, "max": 10**9}}}, "the grid has 1,000,000,001 cells, more than 100,000"),
+    ({"parameters": {f"p{k}": {"values": [*range(20)]} for k in range(6)}}, "the grid has 64,000,000 cells"),
+]
+
+
+@pytest.mark.parametrize(("keys", "message"), REFUSED)
 def test_bad_sweep_files_are_refused_by_key_and_value(write_sweep, keys, message):
     file = write_sweep(**{"parameters": {"a": {"values": [1]}}, **keys})
-    with pytest.raises(ValueError, match=r".") as refused:
+    with pytest.raises(ValueError, match=re.escape(message)) as refused:
         plan.read(file)
-    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
@@ -173,13 +143,6 @@ def test_unreadable_sweep_files_are_refused_in_one_line(tmp_path):
         assert "\n" not in str(refused.value)
     with pytest.raises(ValueError, match="No such file"):
         plan.read(tmp_path / "nowhere.yaml")
-
-
-def test_a_grid_that_is_too_large_is_refused(run_sweep, write_sweep):
-    many = {f"p{k}": {"values": list(range(20))} for k in range(6)}
-    result = run_sweep(write_sweep(parameters=many))
-    assert result.returncode == 2
-    assert "the grid has 64,000,000 cells" in result.stderr
 
 
 def test_a_dry_run_prints_a_trial_before_it_draws_the_next(write_sweep, tmp_path, monkeypatch):
@@ -199,6 +162,15 @@ def test_an_unknown_macro_is_reported(run_sweep, write_sweep):
 # -- the command of a trial -------------------------------------------------------------------------------------------
 
 
+def command_of(write_sweep, command, *extra_flags):
+    """The command of the trial with a=1."""
+    sweep = plan.read(write_sweep(parameters={"a": {"values": [1]}}, command=command), extra_flags=extra_flags)
+    return trial_command(sweep, Path("runs/one"), Trial(1, "001", {"a": 1}))
+
+
+RUN_FLAGS = ["--runs", "runs/one", "--name", "001", "--resume", "auto", "--group", "one"]
+
+
 @pytest.mark.parametrize(
     "start",
     [
@@ -210,11 +182,8 @@ def test_an_unknown_macro_is_reported(run_sweep, write_sweep):
     ],
 )
 def test_fit_is_recognized_and_gets_its_folder_as_flags(write_sweep, start):
-    file = write_sweep(parameters={"a": {"values": [1]}}, command=[*start, "fit", "--config=x.yaml", "${args}"])
-    sweep = plan.read(file, extra_flags=["--trainer.max_epochs=1"])
-    _, flags = trial_command(sweep, Path("runs/one"), Trial(1, "001", {"a": 1}))
-    run_flags = ["--runs", "runs/one", "--name", "001", "--resume", "auto", "--group", "one"]
-    assert flags == ["--config=x.yaml", "--a=1", "--trainer.max_epochs=1", *run_flags]
+    command = command_of(write_sweep, [*start, "fit", "--config=x.yaml", "${args}"], "--trainer.max_epochs=1")
+    assert fit_flags(command) == ["--config=x.yaml", "--a=1", "--trainer.max_epochs=1", *RUN_FLAGS]
 
 
 @pytest.mark.parametrize(
@@ -223,25 +192,25 @@ def test_fit_is_recognized_and_gets_its_folder_as_flags(write_sweep, start):
         page_command("torchrun")[:-1],
         page_command("srun")[:-2],
         ["torchrun", "--nproc-per-node=2", "-m", "lightning_ssl"],
+        ["torchrun", "--nproc-per-node=2", "-m", "lightning_ssl.cli"],
+        ["env", "A=1", "lightning-ssl"],
     ],
 )
 def test_fit_after_a_launcher_gets_its_folder_as_flags(write_sweep, start):
     """It runs as a separate program, because the launcher starts it."""
-    file = write_sweep(parameters={"a": {"values": [1]}}, command=[*start, "fit", "${args}"])
-    command, flags = trial_command(plan.read(file), Path("runs/one"), Trial(1, "001", {"a": 1}))
-    assert flags is None
-    assert command[-9:] == ["--a=1", "--runs", "runs/one", "--name", "001", "--resume", "auto", "--group", "one"]
+    command = command_of(write_sweep, [*start, "fit", "${args}"])
+    assert fit_flags(command) is None
+    assert command[-9:] == ["--a=1", *RUN_FLAGS]
     with pytest.raises(ValueError, match="name: the sweep sets --name for each trial"):
-        plan.read(write_sweep(parameters={"a": {"values": [1]}}, command=[*start, "fit", "--name=x", "${args}"]))
+        command_of(write_sweep, [*start, "fit", "--name=x", "${args}"])
 
 
 @pytest.mark.parametrize(
     "command", [["lightning-ssl", "evaluate", "${args}"], ["python", "fit", "${args}"], FAKE_COMMAND]
 )
 def test_other_commands_get_no_flags(write_sweep, command):
-    sweep = plan.read(write_sweep(parameters={"a": {"values": [1]}}, command=command))
-    expanded, flags = trial_command(sweep, Path("runs/one"), Trial(1, "001", {"a": 1}))
-    assert flags is None
+    expanded = command_of(write_sweep, command)
+    assert fit_flags(expanded) is None
     assert expanded[-1] == "--a=1"
 
 

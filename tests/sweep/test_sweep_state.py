@@ -32,7 +32,6 @@ def test_a_file_of_this_version_is_opened_again(tmp_path):
     for number in (1, 2):
         with State(tmp_path / "sweep.db") as state:
             state.add(number, f"{number:03d}", {})
-            assert state.schema_version() == SCHEMA_VERSION
     with State(tmp_path / "sweep.db") as state:
         assert [row.id for row in state.trials()] == ["001", "002"]
 
@@ -59,22 +58,26 @@ CHANGES = {
     "code": ("parameters", json.dumps({"a": "evilmod.f"}), "the parameters of trial 001-a=1 are not in the sweep file"),
     "another key": ("parameters", json.dumps({"data.name": "x"}), "parameters of trial 001-a=1 are not in the sweep"),
     "a list": ("parameters", "[1]", "a row of the table `trials` cannot be read (parameters or status)"),
+    "no JSON": ("parameters", "x", "a row of the table `trials` cannot be read (Expecting value"),
+    "a status": ("status", "odd", "a row of the table `trials` cannot be read (parameters or status)"),
     "a path": ("id", "../../out", "a row of the table `trials` cannot be read (id)"),
     "a duration": ("seconds", "x", "a row of the table `trials` cannot be read (seconds)"),
     "a result": ("value", "x", "a row of the table `trials` cannot be read (value)"),
+    "a group of processes": ("pid", -1, "a row of the table `trials` cannot be read (pid)"),
 }
 
 
+@pytest.mark.parametrize("flags", [(), ("--dry-run",)])
 @pytest.mark.parametrize(("column", "value", "line"), CHANGES.values(), ids=CHANGES)
 def test_a_row_that_the_sweep_file_cannot_give_is_refused_in_one_line(
-    run_sweep, write_sweep, tmp_path, column, value, line
+    run_sweep, write_sweep, tmp_path, column, value, line, flags
 ):
     folder, file = tmp_path / "runs" / "one", write_sweep(parameters={"a": {"values": [1, 2]}})
     folder.mkdir(parents=True)
     with State(folder / "sweep.db") as state:
         state.add(1, "001-a=1", {"a": 1})
         state.execute(f"UPDATE trials SET {column} = ?", (value,))
-    result = run_sweep(file)
+    result = run_sweep(file, *flags)
     assert result.returncode == 2
     assert line in result.stderr
     assert len(result.stderr.splitlines()) == 1

@@ -21,6 +21,7 @@ from pytorch_lightning.utilities.rank_zero import rank_zero_only
 from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.commands import dashboard, fit
 from lightning_ssl.runs import RunFolder
+from lightning_ssl.runs.labels import label_of_config
 from lightning_ssl.tracking import connection, private
 from lightning_ssl.tracking import dashboard as workspace
 from lightning_ssl.tracking.logger import RunFolderWandbLogger, wandb_config
@@ -70,6 +71,20 @@ def in_a_process(work, *arguments):
     assert_success(process)
 
 
+@pytest.fixture
+def sent_by(environment):
+    """Run in a process with a server. Returns the W&B run that the server got."""
+
+    def run(work, *arguments, **variables):
+        with Server() as server:
+            environment({**server.environment(), **variables})
+            in_a_process(work, *arguments)
+        (sent,) = server.runs.values()
+        return sent
+
+    return run
+
+
 def assert_success(process):
     process.join(timeout=300)
     if process.is_alive():
@@ -115,12 +130,9 @@ def bytes_of(folder):
 # -- online ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_fit_sends_its_configuration_and_summary_and_stores_no_key(tmp_path, environment):
-    with Server() as server:
-        environment(server.environment())
-        words = [*SMALL, f"--runs={tmp_path / 'runs'}", "--name=one", "--logger=wandb", "--group=table", "--tags=[a,b]"]
-        in_a_process(fit.main, words)
-        (sent,) = server.runs.values()
+def test_a_fit_sends_its_configuration_and_summary_and_stores_no_key(tmp_path, sent_by):
+    words = [*SMALL, f"--runs={tmp_path / 'runs'}", "--name=one", "--logger=wandb", "--group=table", "--tags=[a,b]"]
+    sent = sent_by(fit.main, words)
     run = RunFolder(tmp_path / "runs" / "one")
     summary = run.summary()
     assert (sent.name, sent.group, sent.job_type, sent.tags) == ("one", "table", "fit", ["a", "b"])
@@ -141,39 +153,30 @@ def test_a_fit_sends_its_configuration_and_summary_and_stores_no_key(tmp_path, e
     assert not [path for path, content in files.items() if KEY.encode() in content]
 
 
-def test_a_resumed_run_continues_the_same_wandb_run(tmp_path, environment):
-    with Server() as server:
-        environment(server.environment())
+def test_a_resumed_run_continues_the_same_wandb_run(tmp_path, sent_by):
+    def start_and_resume():
         in_a_process(log_a_run, tmp_path / "run", [{"online/top1": 0.5}, {"online/top1": 0.3}])
         in_a_process(log_a_run, tmp_path / "run", [{"online/top1": 0.4}])
-        (sent,) = server.runs.values()
+
+    sent = sent_by(start_and_resume)
     assert sent.opened == 2
     assert [row["online/top1"] for row in sent.history if "online/top1" in row] == [0.5, 0.3, 0.4]
     assert sent.summary["online/top1"] == 0.4
     assert sent.summary["best/online/top1"] == 0.5
 
 
-def test_the_best_loss_is_the_lowest(tmp_path, environment):
-    with Server() as server:
-        environment(server.environment())
-        in_a_process(
-            log_a_run, tmp_path / "run", [{"online/loss": 2.0}, {"online/loss": 1.0}, {"online/loss": 3.0}, {"lr": 0.1}]
-        )
-        (sent,) = server.runs.values()
+def test_the_best_loss_is_the_lowest(tmp_path, sent_by):
+    losses = [{"online/loss": 2.0}, {"online/loss": 1.0}, {"online/loss": 3.0}, {"lr": 0.1}]
+    sent = sent_by(log_a_run, tmp_path / "run", losses)
     assert sent.summary["online/loss"] == 3.0
     assert sent.summary["best/online/loss"] == 1.0
     assert not any(name in sent.summary for name in ("best/lr", "best/epoch"))
 
 
-def test_a_failed_run_has_exit_code_1_and_its_error(tmp_path, environment):
-    def fails():
-        RunFolder(tmp_path / "run").update_summary(status="failed", error="train/loss=nan at step 3")
-        log_a_run(tmp_path / "run", status="failed")
-
-    with Server() as server:
-        environment(server.environment())
-        in_a_process(fails)
-        (sent,) = server.runs.values()
+def test_a_failed_run_has_exit_code_1_and_its_error(tmp_path, sent_by):
+    (tmp_path / "run").mkdir()
+    RunFolder(tmp_path / "run").update_summary(status="failed", error="train/loss=nan at step 3")
+    sent = sent_by(partial(log_a_run, tmp_path / "run", status="failed"))
     assert sent.exit_code == 1
     assert (sent.summary["status"], sent.summary["error"]) == ("failed", "train/loss=nan at step 3")
 
@@ -190,12 +193,10 @@ def test_only_rank_0_sends(tmp_path, environment):
     assert not (tmp_path / "run" / "wandb").exists()
 
 
-def test_a_sweep_agent_decides_the_group_and_the_id(tmp_path, environment):
-    with Server() as server:
-        environment({**server.environment(), "WANDB_SWEEP_ID": "s1", "WANDB_RUN_ID": "chosen", "WANDB_PROJECT": "p"})
-        in_a_process(log_a_run, tmp_path / "run")
-        sent = server.runs["chosen"]
-    assert (sent.sweep, sent.group, sent.project) == ("s1", "s1", "p")
+def test_a_sweep_agent_decides_the_group_and_the_id(tmp_path, sent_by):
+    chosen = {"WANDB_SWEEP_ID": "s1", "WANDB_RUN_ID": "chosen", "WANDB_PROJECT": "p"}
+    sent = sent_by(log_a_run, tmp_path / "run", **chosen)
+    assert (sent.id, sent.sweep, sent.group, sent.project) == ("chosen", "s1", "s1", "p")
 
 
 def test_fit_logs_to_wandb_by_default_under_a_sweep_agent(environment):
@@ -206,30 +207,18 @@ def test_fit_logs_to_wandb_by_default_under_a_sweep_agent(environment):
 
 
 def test_the_label_of_a_run_is_that_of_the_report():
-    def words(method, importance=None, **arguments):
-        model = {"class_path": f"lightning_ssl.methods.{method}", "init_args": arguments}
-        if importance:
-            name, given = importance
-            arguments["importance"] = {"class_path": f"lightning_ssl.losses.importance.{name}", "init_args": given}
-        return wandb_config({**CONFIG, "model": model})
+    assert wandb_config(CONFIG)["label"] == label_of_config(CONFIG) == "AlphaCL Direct p=6 τ=0.5"
 
+
+def test_a_family_is_the_loss_and_its_fields_are_keys():
     family = {"class_path": "lightning_ssl.losses.Triplet", "init_args": {"margin": 0.25}}
-    assert words("SimCLR", tau=0.5)["label"] == "SimCLR InfoNCE τ=0.5"
-    assert words("SimCLR", tau=0.1, backbone="resnet_tiny")["label"] == "SimCLR InfoNCE τ=0.1"  # without the network
-    plain, other = (words("AlphaCL", ("Direct", {"p": 4.0, "normalize": n}))["label"] for n in (True, False))
-    assert plain == "AlphaCL Direct p=4"
-    assert other.startswith("AlphaCL Direct")
-    assert other != plain
-    noise = {"callbacks": [{"class_path": "lightning_ssl.callbacks.WeightNoise", "init_args": {"std": 0.01}}]}
-    exact = {"class_path": "lightning_ssl.losses.Exact", "init_args": {"tau": 0.5}}
-    config = {**CONFIG, "model": {"class_path": "AlphaCL", "init_args": {"importance": exact}}}
-    noisy = {**config, "trainer": {**CONFIG["trainer"], **noise}}
-    assert wandb_config(config)["label"] != wandb_config(noisy)["label"]
-    assert words("AlphaCL", ("Direct", {}), backprop_alpha=True)["backprop_alpha"] is True
-    triplet = words("AlphaCL", ("FromFamily", {"family": family}))
-    assert (triplet["loss"], triplet["margin"], triplet["method"]) == ("Triplet", 0.25, "AlphaCL")
-    # W&B reads a dot in a key as a nested level
-    assert not [key for key in triplet if "." in key]
+    importance = {"class_path": "lightning_ssl.losses.importance.FromFamily", "init_args": {"family": family}}
+    arguments = {"importance": importance, "backprop_alpha": True}
+    model = {"class_path": "lightning_ssl.methods.AlphaCL", "init_args": arguments}
+    found = wandb_config({**CONFIG, "model": model})
+    keys = ("method", "loss", "margin", "backprop_alpha")
+    assert [found[key] for key in keys] == ["AlphaCL", "Triplet", 0.25, True]
+    assert not [key for key in found if "." in key]  # W&B reads a dot in a key as a nested level
 
 
 def test_the_label_of_a_user_class_needs_no_import():
@@ -263,16 +252,33 @@ def offline_folders(folder):
     return list((folder / "wandb").glob("offline-run-*/*.wandb"))
 
 
-def test_without_a_key_a_run_is_offline_and_sends_nothing(tmp_path, environment, capfd):
-    with Server() as server:
-        environment({"WANDB_BASE_URL": server.url})
+UNREACHABLE = {
+    "no key": ({}, {"WANDB_API_KEY": ""}, "there is no key"),
+    "a malformed key": ({}, {"WANDB_API_KEY": "too-short"}, ""),
+    "a refused key": ({"unauthorized": True}, {}, ""),
+    "only HEAD is answered": ({"head_only": True}, {}, ""),
+    "no answer": ({"silent": True}, {}, "does not answer"),
+    "a closed port": ({}, {"WANDB_BASE_URL": f"http://127.0.0.1:{closed_port()}"}, "does not answer"),
+}
+
+
+@pytest.mark.parametrize(("server", "variables", "reason"), UNREACHABLE.values(), ids=UNREACHABLE)
+def test_without_a_server_a_run_is_offline_and_prints_one_line(
+    tmp_path, environment, short_timeouts, capfd, server, variables, reason
+):
+    with Server(**server) as running:
+        environment({name: value for name, value in {**running.environment(), **variables}.items() if value})
         in_a_process(log_a_run, tmp_path / "run")
-        assert server.operations == []
+        if reason:  # it is known without a request, or after one connection
+            assert running.operations == []
+            assert running.connections == ("silent" in server)
     assert offline_folders(tmp_path / "run")
     output = capfd.readouterr()
     (line,) = output.err.splitlines()
-    assert "there is no key" in line
+    assert reason in line
     assert "wandb sync" in line
+    assert KEY not in line
+    assert "too-short" not in line
     assert not output.out
 
 
@@ -303,15 +309,6 @@ def test_an_invalid_wandb_mode_is_rejected(tmp_path, environment):
     in_a_process(refused)
 
 
-def test_a_malformed_key_is_one_line(tmp_path, environment, capfd):
-    with Server() as server:
-        environment({**server.environment(), "WANDB_API_KEY": "too-short"})
-        in_a_process(log_a_run, tmp_path / "run")
-    (line,) = capfd.readouterr().err.splitlines()
-    assert "too-short" not in line
-    assert offline_folders(tmp_path / "run")
-
-
 def test_all_timeouts_together_are_within_half_a_minute(tmp_path, environment, monkeypatch):
     added_by_client = 10.0  # to init_timeout
     assert connection.PING_TIMEOUT + sum(connection.TIMEOUTS.values()) + added_by_client <= 30
@@ -329,28 +326,6 @@ def test_all_timeouts_together_are_within_half_a_minute(tmp_path, environment, m
     in_a_process(all_are_used)
 
 
-@pytest.mark.parametrize("silent", [False, True], ids=["closed port", "no answer"])
-def test_an_unreachable_server_is_tried_once_and_prints_one_line(tmp_path, environment, short_timeouts, capfd, silent):
-    with Server(silent=silent) as server:
-        url = server.url if silent else f"http://127.0.0.1:{closed_port()}"
-        environment({**server.environment(), "WANDB_BASE_URL": url})
-        in_a_process(log_a_run, tmp_path / "run")
-        assert server.connections == silent
-    assert offline_folders(tmp_path / "run")
-    (line,) = capfd.readouterr().err.splitlines()
-    assert f"{url} does not answer" in line
-
-
-def test_a_refused_key_is_one_line_without_the_key(tmp_path, environment, capfd):
-    with Server(unauthorized=True) as server:
-        environment(server.environment())
-        in_a_process(log_a_run, tmp_path / "run")
-    (line,) = capfd.readouterr().err.splitlines()
-    assert "wandb sync" in line
-    assert KEY not in line
-    assert offline_folders(tmp_path / "run")
-
-
 def signal_client(number):
     """Send a signal to W&B's client, which is a child process."""
     children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
@@ -366,32 +341,17 @@ needs_proc = pytest.mark.skipif(
 
 
 @needs_proc
-def test_a_preemption_is_reported_even_if_the_client_gets_the_signal_too(tmp_path, environment):
+def test_a_preemption_is_reported_even_if_the_client_gets_the_signal_too(tmp_path, sent_by):
     """SLURM sends SIGTERM to all processes of a step, and W&B's client ends at it."""
     then = partial(signal_client, signal.SIGTERM)
-    with Server() as server:
-        environment(server.environment())
-        work = partial(log_a_run, tmp_path / "run", then=then, status="failed", stopped_by=signal.SIGTERM)
-        in_a_process(work)
-        (sent,) = server.runs.values()
+    sent = sent_by(partial(log_a_run, tmp_path / "run", then=then, status="failed", stopped_by=signal.SIGTERM))
     assert (sent.preempting, sent.exit_code, sent.opened) == (True, 143, 2)
 
 
 @needs_proc
-def test_a_killed_client_prints_one_line(tmp_path, environment, capfd):
-    with Server() as server:
-        environment(server.environment())
-        in_a_process(partial(log_a_run, tmp_path / "run", then=partial(signal_client, signal.SIGKILL)))
+def test_a_killed_client_prints_one_line(tmp_path, sent_by, capfd):
+    sent_by(partial(log_a_run, tmp_path / "run", then=partial(signal_client, signal.SIGKILL)))
     (line,) = [line for line in capfd.readouterr().err.splitlines() if line.startswith("W&B")]
-    assert "wandb sync" in line
-
-
-def test_a_server_that_answers_only_head_requests_prints_one_line(tmp_path, environment, short_timeouts, capfd):
-    with Server(head_only=True) as server:
-        environment(server.environment())
-        in_a_process(log_a_run, tmp_path / "run")
-    assert offline_folders(tmp_path / "run")
-    (line,) = capfd.readouterr().err.splitlines()
     assert "wandb sync" in line
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -50,7 +49,8 @@ def next_steps(run: RunFolder) -> str:
     """The commands that use a finished run, one line each."""
     folder, parent = shlex.quote(str(run.path)), shlex.quote(str(run.path.parent))
     config = run.config()
-    own = dict.fromkeys(path.partition(".")[0] for _, path in paths_in([config.get("model"), data_name(config)], ""))
+    name = config.get("data", {}).get("name")
+    own = dict.fromkeys(path.partition(".")[0] for _, path in paths_in([config.get("model"), name], ""))
     trust = "".join(f" --trust {module}" for module in own if module != OURS)
     commands = {
         f"lightning-ssl evaluate {folder}{trust}": "linear classifiers on the frozen features",
@@ -59,8 +59,3 @@ def next_steps(run: RunFolder) -> str:
     }
     width = max(map(len, commands))
     return "\n".join(["next:", *(f"  {command.ljust(width)}   {text}" for command, text in commands.items())])
-
-
-def data_name(config: dict[str, Any]) -> Any:
-    data = config.get("data")
-    return data.get("name") if isinstance(data, dict) else None
