@@ -11,7 +11,9 @@ from generators import api
 import lightning_ssl
 
 PACKAGE = Path(lightning_ssl.__file__).parent
-FILES = sorted(file.relative_to(PACKAGE) for file in PACKAGE.rglob("*.py") if ">>>" in file.read_text(encoding="utf-8"))
+FILES = sorted(
+    file.relative_to(PACKAGE) for file in PACKAGE.rglob("*.py") if ">>> " in file.read_text(encoding="utf-8")
+)
 NAMES = [name for names in lightning_ssl.PUBLIC_NAMES.values() for name in names]
 FURTHER = [f"{room}.{name}" for room, names in api.FURTHER.items() for name in names]  # of the API pages
 

@@ -163,7 +163,8 @@ def build_parser(function: Callable[..., Any], prog: str, description: str) -> P
     """Build the flags of a function from its signature, and their help from the Args of its docstring."""
     parser = Parser(prog=prog, description=description)
     for argument in arguments_of(function).values():
-        options: dict[str, Any] = {"help": argument.description.replace("%", "%%"), "default": argument.default}
+        text = f"{argument.description} (default: {default_text(argument.default)})".replace("%", "%%")
+        options: dict[str, Any] = {"help": text, "default": argument.default}
         if argument.type is bool:
             options["action"] = argparse.BooleanOptionalAction
         elif is_list(argument.type):
@@ -174,17 +175,24 @@ def build_parser(function: Callable[..., Any], prog: str, description: str) -> P
     return parser
 
 
+def default_text(value: Any) -> str:
+    """A default as it is given on the command line."""
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
+
+
 def parse(parser: Parser, function: Callable[..., Any], argv: Sequence[str]) -> dict[str, Any]:
     """Parse flags into the arguments of a function; a wrong flag or value is a UserError."""
     arguments = vars(parser.parse_args(list(argv)))
     for name, argument in arguments_of(function).items():
         if arguments[name] is not argument.default:
-            arguments[name] = value_of(name, arguments[name], argument.type)
+            arguments[name] = value_of(name, arguments[name], argument.type, parser.prog)
             require_limits(name, arguments[name])
     return arguments
 
 
-def value_of(name: str, given: Any, hint: Any) -> Any:
+def value_of(name: str, given: Any, hint: Any, prog: str) -> Any:
     """The value of a flag: `2 10` and `2,10` are lists, none is None."""
     words = [item for word in given for item in word.split(",") if item] if isinstance(given, list) else given
     text = words[0] if isinstance(words, list) and len(words) == 1 else words
@@ -193,7 +201,7 @@ def value_of(name: str, given: Any, hint: Any) -> Any:
         return None if none else as_object(convert(words, hint), hint)
     except Mismatch as error:
         shown_text = " ".join(words) if isinstance(words, list) else words
-        raise UserError(f"{flag_name(name)}={cut(shown_text, MAX_SHOWN)}: {error} (see {PROG} --help)") from error
+        raise UserError(f"{flag_name(name)}={cut(shown_text, MAX_SHOWN)}: {error} (see {prog} --help)") from error
 
 
 def require_limits(name: str, value: Any) -> None:

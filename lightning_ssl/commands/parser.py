@@ -1,4 +1,4 @@
-"""The argument parser of every command but `fit` and `lab`. A wrong flag is an error of one line."""
+"""The argument parser of every command but `fit`. A wrong flag is an error of one line."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]
         """Refuse empty and unknown words. A command within a command would leave unknown ones to the outer one."""
         if not all(word.strip() for word in args or ()):
-            self.error("an empty word; has a variable of the shell no value?")
+            self.error("empty argument; is a shell variable unset?")
         known, unknown = super().parse_known_args(args, namespace)
         if unknown:
             self.error(f"unrecognized arguments: {' '.join(unknown)}")

@@ -12,6 +12,7 @@ import yaml
 from helpers import ROOT
 
 from lightning_ssl import cli
+from lightning_ssl.app.training.run import quiet
 from lightning_ssl.reproduce import recipe
 from lightning_ssl.sweep import plan, wandb_sweeps
 
@@ -134,8 +135,8 @@ def test_a_trial_uses_every_gpu_that_its_agent_sees(file):
 def test_auto_devices_are_those_of_cuda_visible_devices(visible, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: len(os.environ["CUDA_VISIBLE_DEVICES"].split(",")))
-    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
+    silent = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
     with quiet():
-        trainer = pl.Trainer(devices="auto", strategy="auto", accelerator="auto", **quiet)
+        trainer = pl.Trainer(devices="auto", strategy="auto", accelerator="auto", **silent)
     assert (trainer.num_devices, trainer.world_size) == (len(visible.split(",")),) * 2
     assert type(trainer.accelerator).__name__ == "CUDAAccelerator"

@@ -8,7 +8,6 @@ import yaml
 from helpers import ROOT
 from helpers.sweeps import FAKE_COMMAND
 
-from lightning_ssl import cli
 from lightning_ssl.reproduce import planning, recipe
 from lightning_ssl.reproduce.planning import Planned
 from lightning_ssl.runs import RunFolder
@@ -147,6 +146,6 @@ def test_the_engine_tells_of_each_trial_when_it_has_ended(tmp_path):
     content = {"method": "grid", "command": FAKE_COMMAND, "parameters": parameters}
     (tmp_path / "one.yaml").write_text(yaml.safe_dump(content))
     sweep, seen = plan.read(tmp_path / "one.yaml", "one"), []
-    engine = Engine(sweep, tmp_path / "one", cli.main, ended=lambda run: seen.append(RunFolder(run).status()))
+    engine = Engine(sweep, tmp_path / "one", ended=lambda run: seen.append(RunFolder(run).status()))
     assert engine.run() == 1
     assert seen == ["finished", "failed"]

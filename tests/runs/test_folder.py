@@ -76,7 +76,7 @@ def test_the_error_of_other_objects_does_not_advise_to_load_them(tmp_path):
         for name in plain.namelist():
             text = pickle.dumps({"a": Path("x")}, protocol=4) if name.endswith("data.pkl") else plain.read(name)
             archive.writestr(name, text)
-    with pytest.raises(UserError, match=r"it has other objects, and only tensors and plain values are read$"):
+    with pytest.raises(UserError, match=r"not a readable checkpoint, and only tensors and plain values are read$"):
         load_archive(tmp_path / "a.ckpt")
 
 

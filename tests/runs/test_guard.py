@@ -10,7 +10,7 @@ from helpers.precision import bf16, scaled
 from helpers.training import METHODS, SMALL, data, same, seeded
 
 from lightning_ssl import cli, runs
-from lightning_ssl.app.training.record_run import record_run
+from lightning_ssl.app.training.python_runs import record_run
 from lightning_ssl.callbacks import FeatureSpectrum, OnlineKNN, OnlineProbe, WeightNoise
 from lightning_ssl.methods import BYOL, Head, Optimization, SimCLR
 from lightning_ssl.runs import RunFolder

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from lightning_ssl._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from lightning_ssl.app.training.record_run import record_run as record_run
+    from lightning_ssl.app.training.python_runs import record_run as record_run
 
 __all__ = ["record_run"]
-__getattr__, __dir__ = lazy_names(__name__, {"record_run": ("record_run",)})
+__getattr__, __dir__ = lazy_names(__name__, {"python_runs": ("record_run",)})
