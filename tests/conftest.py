@@ -1,9 +1,11 @@
 import gc
+import multiprocessing
 import os
 import resource
 import signal
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,6 +14,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import lightning_ssl  # noqa: F401  isort: skip  (before anything that imports torchvision)
 import pytest
+import torch
 from helpers.closeness import close
 from hypothesis import settings
 
@@ -50,6 +53,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def same_path(monkeypatch: pytest.MonkeyPatch) -> None:
     """Restore `sys.path` after each test: commands that import the user's own modules add folders to it."""
     monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+@pytest.fixture
+def forked_trials(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fork the trials of a sweep in this process from it: a forkserver would import torch first."""
+    fork, threads = multiprocessing.get_context("fork"), torch.get_num_threads()
+    torch.set_num_threads(1)  # a pool of threads does not survive a fork
+    monkeypatch.setattr("lightning_ssl.sweep.engine.multiprocessing.get_context", lambda _: fork)
+    yield
+    torch.set_num_threads(threads)
 
 
 def pytest_collection_finish() -> None:

@@ -5,7 +5,6 @@ import json
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 
@@ -157,7 +156,7 @@ def test_an_error_of_the_first_call_is_one_line(folder, path, line, capfd):
     assert RunFolder("runs/run").summary()["status"] == "failed"
 
 
-def test_a_sweep_tries_own_losses_from_its_folder(folder):
+def test_a_sweep_tries_own_losses_from_its_folder(folder, forked_trials):
     parameters = {key.lstrip("-"): {"value": value} for key, _, value in (flag.partition("=") for flag in SMALL)}
     parameters |= {
         "trainer.max_epochs": {"value": 1},
@@ -168,10 +167,8 @@ def test_a_sweep_tries_own_losses_from_its_folder(folder):
         "command": ["${env}", "lightning-ssl", "fit", "${args}"], "parameters": parameters,
     }  # fmt: skip
     (folder / "own.json").write_text(json.dumps(sweep))  # JSON is YAML
-    program = [sys.executable, "-m", "lightning_ssl"]
-    subprocess.run([*program, "sweep", "own.json"], timeout=600, capture_output=True)
-    summaries = [run.summary() for run in runs.find(folder / "runs")]
-    found = {summary.get("label"): summary["status"] for summary in summaries}
+    assert cli.main(["sweep", "own.json"]) == 1
+    found = {run.summary().get("label"): run.summary()["status"] for run in runs.find(folder / "runs")}
     assert found == {"AlphaCL weights": "finished", "AlphaCL Scaled scale=1": "finished", None: "failed"}
     logs = "".join(log.read_text() for log in (folder / "runs").rglob("log.txt"))
     assert "model.importance=mine.wights: mine.py has no 'wights'; did you mean weights?" in logs
