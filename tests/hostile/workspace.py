@@ -38,7 +38,6 @@ TEXTS = {
     "null_escape.yaml": 'data: {name: "a\\0b"}\n',
     "null_runs.yaml": 'runs: "a\\0b"\n',
     "number_class.yaml": "model: {class_path: 7}\n",
-    "null_arguments.yaml": "model: {class_path: SimCLR, init_args: }\n",
     "itself.yaml": "config: itself.yaml\n",
     "escape_key.yaml": '"\\e[31mred": 1\n',
     "long_key.yaml": f"{'k' * 900}: 1\n",
