@@ -95,7 +95,7 @@ try:
 except ValueError as error:
     print(error)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert done.stdout.startswith(f"cannot write {tmp_path / 'file'}: File too large"), done.stderr
     assert names(tmp_path) == []
 
@@ -216,7 +216,7 @@ def test_a_folder_that_the_user_cannot_write_to_is_refused_before_the_work(tmp_p
     # Root may write everywhere, unless it has no capabilities.
     limits = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []
     words = [*limits, sys.executable, "-c", REFUSALS, folder]
-    printed = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout.splitlines()
+    printed = subprocess.run(words, capture_output=True, text=True, check=True, timeout=600).stdout.splitlines()
     reason = f"this user cannot write to the folder {folder}"
     starts = ["cannot write it", f"out='{folder}/new/file'", f"out='{folder}'", f"out='{folder}/new'"]
     assert printed == [f"{start}: {reason}" for start in starts]
