@@ -44,25 +44,6 @@ def test_help_names_every_command():
     assert all(name in shown for name in cli.COMMANDS)
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("trian",), "command='trian': expected one of fit, evaluate, sweep"),
-        (("bench", "los"), "bench='los': expected one of"),
-        (("lab", "hltmm"), "no such laboratory"),
-        (("evaluate", "runs/x", "--seds=3"), "unrecognized arguments: --seds=3; did you mean --seeds?"),
-        (("evaluate", "runs/x", "--batch_size=3"), "did you mean --batch-size?"),
-        (("sweep", "quickstart", "--work=3"), "unrecognized arguments: --work=3"),
-        (("dashboard", "--entity=e", "--proj=p"), "required: --project"),
-    ],
-)
-def test_an_unknown_command_is_one_line_and_exit_code_2(words, message):
-    result = command(*words)
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-
-
 @pytest.mark.parametrize("error", [ValueError("n must be positive"), KeyError("loss"), RunFailed("IndexError: 3")])
 def test_a_fault_of_the_program_ends_with_code_1_and_asks_for_a_report(error, monkeypatch, capsys):
     def fail(name, *arguments):
