@@ -105,11 +105,6 @@ def test_zsh_has_a_script_too(tmp_path):
         subprocess.run(["zsh", "-n", tmp_path / "_lightning-ssl"], check=True, timeout=600)
 
 
-def test_an_unknown_shell_is_one_line(capsys):
-    assert cli.main(["completion", "fish"]) == 2
-    assert "invalid choice: 'fish'" in capsys.readouterr().err
-
-
 def test_the_public_flags_are_those_of_the_list():
     """A flag that is added, renamed or removed changes flags.txt, so that a diff shows it.
 

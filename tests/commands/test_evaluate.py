@@ -185,8 +185,3 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(run, trai
         assert printed.out == ""  # no table
         assert printed.err.startswith(f"lightning-ssl: cannot write {file}: this user cannot write to the folder")
         assert printed.err.count("\n") == 1
-
-
-def test_help_gives_examples(capsys):
-    assert cli.main(["evaluate", "--help"]) == 0
-    assert "lightning-ssl evaluate runs/direct" in capsys.readouterr().out

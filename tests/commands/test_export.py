@@ -11,7 +11,6 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
-from lightning_ssl import cli
 from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.commands import export, fit
 from lightning_ssl.evaluation.restore import restore_method
@@ -132,11 +131,6 @@ def test_a_run_folder_exports_its_newest_checkpoint(tmp_path):
     net = build_backbone("resnet_tiny", image_size=32)
     net.load_state_dict(load_file(tmp_path / "run" / "backbone.safetensors"))
     assert_same_features(net, restored.method)
-
-
-def test_help_gives_examples(capsys):
-    assert cli.main(["export", "--help"]) == 0
-    assert "lightning-ssl export runs/direct" in capsys.readouterr().out
 
 
 def test_only_an_earlier_export_is_replaced(tmp_path):

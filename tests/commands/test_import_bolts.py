@@ -11,7 +11,7 @@ from helpers.bolts_layout import HPARAMS, network, save
 from helpers.closeness import close
 from helpers.training import build_data, build_method, terms_of
 
-from lightning_ssl import cli, runs
+from lightning_ssl import runs
 from lightning_ssl.commands import import_bolts as bolts
 
 
@@ -207,8 +207,3 @@ def test_only_an_earlier_import_is_replaced(states, tmp_path):
         bolts.main([str(path), "--out", str(other)])
     assert other.read_bytes() == before
     assert bolts.main([str(path), "--out", str(other), "--force"]) == 0
-
-
-def test_help_gives_examples(capsys):
-    assert cli.main(["import-bolts", "--help"]) == 0
-    assert "import-bolts simclr.ckpt" in capsys.readouterr().out
