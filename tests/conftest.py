@@ -34,6 +34,8 @@ LONGEST = (
     "tests/cluster/",
     "tests/sweep/test_sweep_",
     "tests/repository/test_pages.py",
+    "tests/test_drill.py",
+    "tests/test_lightning.py",
 )
 # Folders in which a test is numeric only if it calls `close` itself. Elsewhere its whole module is.
 FEW_NUMBERS = {"cluster", "commands", "report", "runs", "sweep"}
