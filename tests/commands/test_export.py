@@ -134,8 +134,8 @@ def test_a_run_folder_exports_its_newest_checkpoint(tmp_path):
 
 
 def test_only_an_earlier_export_is_replaced(tmp_path):
-    file, _ = checkpoint(tmp_path, name="resnet18")
-    for file_format, name in (("torchvision", "net.pth"), ("safetensors", "net.safetensors")):
+    for backbone, file_format, name in (("resnet18", "torchvision", "net.pth"), ("resnet_tiny", "safetensors", "net")):
+        file, _ = checkpoint(tmp_path, name=backbone)
         words = [str(file), "--format", file_format, "--out", str(tmp_path / name)]
         assert export.main(words) == export.main(words) == 0
     config = tmp_path / "config.yaml"
