@@ -56,7 +56,7 @@ every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
 FAST = ["--trainer.max_epochs=1", "--trainer.accelerator=cpu", "--trainer.enable_progress_bar=false"]
-FEW = ["--data.options={train_images: 256, test_images: 64}"]
+FEW = ["--data.options={train_images: 96, test_images: 32}", "--data.batch_size=32"]
 DOWNLOADED = ("cifar10", "cifar100", "stl10")
 
 
