@@ -7,7 +7,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 BUILD  ?= docker build
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-portable test-bolts lint docs image bench clean
+.PHONY: help demo test test-times test-slow test-portable test-bolts lint docs image bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -42,6 +42,9 @@ demo: $(VENV)/installed  ## compare four losses with four seeds each: train them
 # Three workers for two cores: a fifth of the time is spent waiting for other processes.
 test: $(VENV)/installed  ## run the fast tests, on three workers with one thread each
 	$(BIN)/python -m pytest -n 3 --dist worksteal --durations=10
+
+test-times: $(VENV)/installed  ## run the fast tests on one worker, and write tests/times.md: the time of each folder
+	$(BIN)/python -m pytest --times tests/times.md
 
 test-slow: $(VENV)/installed  ## run the tests that take minutes
 	$(BIN)/python -m pytest -m slow

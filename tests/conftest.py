@@ -1,13 +1,20 @@
 import gc
+import multiprocessing
 import os
+import resource
 import signal
 import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar
 
 # Small tensors: a second thread costs more than it brings, and workers share the cores. `make test-portable` sets 2.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import lightning_ssl  # noqa: F401  isort: skip  (before anything that imports torchvision)
 import pytest
+import torch
 from helpers.closeness import close
 from hypothesis import settings
 
@@ -27,6 +34,8 @@ LONGEST = (
     "tests/cluster/",
     "tests/sweep/test_sweep_",
     "tests/repository/test_pages.py",
+    "tests/test_drill.py",
+    "tests/test_lightning.py",
 )
 # Folders in which a test is numeric only if it calls `close` itself. Elsewhere its whole module is.
 FEW_NUMBERS = {"cluster", "commands", "report", "runs", "sweep"}
@@ -48,7 +57,83 @@ def same_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
+@pytest.fixture
+def forked_trials(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Fork the trials of a sweep in this process from it: a forkserver would import torch first."""
+    fork, threads = multiprocessing.get_context("fork"), torch.get_num_threads()
+    torch.set_num_threads(1)  # a pool of threads does not survive a fork
+    monkeypatch.setattr("lightning_ssl.sweep.engine.multiprocessing.get_context", lambda _: fork)
+    yield
+    torch.set_num_threads(threads)
+
+
 def pytest_collection_finish() -> None:
     """Exclude the modules and the collected tests from garbage collection, which would visit all of them each time."""
     gc.collect()
     gc.freeze()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# `make test-times`: the time of each folder
+
+
+TABLE = """# Time of the fast tests
+
+Written by `make test-times`, on one worker. CPU seconds count child processes; imports and collection are not counted.
+
+| folder | cases | CPU s | wall s |
+|---|---:|---:|---:|
+"""
+
+
+class Times:
+    """CPU seconds, wall seconds and cases by test folder, and the CPU time that this worker had used before."""
+
+    cpu: ClassVar[Counter[str]] = Counter()
+    wall: ClassVar[Counter[str]] = Counter()
+    cases: ClassVar[Counter[str]] = Counter()
+    before = 0.0
+
+
+def cpu_seconds() -> float:
+    """The CPU time of this process and of every child that it has waited for."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--times", metavar="FILE", type=Path, help="write the time of each test folder to FILE")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    Times.before = cpu_seconds()  # imports and collection are no test
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    """Add the CPU time since the last report to this one."""
+    report = yield
+    now = cpu_seconds()
+    report.cpu, Times.before = now - Times.before, now
+    return report
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add a report, from this process or from a worker, to the times of its folder."""
+    parts = report.nodeid.partition("::")[0].split("/")
+    folder = parts[1] if len(parts) > 2 else "files in tests/"
+    Times.cpu[folder] += report.cpu
+    Times.wall[folder] += report.duration
+    Times.cases[folder] += report.when == "call"
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the table, the folder that takes longest first."""
+    file = session.config.getoption("times")
+    if file is None or not Times.cpu or hasattr(session.config, "workerinput"):
+        return
+    rows = [(name, Times.cases[name], Times.cpu[name], Times.wall[name]) for name, _ in Times.cpu.most_common()]
+    rows.append(("all", *(sum(column) for column in list(zip(*rows, strict=True))[1:])))
+    lines = [f"| {name} | {cases:,} | {cpu:,.0f} | {wall:,.0f} |" for name, cases, cpu, wall in rows]
+    file.write_text(TABLE + "\n".join(lines) + "\n", encoding="utf-8")

@@ -1,7 +1,7 @@
 """A new loss is a class, its oracle and its configuration; a new callback is a class. Nothing else is edited.
 
-Each drill adds its files to a copy of the project. A new process that imports the copy then looks at everything that
-follows from them.
+Both are added to a copy of the project. A new process that imports the copy then looks at everything that follows from
+them.
 """
 
 import json
@@ -113,25 +113,33 @@ class FeatureNorm(pl.Callback):
 '''
 
 
-@pytest.fixture
-def project(tmp_path):
-    """A copy of what the project needs to run and to test itself."""
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A copy of what the project needs to run and to test itself, with the new loss and the new callback."""
+    project = tmp_path_factory.mktemp("drill") / "project"
     for name in COPIED:
-        source, target = ROOT / name, tmp_path / "project" / name
+        source, target = ROOT / name, project / name
         if source.is_dir():
             ignored = shutil.ignore_patterns("__pycache__", "configs", "sweeps") if name == "lightning_ssl" else None
             shutil.copytree(source, target, ignore=ignored or shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(source, target)
     for name in ("configs", "sweeps"):
-        (tmp_path / "project/lightning_ssl" / name).symlink_to(f"../{name}")
-    return tmp_path / "project"
+        (project / "lightning_ssl" / name).symlink_to(f"../{name}")
+    (project / "lightning_ssl/losses/cauchy.py").write_text(CAUCHY, encoding="utf-8")
+    (project / "configs/method/cauchy.yaml").write_text(CONFIG, encoding="utf-8")
+    with (project / "tests/oracles.py").open("a", encoding="utf-8") as oracles:
+        oracles.write(ORACLE)
+    (project / "lightning_ssl/callbacks/norms.py").write_text(NORMS, encoding="utf-8")
+    return project
 
 
-def in_project(project, function):
-    """What a function of this file returns in a new process that imports the copy."""
+@pytest.fixture(scope="module")
+def found(project):
+    """What a new process that imports the copy finds of the loss and of the callback."""
     result = project / "result.json"
-    code = f"import json, test_drill; json.dump(test_drill.{function.__name__}(), open({str(result)!r}, 'w'))"
+    both = "[test_drill.look_at_the_loss(), test_drill.look_at_the_callback()]"
+    code = f"import json, test_drill; json.dump({both}, open({str(result)!r}, 'w'))"
     paths = os.pathsep.join(str(project / name) for name in ("", "tests", "docs"))
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=project, env={**os.environ, "PYTHONPATH": paths},
@@ -196,12 +204,8 @@ def look_at_the_loss():
     }
 
 
-def test_a_new_loss_needs_no_edit_but_its_class_its_oracle_and_its_configuration(project):
-    (project / "lightning_ssl/losses/cauchy.py").write_text(CAUCHY, encoding="utf-8")
-    (project / "configs/method/cauchy.yaml").write_text(CONFIG, encoding="utf-8")
-    with (project / "tests/oracles.py").open("a", encoding="utf-8") as oracles:
-        oracles.write(ORACLE)
-    found = in_project(project, look_at_the_loss)
+def test_a_new_loss_needs_no_edit_but_its_class_its_oracle_and_its_configuration(project, found):
+    found, _ = found
     assert found["package"] == str(project)
     assert found["flag"] == [["model.importance.width", "distance ω at which a weight is halved"]]
     assert "Cauchy" in found["names"][0]
@@ -249,9 +253,8 @@ def look_at_the_callback():
     }
 
 
-def test_a_new_callback_needs_no_edit_but_its_class(project):
-    (project / "lightning_ssl/callbacks/norms.py").write_text(NORMS, encoding="utf-8")
-    found = in_project(project, look_at_the_callback)
+def test_a_new_callback_needs_no_edit_but_its_class(found):
+    _, found = found
     assert found["code"] == 0
     assert found["flags"] == ["norms.scale"]
     assert found["reference"]

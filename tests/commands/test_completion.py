@@ -40,7 +40,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
     def complete(*words):
         line = ["bash", "-c", ask, str(file), "lightning-ssl", *words]
-        done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, check=True, timeout=60)
+        done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, check=True, timeout=600)
         assert done.stderr == ""
         return done.stdout.split()
 
@@ -102,12 +102,7 @@ def test_zsh_has_a_script_too(tmp_path):
     assert "_lightning_ssl_configs() {" in text
     if shutil.which("zsh"):
         (tmp_path / "_lightning-ssl").write_text(text)
-        subprocess.run(["zsh", "-n", tmp_path / "_lightning-ssl"], check=True, timeout=60)
-
-
-def test_an_unknown_shell_is_one_line(capsys):
-    assert cli.main(["completion", "fish"]) == 2
-    assert "invalid choice: 'fish'" in capsys.readouterr().err
+        subprocess.run(["zsh", "-n", tmp_path / "_lightning-ssl"], check=True, timeout=600)
 
 
 def test_the_public_flags_are_those_of_the_list():

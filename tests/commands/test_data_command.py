@@ -1,6 +1,5 @@
-"""`lightning-ssl data`: list, fetch, one-line errors."""
+"""`lightning-ssl data`: list and fetch."""
 
-import pytest
 import torch
 
 from lightning_ssl import data
@@ -30,19 +29,3 @@ def test_fetch_prints_the_folder(tmp_path, capsys):
     assert command.main(["fetch", "cifar10", "--root", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"cifar10 is in {tmp_path / 'cifar10'}\n"
     assert [file.name for file in tmp_path.iterdir()] == ["cifar10"]  # nothing written: the root may be read-only
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["fetch"], "the following arguments are required: NAME"),
-        (["fetch", "imagenet"], "name='imagenet': name must be one of shapes, cifar10"),
-        (["fetch", "cifar10", "--source", "ftp"], "source='ftp'"),
-        (["fetch", "folder"], "folder has nothing to download"),
-        (["lst"], "invalid choice: 'lst'"),
-    ],
-)
-def test_bad_input_is_one_line(words, message, tmp_path):
-    with pytest.raises(ValueError, match=message) as refused:
-        command.main([*words, "--root", str(tmp_path)])
-    assert len(str(refused.value).splitlines()) == 1

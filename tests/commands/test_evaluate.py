@@ -160,26 +160,6 @@ def test_another_data_set_is_named_in_the_metric(run, tmp_path):
 # The command line
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ([], r"the following arguments are required: CKPT"),
-        (["nowhere.ckpt"], r"checkpoint='nowhere.ckpt': no such file"),
-        (["RUN", "--protocol", "best"], r"argument --protocol: invalid choice: 'best'"),
-        (["RUN", "--seeds", "0"], r"argument --seeds: '0': expected a whole number, between 1 and 1000"),
-        (["RUN", "--device", "abacus"], r"device='abacus': device must be auto or a device that torch has here"),
-        (["RUN", "--options", "train_images=5"], r"options='train_images=5': not JSON"),
-        (["RUN", "--options", '{"train_image": 5}'], r"train_image=5: unknown key train_image for shapes"),
-        (["RUN", "--data", "cifar1"], r"data='cifar1': data must be one of shapes, cifar10, .*or the path of your own"),
-        (["RUN", "--data", "folder", "--root", "nowhere"], r"root='nowhere': root must be a folder with"),
-    ],
-)
-def test_bad_input_is_one_line(trained, words, message):
-    with pytest.raises(ValueError, match=message) as refused:
-        evaluate.main([str(trained) if word == "RUN" else word for word in words])
-    assert len(str(refused.value).splitlines()) == 1
-
-
 def test_a_damaged_file_and_missing_weights_are_one_line(trained, tmp_path):
     damaged = tmp_path / "damaged.ckpt"
     damaged.write_bytes(b"PK\x03\x04 half a file")
@@ -205,8 +185,3 @@ def test_a_folder_that_cannot_be_written_to_is_refused_before_the_work(run, trai
         assert printed.out == ""  # no table
         assert printed.err.startswith(f"lightning-ssl: cannot write {file}: this user cannot write to the folder")
         assert printed.err.count("\n") == 1
-
-
-def test_help_gives_examples(capsys):
-    assert cli.main(["evaluate", "--help"]) == 0
-    assert "lightning-ssl evaluate runs/direct" in capsys.readouterr().out

@@ -2,10 +2,7 @@
 
 import importlib
 import json
-import multiprocessing
-import os
 import signal
-import subprocess
 import sys
 import textwrap
 
@@ -13,7 +10,8 @@ import pytest
 import torch
 from helpers.closeness import close
 from helpers.killing import fit_until_killed, in_a_fork
-from helpers.training import free_port, terms_of
+from helpers.ranks import join, start_ranks
+from helpers.training import terms_of
 
 from lightning_ssl import cli, runs
 from lightning_ssl.commands import fit
@@ -101,31 +99,6 @@ def test_a_run_with_an_own_loss_is_labelled_resumed_and_evaluated(folder, flags,
     assert cli.main(["fit", "--config=runs/run/config.yaml", "--name=again", "--trainer.max_epochs=1"]) == 0
 
 
-def one_rank(argv, rank, port):
-    """One of two processes as torchrun starts them."""
-    os.environ |= {
-        "TORCHELASTIC_RUN_ID": "7",
-        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2",
-        "GROUP_RANK": "0", "ROLE_RANK": str(rank), "ROLE_WORLD_SIZE": "2",
-        "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
-    }  # fmt: skip
-    from pytorch_lightning.utilities.rank_zero import rank_zero_only
-
-    rank_zero_only.rank = rank  # Lightning reads it from the environment when it is imported
-    sys.exit(fit.main([*argv, "--trainer.devices=2", "--trainer.strategy=ddp"]))
-
-
-def on_two_ranks(argv):
-    port = free_port()
-    context = multiprocessing.get_context("fork")
-    ranks = [context.Process(target=one_rank, args=(argv, rank, port)) for rank in range(2)]
-    for process in ranks:
-        process.start()
-    for process in ranks:
-        process.join()
-    return [process.exitcode for process in ranks]
-
-
 def test_two_ranks_train_an_own_loss_as_one_process_does(folder):
     """A smooth network, as in test_fit_ddp.py: its rounding has a bound."""
     (folder / "smooth.py").write_text(
@@ -134,7 +107,7 @@ def test_two_ranks_train_an_own_loss_as_one_process_does(folder):
         "        self.loss = PairLoss(mine.weights)\n"
     )
     flags = ["--model=smooth.Smooth", *SMALL[2:], "--trainer.max_epochs=1"]
-    assert on_two_ranks([*flags, "--name=two"]) == [0, 0]
+    assert join(start_ranks([*flags, "--name=two"])) == [0, 0]
     assert fit.main([*flags, "--name=one"]) == 0
     smooth = importlib.import_module("smooth")
     one, two = weights_of("one"), weights_of("two")
@@ -157,7 +130,7 @@ def test_an_error_of_the_first_call_is_one_line(folder, path, line, capfd):
     assert RunFolder("runs/run").summary()["status"] == "failed"
 
 
-def test_a_sweep_tries_own_losses_from_its_folder(folder):
+def test_a_sweep_tries_own_losses_from_its_folder(folder, forked_trials):
     parameters = {key.lstrip("-"): {"value": value} for key, _, value in (flag.partition("=") for flag in SMALL)}
     parameters |= {
         "trainer.max_epochs": {"value": 1},
@@ -168,10 +141,8 @@ def test_a_sweep_tries_own_losses_from_its_folder(folder):
         "command": ["${env}", "lightning-ssl", "fit", "${args}"], "parameters": parameters,
     }  # fmt: skip
     (folder / "own.json").write_text(json.dumps(sweep))  # JSON is YAML
-    program = [sys.executable, "-m", "lightning_ssl"]
-    subprocess.run([*program, "sweep", "own.json"], timeout=600, capture_output=True)
-    summaries = [run.summary() for run in runs.find(folder / "runs")]
-    found = {summary.get("label"): summary["status"] for summary in summaries}
+    assert cli.main(["sweep", "own.json"]) == 1
+    found = {run.summary().get("label"): run.summary()["status"] for run in runs.find(folder / "runs")}
     assert found == {"AlphaCL weights": "finished", "AlphaCL Scaled scale=1": "finished", None: "failed"}
     logs = "".join(log.read_text() for log in (folder / "runs").rglob("log.txt"))
     assert "model.importance=mine.wights: mine.py has no 'wights'; did you mean weights?" in logs
@@ -215,7 +186,7 @@ def test_a_killed_run_on_own_data_resumes_to_the_same_weights_and_is_evaluated(p
 
 def test_two_ranks_read_own_data_as_one_process_does(photos):
     flags = ["--model=helpers.smooth.SmoothSimCLR", *OWN_DATA[2:], "--trainer.max_epochs=1"]
-    assert on_two_ranks([*flags, "--name=two"]) == [0, 0]
+    assert join(start_ranks([*flags, "--name=two"])) == [0, 0]
     assert fit.main([*flags, "--name=one"]) == 0
     from helpers.smooth import SmoothSimCLR
 

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import multiprocessing
 import os
 import sys
 from collections import Counter
@@ -12,7 +11,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from helpers import ROOT
-from helpers.training import free_port, same
+from helpers.killing import one_thread  # noqa: F401
+from helpers.ranks import join, start_ranks
+from helpers.training import same
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -108,38 +109,37 @@ BAD_STEP = 6  # of 8 in an epoch; the host looks at the 4th and the 8th
 WORDS = [
     *METHODS["SimSiam"], "--model.backbone=resnet_tiny", '--data.options={"train_images": 64, "test_images": 16}',
     "--data.batch_size=8", "--trainer.max_epochs=2", "--trainer.log_every_n_steps=4", "--trainer.accelerator=cpu",
-    "--trainer.enable_progress_bar=false", "--trainer.devices=2", "--trainer.strategy=ddp", "--probe.share=0.5",
+    "--trainer.enable_progress_bar=false", "--probe.share=0.5",
 ]  # fmt: skip
 
 
-def one_rank(folder, rank, port):
+def collectives_of_each_step(folder):
     """Train until the loss of rank 1 is not finite; write the collectives of each step."""
-    torch.set_num_threads(1)
-    os.environ |= {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-    rank_zero_only.rank = rank
-    steps = []
-    for name in COLLECTIVES:
-        if hasattr(dist, name):
-            setattr(dist, name, counted(name, getattr(dist, name), steps))
-    loss_of, begin = methods.SimSiam.compute_loss, methods.SimSiam.on_train_batch_start
+    def run(argv):
+        rank, steps = int(os.environ["RANK"]), []
+        for name in COLLECTIVES:
+            if hasattr(dist, name):
+                setattr(dist, name, counted(name, getattr(dist, name), steps))
+        loss_of, begin = methods.SimSiam.compute_loss, methods.SimSiam.on_train_batch_start
 
-    def compute_loss(self, views):
-        loss = loss_of(self, views)
-        # The gradient of this rank stays finite: the guard has to tell the other one.
-        return loss + torch.nan if rank == 1 and self.global_step == BAD_STEP else loss
+        def compute_loss(self, views):
+            loss = loss_of(self, views)
+            # The gradient of this rank stays finite: the guard has to tell the other one.
+            return loss + torch.nan if rank == 1 and self.global_step == BAD_STEP else loss
 
-    def on_train_batch_start(self, batch, batch_idx):
-        steps.append([])
-        if self.global_step == BAD_STEP:
-            torch.save(self.state_dict(), folder / f"{rank}.pt")
-        begin(self, batch, batch_idx)
+        def on_train_batch_start(self, batch, batch_idx):
+            steps.append([])
+            if self.global_step == BAD_STEP:
+                torch.save(self.state_dict(), folder / f"{rank}.pt")
+            begin(self, batch, batch_idx)
 
-    methods.SimSiam.compute_loss, methods.SimSiam.on_train_batch_start = compute_loss, on_train_batch_start
-    code = cli.main(["fit", *WORDS, f"--runs={folder}", "--name=run"])
-    (folder / f"{rank}.json").write_text(json.dumps(steps))
-    os._exit(code)
+        methods.SimSiam.compute_loss, methods.SimSiam.on_train_batch_start = compute_loss, on_train_batch_start
+        code = cli.main(["fit", *argv])
+        (folder / f"{rank}.json").write_text(json.dumps(steps))
+        return code
+
+    return run
 
 
 def counted(name, collective, steps):
@@ -152,13 +152,8 @@ def counted(name, collective, steps):
 
 
 def test_ranks_exchange_nothing_but_gradients_and_stop_together_when_one_diverges(tmp_path, capfd):
-    context, port = multiprocessing.get_context("fork"), free_port()
-    ranks = [context.Process(target=one_rank, args=(tmp_path, rank, port)) for rank in range(2)]
-    for process in ranks:
-        process.start()
-    for process in ranks:
-        process.join()
-    assert [process.exitcode for process in ranks] == [2, 2]
+    argv = [*WORDS, f"--runs={tmp_path}", "--name=run"]
+    assert join(start_ranks(argv, run=collectives_of_each_step(tmp_path))) == [2, 2]
     for rank in range(2):
         steps = json.loads((tmp_path / f"{rank}.json").read_text())
         # DDP reduces the gradients in C++, which is not counted. The probe learns in the second half of the epoch.

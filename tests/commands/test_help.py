@@ -112,11 +112,6 @@ def test_a_flag_is_shown_alone(capsys):
     assert "data.root" not in text
 
 
-def test_an_unknown_topic_is_one_line_with_a_suggestion(capsys):
-    assert cli.main(["fit", "--help", "trainr"]) == 2
-    assert "help=trainr: unknown topic; did you mean trainer" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("key", "flags"),
     [

@@ -11,7 +11,7 @@ from helpers.bolts_layout import HPARAMS, network, save
 from helpers.closeness import close
 from helpers.training import build_data, build_method, terms_of
 
-from lightning_ssl import cli, runs
+from lightning_ssl import runs
 from lightning_ssl.commands import import_bolts as bolts
 
 
@@ -158,32 +158,6 @@ def test_a_method_that_contradicts_the_weights_is_rejected(states):
         convert(states["BYOL"], {}, "SimCLR")
 
 
-class Foreign:
-    pass
-
-
-def test_other_files_are_rejected_in_one_line(tmp_path):
-    (tmp_path / "text.ckpt").write_text("not a checkpoint")
-    torch.save({"state_dict": {}, "hyper_parameters": {"callback": Foreign()}}, tmp_path / "foreign.ckpt")
-    torch.save([1, 2], tmp_path / "list.ckpt")
-    for name, message in [
-        ("absent.ckpt", "must be a file"),
-        ("text.ckpt", "not a readable checkpoint"),
-        ("foreign.ckpt", r"it has a test_import_bolts.Foreign, .* save it again"),
-        ("list.ckpt", "with a state_dict"),
-    ]:
-        with pytest.raises(ValueError, match=message) as refused:
-            bolts.main([str(tmp_path / name)])
-        assert "\n" not in str(refused.value)
-    assert not list(tmp_path.glob("*.imported.ckpt"))
-
-
-def test_the_checkpoint_of_bolts_is_never_overwritten(states, tmp_path):
-    path = save(tmp_path / "a.ckpt", {}, {})
-    with pytest.raises(ValueError, match=r"^out=.*another file"):
-        bolts.main([str(path), "--out", str(path)])
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -233,8 +207,3 @@ def test_only_an_earlier_import_is_replaced(states, tmp_path):
         bolts.main([str(path), "--out", str(other)])
     assert other.read_bytes() == before
     assert bolts.main([str(path), "--out", str(other), "--force"]) == 0
-
-
-def test_help_gives_examples(capsys):
-    assert cli.main(["import-bolts", "--help"]) == 0
-    assert "import-bolts simclr.ckpt" in capsys.readouterr().out

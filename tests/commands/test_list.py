@@ -74,8 +74,3 @@ def test_without_a_section_all_are_listed(capsys):
     assert cli.main(["list"]) == 0
     shown = capsys.readouterr().out
     assert all(f"{section}: " in shown for section in catalog.SECTIONS)
-
-
-def test_an_unknown_section_is_one_line(capsys):
-    assert cli.main(["list", "losses"]) == 2
-    assert "invalid choice: 'losses' (choose from" in capsys.readouterr().err.replace("'importances'", "importances")

@@ -64,8 +64,3 @@ def test_every_packaged_name_is_found(folder):
 def test_a_sweep_is_found_by_its_short_name(words, capsys):
     assert cli.main(["sweep", *words]) == 0
     assert "quickstart" in capsys.readouterr().out
-
-
-def test_a_wrong_flag_of_a_sweep_is_reported_by_the_command(capsys):
-    assert cli.main(["sweep", "quickstart", "--wrokers", "2"]) == 2
-    assert "unrecognized arguments: --wrokers" in capsys.readouterr().err

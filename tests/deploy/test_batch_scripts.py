@@ -25,7 +25,7 @@ def printed(tmp_path):
             env=known | {"PATH": path, "SLURM_JOB_ID": "1", "SLURM_JOB_NUM_NODES": "2"} | variables,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=600,
         )
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout.split()

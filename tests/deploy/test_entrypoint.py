@@ -35,7 +35,7 @@ def enter(tmp_path):
         # Root may write everywhere, unless it has no capabilities.
         limits = ["setpriv", "--inh-caps=-all", "--bounding-set=-all"] if os.geteuid() == 0 else []
         words = [*limits, ENTRYPOINT, *words]
-        done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
         return done.returncode, done.stdout.splitlines(), done.stderr
 
     return run

@@ -133,7 +133,7 @@ def test_a_program_that_handles_no_signal_ends_at_sigterm(container, tmp_path):
     with container.started("bash", "-c", "touch started; exec sleep 600", workspace=tmp_path) as (process, send):
         wait_for(lambda: (tmp_path / "started").exists())
         send(signal.SIGTERM)
-        assert process.wait(timeout=60) == 128 + signal.SIGTERM
+        assert process.wait(timeout=600) == 128 + signal.SIGTERM
 
 
 def test_a_stopped_agent_stops_its_run_first_and_ends_by_the_signal(container, tmp_path):

@@ -194,7 +194,7 @@ def test_the_status_of_a_sweep_is_shown(capsys):
     assert Path("sweep/sweep/sweep.db").read_bytes() == before
 
 
-def test_a_sweep_is_resumed_at_its_stopped_trial(capfd):
+def test_a_sweep_is_resumed_at_its_stopped_trial(forked_trials):
     copy("sweep"), copy("sweep.yaml")
     before = statuses()
     assert sorted(before.values()) == ["failed", "finished", "interrupted"]

@@ -19,7 +19,7 @@ def start_ranks(argv, ranks=2, run=fit.main):
     return processes
 
 
-def join(processes, timeout=120):
+def join(processes, timeout=600):
     """Wait for all processes; return their exit codes. A process that hangs is killed, and its code is None."""
     codes = []
     for process in processes:

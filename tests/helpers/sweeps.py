@@ -26,7 +26,7 @@ def count_lines(file: Path) -> Counter:
     return Counter(file.read_text().split()) if file.exists() else Counter()
 
 
-def wait_until(condition, seconds: float = 60) -> None:
+def wait_until(condition, seconds: float = 600) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited too long"

@@ -1,9 +1,9 @@
-"""Wrong and hostile command lines: one line on standard error, the exit code, and nothing left behind.
+"""Wrong and hostile command lines: one line on standard error, exit code 2, and nothing left behind.
 
-`cases/*.yaml` hold the cases as data, by exit code:
+`kinds.yaml` has one case of each kind of refusal of each command. `safety.yaml` has every case in which another answer
+would run code, overwrite a file, leave the folder, hang, or end in a killed process:
 
-    2:
-      fit --data.batch_size 0: "data.batch_size=0: batch_size must be at least 1"
+    fit --data.batch_size 0: "data.batch_size=0…at least 1…"
 
 A key is a command line; `fit` gets the flags of SMALL before its own. NAME=VALUE before the command sets a variable of
 the environment. $LONG and the other names of WORDS stand for their values. The value is the line without its prefix; …
@@ -25,7 +25,11 @@ from lightning_ssl import cli
 from lightning_ssl.app.training import run as training
 from lightning_ssl.sweep.engine import Engine
 
-CASES = sorted((Path(__file__).parent / "cases").glob("*.yaml"))
+CASES = {
+    command: line
+    for name in ("kinds.yaml", "safety.yaml")
+    for command, line in yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8")).items()
+}
 WORDS = {
     "$LONG": "n" * 300,
     "$WIDE": "é" * 200,  # 400 bytes
@@ -34,23 +38,11 @@ WORDS = {
     "$TAB": "a\tb",
 }
 MAX_LINE = 300  # characters
-SECONDS = 30  # after which a command counts as hanging
+SECONDS = 120  # after which a command counts as hanging, on a busy machine too
 
 
 class Accepted(BaseException):
     """The command was not refused."""
-
-
-def read_cases():
-    """Every case of the tables: command, exit code, line."""
-    return list(each_case())
-
-
-def each_case():
-    for file in CASES:
-        for code, lines in yaml.safe_load(file.read_text(encoding="utf-8")).items():
-            for command, line in lines.items():
-                yield pytest.param(command, code, line, id=command)
 
 
 def split(command: str) -> tuple[dict[str, str], list[str]]:
@@ -97,24 +89,24 @@ def only_refusals(workspace, monkeypatch):
             del sys.modules[name]
 
 
-@pytest.mark.parametrize(("command", "code", "line"), read_cases())
-def test_refused_in_one_line_and_nothing_is_left_behind(command, code, line, workspace, monkeypatch, capfd):
+@pytest.mark.parametrize("command", CASES)
+def test_refused_in_one_line_and_nothing_is_left_behind(command, workspace, monkeypatch, capfd):
     variables, words = split(command)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     before = snapshot(workspace)
     found = cli.main(words)
     shown = capfd.readouterr()
-    assert found == code, shown
+    assert found == 2, shown
     assert len(shown.err.splitlines()) == 1, shown.err
     assert len(shown.err) <= MAX_LINE, len(shown.err)
     assert shown.err.rstrip("\n").isprintable(), repr(shown.err)
-    assert re.fullmatch(".*".join(map(re.escape, line.split("…"))), shown.err.strip().removeprefix("lightning-ssl: "))
+    pattern = ".*".join(map(re.escape, CASES[command].split("…")))
+    assert re.fullmatch(pattern, shown.err.strip().removeprefix("lightning-ssl: "))
     assert "Traceback" not in shown.out + shown.err
     assert snapshot(workspace) == before
 
 
 def test_every_command_has_cases():
-    commands = [split(case.values[0])[1] for case in read_cases()]
-    assert len(commands) >= 250
-    assert {words[0] for words in commands if words} >= set(cli.COMMANDS)
+    words = [split(command)[1] for command in CASES]
+    assert {first for first, *_ in words} >= set(cli.COMMANDS)

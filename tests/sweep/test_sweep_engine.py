@@ -150,7 +150,7 @@ def test_a_second_engine_is_refused_and_the_same_command_resumes_after_ctrl_c(
     assert second.stderr == f"lightning-ssl: {folder}: another `lightning-ssl sweep` is running in this folder\n"
     assert engine.poll() is None
     engine.send_signal(signal.SIGINT)
-    stdout, _ = engine.communicate(timeout=60)
+    stdout, _ = engine.communicate(timeout=600)
     assert engine.returncode == 130
     assert stdout.endswith("stopped; run the same command to resume\n")
     assert {row.status for row in read_trials(folder).values()} == {"interrupted"}

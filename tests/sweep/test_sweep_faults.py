@@ -29,7 +29,7 @@ def test_a_trial_that_was_killed_alone_is_resumed_by_the_same_command(run_sweep,
     engine = start_sweep(file)
     killed, pid = next(iter(running(folder).items()))
     trial.kill_group(pid)
-    stdout, stderr = engine.communicate(timeout=60)
+    stdout, stderr = engine.communicate(timeout=600)
     assert engine.returncode == 1, stderr
     assert f"interrupted: {killed}: ended by signal 9" in stdout
     assert stdout.rstrip().endswith("1 killed; run the same command to resume")
@@ -44,7 +44,7 @@ def test_trials_that_lost_their_parent_are_stopped_and_resumed(run_sweep, start_
     engine = start_sweep(file)
     processes = running(folder)
     os.kill(parent_of(next(iter(processes.values()))), signal.SIGKILL)
-    engine.communicate(timeout=60)
+    engine.communicate(timeout=600)
     assert engine.returncode == 1
     assert {row.status for row in read_trials(folder).values()} == {"interrupted"}
     assert not any(trial.process_start_time(pid) for pid in processes.values())
@@ -59,7 +59,7 @@ def test_a_signal_or_two_quick_interrupts_leave_interrupted_trials(start_sweep, 
     engine.send_signal(number)
     if number == signal.SIGINT:
         engine.send_signal(number)
-    stdout, stderr = engine.communicate(timeout=60)
+    stdout, stderr = engine.communicate(timeout=600)
     assert (engine.returncode, stderr) == (130, "")
     assert stdout.endswith("stopped; run the same command to resume\n")
     assert {row.status for row in read_trials(folder).values()} == {"interrupted"}
@@ -72,7 +72,7 @@ def test_a_folder_that_disappears_ends_the_sweep_in_one_line(start_sweep, write_
     shutil.rmtree(folder, ignore_errors=True)
     for pid in processes.values():
         trial.kill_group(pid)
-    _, stderr = engine.communicate(timeout=60)
+    _, stderr = engine.communicate(timeout=600)
     assert engine.returncode == 2
     assert "Traceback" not in stderr
     assert [line for line in stderr.splitlines() if line.startswith("lightning-ssl: ")] == stderr.splitlines()[-1:]

@@ -80,13 +80,14 @@ def test_wandb_sweep_creates_the_sweep_of_a_file(tmp_path, client):
     assert list(sweep.waiting) == [{"a": 1, "b.c": "x"}, {"a": 2, "b.c": "x"}]
 
 
-def test_wandb_agent_runs_every_cell_and_the_server_gets_its_summary(tmp_path, run_agent):
-    """Two cells only: the agent polls every 5 s, so each trial takes at least that long."""
-    parameters = {"model.importance.p": [2.0, 4.0], "seed_everything": [1]}
+@pytest.mark.parametrize("powers", [[4], pytest.param([2, 4], marks=pytest.mark.slow)])
+def test_wandb_agent_runs_every_cell_and_the_server_gets_its_summary(powers, tmp_path, run_agent):
+    """The agent starts a program for each cell, and polls every 5 s."""
+    parameters = {"model.importance.p": [float(p) for p in powers], "seed_everything": [1]}
     server, _ = run_agent(["lightning-ssl", "fit"], parameters)
     received = list(server.runs.values())
     assert {"CreateAgent", "Heartbeat"} <= set(server.operations)
-    assert [(run.config["p"], run.config["seed"]) for run in received] == [(2, 1), (4, 1)]
+    assert [(run.config["p"], run.config["seed"]) for run in received] == [(p, 1) for p in powers]
     folders = {run.summary()["wandb"]["id"]: run for run in map(RunFolder, (tmp_path / "runs").iterdir())}
     for run in received:
         assert (run.exit_code, run.sweep, run.group, run.job_type, run.project) == (0, "sweep0", "sweep0", "fit", "p")
