@@ -23,8 +23,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
+from lightning_ssl.app.commands.parser import Parser, new_file, whole_number
 from lightning_ssl.augment import PRESETS, TwoViews
-from lightning_ssl.commands.parser import Parser, new_file, whole_number
 
 SIZE = 32
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)

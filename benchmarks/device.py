@@ -28,11 +28,11 @@ from torch.utils._pytree import tree_leaves
 
 from lightning_ssl import optim
 from lightning_ssl.app.config.configuration import Configuration
+from lightning_ssl.app.runs.folder import RunFolder
 from lightning_ssl.app.training.run import quiet
 from lightning_ssl.app.training.trainer import make_trainer
+from lightning_ssl.base.seeding import generator_of
 from lightning_ssl.callbacks import noise
-from lightning_ssl.runs.folder import RunFolder
-from lightning_ssl.seeding import generator_of
 
 READS = ("_local_scalar_dense", "equal", "is_nonzero")
 SHAPES = ("nonzero", "masked_select", "unique_dim", "_unique2", "unique_consecutive")

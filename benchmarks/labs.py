@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from lightning_ssl.commands.parser import Parser, whole_number
+from lightning_ssl.app.commands.parser import Parser, whole_number
 from lightning_ssl.labs.hltm.training import train as train_trees
 from lightning_ssl.labs.landscape.data import sparse_codes
 from lightning_ssl.labs.landscape.tables import MODELS

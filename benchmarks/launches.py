@@ -19,7 +19,7 @@ from device import Constructors, Waits, steps_of_fit
 from torch import Tensor
 
 from lightning_ssl import losses as library
-from lightning_ssl.commands.parser import Parser, new_file
+from lightning_ssl.app.commands.parser import Parser, new_file
 
 WIDTH = 128
 SIZES = (128, 1024, 4096)

@@ -21,7 +21,7 @@ from bars import Bar, conclude, median_seconds
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.commands.parser import Parser, new_file, whole_number
+from lightning_ssl.app.commands.parser import Parser, new_file, whole_number
 from lightning_ssl.losses.energy import TILE_SIDE, FamilyLoss, PairLoss
 from lightning_ssl.losses.families import InfoNCE
 from lightning_ssl.losses.importance import Direct, Entropy

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from bars import Bar, conclude, seconds
 
-from lightning_ssl.commands.parser import Parser, whole_number
+from lightning_ssl.app.commands.parser import Parser, whole_number
 
 SECONDS = 1.0
 COMMANDS = {

@@ -36,14 +36,14 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from lightning_ssl import data
+from lightning_ssl.app.commands.parser import Parser, new_file, whole_number
 from lightning_ssl.app.config.configuration import Configuration
+from lightning_ssl.app.runs.folder import RunFolder
 from lightning_ssl.app.training.run import quiet
 from lightning_ssl.app.training.trainer import make_trainer
-from lightning_ssl.commands.parser import Parser, new_file, whole_number
 from lightning_ssl.data import Images
 from lightning_ssl.methods import SimCLR
 from lightning_ssl.methods.base import Optimization
-from lightning_ssl.runs.folder import RunFolder
 
 WARMUP_STEPS = 1  # of a turn, not counted
 

@@ -2,6 +2,6 @@
 
 import sys
 
-from lightning_ssl.cli import main
+from lightning_ssl.app.cli import main
 
 sys.exit(main())

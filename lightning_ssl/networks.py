@@ -22,9 +22,9 @@ from torch import Tensor, nn
 from torchvision.models import ResNet as TorchvisionResNet
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
-from lightning_ssl.checks import UserError, require, require_memory
-from lightning_ssl.machine import memory
-from lightning_ssl.user_code import is_path, load_object, reason
+from lightning_ssl.base.checks import UserError, require, require_memory
+from lightning_ssl.base.machine import memory
+from lightning_ssl.base.user_code import is_path, load_object, reason
 
 Stem = Literal["cifar", "standard"]
 Norm = Literal["bn", "bn_noaffine"]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lightning_ssl.checks import require, require_positive
+from lightning_ssl.base.checks import require, require_positive
 
 
 def parameter_groups(
@@ -93,7 +93,7 @@ class LARS(Optimizer):
     tensor([2.7000, 4.4000])
     """
 
-    skips_steps = True  # `found_inf` is read; runs/guard.py asks for this attribute
+    skips_steps = True  # `found_inf` is read; app/training/guard.py asks for this attribute
 
     def __init__(
         self,

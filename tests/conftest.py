@@ -30,15 +30,15 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # Tests that mostly wait for other processes. They start first, so that no worker waits for them at the end.
 LONGEST = (
-    "tests/tracking/test_wandb_agent.py",
-    "tests/cluster/",
-    "tests/sweep/test_sweep_",
+    "tests/app/tracking/test_wandb_agent.py",
+    "tests/app/cluster/",
+    "tests/app/sweep/test_sweep_",
     "tests/repository/test_pages.py",
     "tests/test_drill.py",
     "tests/test_lightning.py",
 )
 # Folders in which a test is numeric only if it calls `close` itself. Elsewhere its whole module is.
-FEW_NUMBERS = {"cluster", "commands", "report", "runs", "sweep"}
+FEW_NUMBERS = {"cluster", "commands", "report", "runs", "sweep", "training"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -62,7 +62,7 @@ def forked_trials(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fork the trials of a sweep in this process from it: a forkserver would import torch first."""
     fork, threads = multiprocessing.get_context("fork"), torch.get_num_threads()
     torch.set_num_threads(1)  # a pool of threads does not survive a fork
-    monkeypatch.setattr("lightning_ssl.sweep.engine.multiprocessing.get_context", lambda _: fork)
+    monkeypatch.setattr("lightning_ssl.app.sweep.engine.multiprocessing.get_context", lambda _: fork)
     yield
     torch.set_num_threads(threads)
 

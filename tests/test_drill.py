@@ -26,7 +26,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from lightning_ssl.checks import require_positive
+from lightning_ssl.base.checks import require_positive
 from lightning_ssl.losses.importance import Streaming
 
 __all__ = ["Cauchy"]
@@ -82,7 +82,7 @@ from typing import Any
 
 from lightning_ssl._lightning import pl
 from lightning_ssl.callbacks.encoder import validation_features
-from lightning_ssl.facts import Metric, Panel
+from lightning_ssl.base.facts import Metric, Panel
 
 __all__ = ["FeatureNorm"]
 
@@ -173,10 +173,10 @@ def look_at_the_loss():
     from helpers.run_folders import LOSSES, alpha_cl, write_run
 
     import lightning_ssl
-    from lightning_ssl import report
+    from lightning_ssl.app import report
     from lightning_ssl.app.config import catalog, flags
-    from lightning_ssl.runs.keys import role
-    from lightning_ssl.runs.labels import label_of_config
+    from lightning_ssl.app.config.keys import role
+    from lightning_ssl.app.config.labels import label_of_config
 
     sections = flags.sections()
     for width in (0.5, 2.0):
@@ -225,12 +225,12 @@ def test_a_new_loss_needs_no_edit_but_its_class_its_oracle_and_its_configuration
 def look_at_the_callback():
     from generators import configuration
 
-    from lightning_ssl import cli, report
+    from lightning_ssl.app import cli, report
     from lightning_ssl.app.config import flags
-    from lightning_ssl.runs import RunFolder
-    from lightning_ssl.runs.keys import role
-    from lightning_ssl.runs.metrics import LOWER_IS_BETTER
-    from lightning_ssl.tracking import dashboard
+    from lightning_ssl.app.config.keys import role
+    from lightning_ssl.app.runs import RunFolder
+    from lightning_ssl.app.runs.metrics import LOWER_IS_BETTER
+    from lightning_ssl.app.tracking import dashboard
 
     words = ["--model.backbone=resnet_tiny", '--data.options={"train_images": 32, "test_images": 16}']
     words += ["--model=SimCLR", "--data.batch_size=16", "--trainer.max_epochs=1", "--trainer.accelerator=cpu"]
@@ -249,7 +249,7 @@ def look_at_the_callback():
         "lower": bool(LOWER_IS_BETTER.search("norms/mean")),
         "page": [text in built.page.read_text(encoding="utf-8") for text in ("Norms", "mean norm", "norms/mean")],
         "dashboard": [panel.title for panel in section.panels],
-        "tests": run_tests("norm", "test_facts.py", "test_examples.py", "runs/test_keys.py"),
+        "tests": run_tests("norm", "base/test_facts.py", "test_examples.py", "app/config/test_keys.py"),
     }
 
 
@@ -264,4 +264,4 @@ def test_a_new_callback_needs_no_edit_but_its_class(found):
     assert found["lower"]
     assert found["page"] == [True, True, True]
     assert found["dashboard"] == ["Mean norm"]
-    assert {"test_facts.py", "test_examples.py"} <= set(found["tests"])
+    assert {"base/test_facts.py", "test_examples.py"} <= set(found["tests"])

@@ -20,16 +20,17 @@ from helpers.run_folders import config_of, old_folder, write_run
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from lightning_ssl import AlphaCL, Direct, report
-from lightning_ssl.commands import import_bolts as bolts
-from lightning_ssl.evaluation.record import append_record, read_records
-from lightning_ssl.evaluation.restore import evaluation_data, restore_method
-from lightning_ssl.runs.folder import RunFolder
-from lightning_ssl.runs.metrics import metrics_file
-from lightning_ssl.runs.record import Reader
-from lightning_ssl.sweep import plan, screen
-from lightning_ssl.sweep.state import State, recorded
-from lightning_ssl.untrusted import load_json, load_yaml
+from lightning_ssl import AlphaCL, Direct
+from lightning_ssl.app import report
+from lightning_ssl.app.commands import import_bolts as bolts
+from lightning_ssl.app.runs.evaluations import append_record, read_records
+from lightning_ssl.app.runs.folder import RunFolder
+from lightning_ssl.app.runs.metrics import metrics_file
+from lightning_ssl.app.runs.restore import evaluation_data, restore_method
+from lightning_ssl.app.runs.run_record import Reader
+from lightning_ssl.app.sweep import plan, screen
+from lightning_ssl.app.sweep.state import State, recorded
+from lightning_ssl.base.untrusted import load_json, load_yaml
 
 SCALARS = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=12), st.just(10**400), st.just("x" * 300),

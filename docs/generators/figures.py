@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from lightning_ssl import Entropy, Importance, PairLoss, Square, Tsallis, Uniform
-from lightning_ssl.palette import COLOURS, LINE_STYLES
+from lightning_ssl.base.palette import COLOURS, LINE_STYLES
 
 LINES = LINE_STYLES
 GRAY = "0.6"

@@ -13,13 +13,13 @@ from matplotlib.figure import Figure
 
 from generators.figures import axes
 from lightning_ssl import Entropy, Importance, Inverse
+from lightning_ssl.app.reproduce import recipe
+from lightning_ssl.app.reproduce.results import tabulate
+from lightning_ssl.app.reproduce.writing import claims_table
+from lightning_ssl.app.runs.run_record import Reader
+from lightning_ssl.base.palette import line_style
 from lightning_ssl.comparison.claims import VERDICTS
 from lightning_ssl.losses import ReleasedInverse
-from lightning_ssl.palette import line_style
-from lightning_ssl.reproduce import recipe
-from lightning_ssl.reproduce.results import tabulate
-from lightning_ssl.reproduce.writing import claims_table
-from lightning_ssl.runs.record import Reader
 
 SCALE = "cpu"
 

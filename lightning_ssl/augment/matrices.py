@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_ssl.augment.parameters import Parameters
-from lightning_ssl.checks import require
+from lightning_ssl.base.checks import require
 
 # Pixels processed at a time. On a CPU more of them do not fit in the cache; elsewhere the limit only bounds memory.
 CHUNK_PIXELS = {"cpu": 2**16}

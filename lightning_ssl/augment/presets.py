@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from lightning_ssl.checks import require
+from lightning_ssl.base.checks import require
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lightning_ssl.augment.matrices import apply, check_images, constants
 from lightning_ssl.augment.parameters import Parameters, sample
 from lightning_ssl.augment.presets import PRESETS, View
-from lightning_ssl.checks import require
+from lightning_ssl.base.checks import require
 
 
 @contextmanager

@@ -24,9 +24,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
-from lightning_ssl.checks import UserError
-from lightning_ssl.untrusted import MAX_DIGITS, load_yaml
-from lightning_ssl.user_code import is_path, load_object
+from lightning_ssl.base.checks import UserError
+from lightning_ssl.base.untrusted import MAX_DIGITS, load_yaml
+from lightning_ssl.base.user_code import is_path, load_object
 
 INTEGER = re.compile(rf"[-+]?(0x[0-9a-fA-F]+|\d[\d_]{{0,{MAX_DIGITS - 1}}})")
 NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 import lightning_ssl
-from lightning_ssl.user_code import is_user_file
+from lightning_ssl.base.user_code import is_user_file
 
 REQUIRED = inspect.Parameter.empty
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)

@@ -24,21 +24,12 @@ from types import NoneType
 from typing import Any, cast, get_args
 
 import lightning_ssl
-from lightning_ssl.base.convert import (
-    MAPPINGS,
-    READERS,
-    SEQUENCES,
-    Mismatch,
-    as_object,
-    convert,
-    members,
-    origin,
-)
+from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut, shown
+from lightning_ssl.base.convert import MAPPINGS, READERS, SEQUENCES, Mismatch, as_object, convert, members, origin
 from lightning_ssl.base.signatures import REQUIRED, Argument, arguments_of, concrete, is_group, takes_any_name
+from lightning_ssl.base.trust import require_trusted
+from lightning_ssl.base.user_code import is_path, is_user_file, load_object, place_of, place_of_error, reason
 from lightning_ssl.base.walk import arguments_in, is_node, walk
-from lightning_ssl.checks import MAX_SHOWN, UserError, cut, shown
-from lightning_ssl.trust import require_trusted
-from lightning_ssl.user_code import is_path, is_user_file, load_object, place_of, place_of_error, reason
 
 PLAIN = (bool, int, float, str, NoneType)
 MAX_WRONG = 5  # mistakes in an error

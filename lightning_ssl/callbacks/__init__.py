@@ -20,8 +20,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_ssl import facts
 from lightning_ssl._lazy import import_files
+from lightning_ssl.base import facts
 
 if TYPE_CHECKING:  # a type checker cannot see the names of a file without a line here
     from lightning_ssl._lightning import pl

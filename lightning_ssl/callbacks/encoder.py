@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl._lightning import pl
-from lightning_ssl.checks import UserError
+from lightning_ssl.base.checks import UserError
 from lightning_ssl.networks import eval_mode
 
 

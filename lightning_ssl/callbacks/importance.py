@@ -20,11 +20,11 @@ from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from lightning_ssl._lightning import pl
+from lightning_ssl.base.checks import require
+from lightning_ssl.base.distributed import sum_over_ranks
+from lightning_ssl.base.facts import Metric, Panel
 from lightning_ssl.callbacks.log import log_now
 from lightning_ssl.callbacks.spectrum import effective_number
-from lightning_ssl.checks import require
-from lightning_ssl.distributed import sum_over_ranks
-from lightning_ssl.facts import Metric, Panel
 from lightning_ssl.losses.device import exact_products
 from lightning_ssl.losses.energy import PairLoss
 from lightning_ssl.losses.pairs import Pairs

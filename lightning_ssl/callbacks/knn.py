@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from lightning_ssl._lightning import pl
+from lightning_ssl.base.checks import require, require_positive
+from lightning_ssl.base.distributed import gather_equal_rows, sum_over_ranks
+from lightning_ssl.base.facts import Metric
 from lightning_ssl.callbacks.encoder import features_of, number_of_features, require_encoder, validation_features
 from lightning_ssl.callbacks.schedule import is_due
-from lightning_ssl.checks import require, require_positive
 from lightning_ssl.data.split import Batch
-from lightning_ssl.distributed import gather_equal_rows, sum_over_ranks
 from lightning_ssl.evaluation.knn import Distance, vote
-from lightning_ssl.facts import Metric
 
 __all__ = ["OnlineKNN"]
 

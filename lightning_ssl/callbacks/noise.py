@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from lightning_ssl._lightning import pl
-from lightning_ssl.checks import require
-from lightning_ssl.seeding import generator_of
+from lightning_ssl.base.checks import require
+from lightning_ssl.base.seeding import generator_of
 
 __all__ = ["WeightNoise"]
 

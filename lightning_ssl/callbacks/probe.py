@@ -17,13 +17,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lightning_ssl._lightning import pl
+from lightning_ssl.base.checks import require, require_positive
+from lightning_ssl.base.distributed import gather_equal_rows, sum_over_ranks
+from lightning_ssl.base.facts import Metric
 from lightning_ssl.callbacks.encoder import features_of, number_of_features, require_encoder, validation_features
 from lightning_ssl.callbacks.log import log_now
 from lightning_ssl.callbacks.schedule import batches_until_validation
-from lightning_ssl.checks import require, require_positive
 from lightning_ssl.data.split import Batch
-from lightning_ssl.distributed import gather_equal_rows, sum_over_ranks
-from lightning_ssl.facts import Metric
 from lightning_ssl.optim import adopt_loaded_state, can_fuse
 
 __all__ = ["OnlineProbe"]

@@ -25,11 +25,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_ssl._lightning import pl
+from lightning_ssl.base.checks import require
+from lightning_ssl.base.distributed import gather_rows, sum_over_ranks
+from lightning_ssl.base.facts import Metric, Panel
 from lightning_ssl.callbacks.encoder import require_encoder, validation_features
 from lightning_ssl.callbacks.schedule import is_due
-from lightning_ssl.checks import require
-from lightning_ssl.distributed import gather_rows, sum_over_ranks
-from lightning_ssl.facts import Metric, Panel
 from lightning_ssl.networks import eval_mode
 
 __all__ = ["FeatureSpectrum"]

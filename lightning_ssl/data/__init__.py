@@ -18,10 +18,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lightning_ssl._lazy import lazy_names
+from lightning_ssl.base.checks import require
 from lightning_ssl.base.signatures import arguments_of
 from lightning_ssl.base.tree import complete_arguments, naming, refuse
-from lightning_ssl.checks import require
-from lightning_ssl.user_code import is_path
+from lightning_ssl.base.user_code import is_path
 
 if TYPE_CHECKING:
     from lightning_ssl.data.folder import ImageFolder
@@ -90,7 +90,7 @@ def fetch(name: str, root: str | Path = "data", source: str = "auto") -> Path:
 
     >>> fetch("shapes")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    lightning_ssl.checks.UserError: name='shapes': ... shapes has nothing to download
+    lightning_ssl.base.checks.UserError: name='shapes': ... shapes has nothing to download
     """
     module = module_of(name)
     published = [key for key, dataset in DATASETS.items() if dataset.published]

@@ -19,11 +19,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from lightning_ssl.checks import UserError
+from lightning_ssl.base.checks import UserError
+from lightning_ssl.base.untrusted import load_json, one_line
 from lightning_ssl.data.download import Published, SourceUnavailable
 from lightning_ssl.data.pixels import UNREADABLE
 from lightning_ssl.data.split import DatasetInfo, Images
-from lightning_ssl.untrusted import load_json, one_line
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 INFO = {

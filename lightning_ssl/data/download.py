@@ -23,10 +23,10 @@ from typing import Any, BinaryIO
 import torch
 from filelock import FileLock
 
-from lightning_ssl.checks import UserError, require
+from lightning_ssl.base.checks import UserError, require
+from lightning_ssl.base.files import created_folder, write_all
+from lightning_ssl.base.untrusted import one_line
 from lightning_ssl.data.split import Images
-from lightning_ssl.files import created_folder, write_all
-from lightning_ssl.untrusted import one_line
 
 SOCKET_TIMEOUT = 30.0  # seconds without data after which a download fails
 

@@ -29,11 +29,11 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import UserError, require
+from lightning_ssl.base.checks import UserError, require
+from lightning_ssl.base.untrusted import printable
 from lightning_ssl.data.pixels import decode
 from lightning_ssl.data.split import Batch, DatasetInfo, Images, held_out, load_all
 from lightning_ssl.data.unreadable_files import unreadable_files
-from lightning_ssl.untrusted import printable
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".tif", ".tiff")
 TEST_FOLDERS = ("val", "test")

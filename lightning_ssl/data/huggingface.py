@@ -16,9 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from lightning_ssl.checks import UserError
+from lightning_ssl.base.checks import UserError
+from lightning_ssl.base.user_code import reason
 from lightning_ssl.data.map_style import OPTIONS, Source, kept_source
-from lightning_ssl.user_code import reason
 
 PREFIX = "hf:"
 COLUMNS = {"image": ("image", "img", "picture"), "label": ("label", "labels", "fine_label", "target")}

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from lightning_ssl._lightning import pl
-from lightning_ssl.checks import UserError, require
+from lightning_ssl.base.checks import UserError, require
+from lightning_ssl.base.user_code import place_of
 from lightning_ssl.data.map_style import fixed_random_numbers
 from lightning_ssl.data.split import Batch
-from lightning_ssl.user_code import place_of
 
 EXPECTED = "(images uint8 (B, 3, H, W), labels int64 (B,)) with ids (B,) or without"
 DELEGATED = ("teardown", "state_dict", "load_state_dict", "test_dataloader", "transfer_batch_to_device",

@@ -15,12 +15,12 @@ from torch import Tensor
 
 from lightning_ssl import data
 from lightning_ssl._lightning import pl
-from lightning_ssl.checks import is_number, require
+from lightning_ssl.base.checks import is_number, require
+from lightning_ssl.base.machine import available_cores
 from lightning_ssl.data.loader import Loader
 from lightning_ssl.data.map_style import Source
 from lightning_ssl.data.sampling import SequentialSampler, ShuffledSampler
 from lightning_ssl.data.split import Images, Split, stratified
-from lightning_ssl.machine import available_cores
 
 __all__ = ["DataModule"]
 

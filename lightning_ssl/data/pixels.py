@@ -20,7 +20,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from lightning_ssl.checks import UserError
+from lightning_ssl.base.checks import UserError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "TIFF", "GIF")  # as Pillow names them
 # Pillow's decoders raise many kinds of errors for damaged files: SyntaxError for PNG, IndexError and struct.error too.

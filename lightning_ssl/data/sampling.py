@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require
-from lightning_ssl.seeding import generator_of
+from lightning_ssl.base.checks import require
+from lightning_ssl.base.seeding import generator_of
 
 
 class ShuffledSampler:

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.checks import require, require_memory
+from lightning_ssl.base.checks import require, require_memory
+from lightning_ssl.base.machine import memory
+from lightning_ssl.base.seeding import generator_of
 from lightning_ssl.data.split import DatasetInfo, Images
-from lightning_ssl.machine import memory
-from lightning_ssl.seeding import generator_of
 
 
 class Outline(NamedTuple):

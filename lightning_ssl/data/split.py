@@ -9,10 +9,10 @@ from typing import ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require
+from lightning_ssl.base.checks import require
+from lightning_ssl.base.machine import available_cores
+from lightning_ssl.base.seeding import generator_of
 from lightning_ssl.data.workers import decoded_batches
-from lightning_ssl.machine import available_cores
-from lightning_ssl.seeding import generator_of
 
 Batch = tuple[Tensor, Tensor, Tensor]
 """images uint8 (B, 3, H, W), labels int64 (B,), ids int64 (B,)."""

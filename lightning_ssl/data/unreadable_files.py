@@ -18,11 +18,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from lightning_ssl.base.files import write_atomic
+from lightning_ssl.base.machine import available_cores
+from lightning_ssl.base.untrusted import load_json, read_text
 from lightning_ssl.data.pixels import UNREADABLE, as_rgb, opened, reason_of
 from lightning_ssl.data.workers import decoded_batches
-from lightning_ssl.files import write_atomic
-from lightning_ssl.machine import available_cores
-from lightning_ssl.untrusted import load_json, read_text
 
 CHUNK = 256  # files per task of a worker
 VERSION = 3  # of the check; raise it when other files become readable

@@ -13,11 +13,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from lightning_ssl.base.checks import UserError, shown
 from lightning_ssl.base.signatures import arguments_of, takes_any_name
 from lightning_ssl.base.tree import unknown_key
-from lightning_ssl.checks import UserError, shown
+from lightning_ssl.base.user_code import load_object, place_of, reason
 from lightning_ssl.data.map_style import OPTIONS, Source, kept_source
-from lightning_ssl.user_code import load_object, place_of, reason
 
 KEY = "data.name"
 

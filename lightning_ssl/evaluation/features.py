@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import UserError
+from lightning_ssl.base.checks import UserError
 from lightning_ssl.data.loader import Loader
 from lightning_ssl.methods import Method
 

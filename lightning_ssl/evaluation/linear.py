@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.checks import require
+from lightning_ssl.base.checks import require
+from lightning_ssl.base.seeding import generator_of
 from lightning_ssl.evaluation.features import LabelledFeatures
 from lightning_ssl.evaluation.minimize import minimize
-from lightning_ssl.seeding import generator_of
 
 
 class Outcome(NamedTuple):

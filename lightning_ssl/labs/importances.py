@@ -30,12 +30,12 @@ import torch
 from torch import Tensor
 
 from lightning_ssl import papers
-from lightning_ssl.checks import require_positive
+from lightning_ssl.base.checks import require_positive
+from lightning_ssl.base.palette import line_style
 from lightning_ssl.labs.lab import Claim, Result, mean_std, normal, panels, per_seed, require_least, track
 from lightning_ssl.losses.families import InfoNCE, Quadratic
 from lightning_ssl.losses.importance import Direct, Entropy, Exact, FromFamily, Gaussian, Importance, Uniform
 from lightning_ssl.losses.solved import Inverse, Square, Tsallis
-from lightning_ssl.palette import line_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

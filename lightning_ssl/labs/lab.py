@@ -14,11 +14,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lightning_ssl.checks import UserError, require
+from lightning_ssl.base.checks import UserError, require
+from lightning_ssl.base.files import figure_files, write_all
+from lightning_ssl.base.palette import BLACK, COLOURS
 from lightning_ssl.comparison.claims import Relation, margin_of, mean_holds
 from lightning_ssl.comparison.spread import standard_deviation
-from lightning_ssl.files import figure_files, write_all
-from lightning_ssl.palette import BLACK, COLOURS
 
 if TYPE_CHECKING:
     import torch

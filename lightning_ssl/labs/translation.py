@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require, require_positive
+from lightning_ssl.base.checks import require, require_positive
 from lightning_ssl.labs.lab import PALETTE, Claim, Result, band, normal, panels, require_least, track
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require, require_finite, require_positive
+from lightning_ssl.base.checks import require, require_finite, require_positive
 
 __all__ = [
     "MINE",

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.checks import UserError, is_number, require, require_finite
+from lightning_ssl.base.checks import UserError, is_number, require, require_finite
 from lightning_ssl.losses.families import ExponentialFamily, Family, require_scale
 from lightning_ssl.losses.interface import wrong_importance
 

@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import UserError, require
-from lightning_ssl.user_code import name_of, place_of, place_of_error, reason
+from lightning_ssl.base.checks import UserError, require
+from lightning_ssl.base.user_code import name_of, place_of, place_of_error, reason
 
 ARGUMENTS = ("d2_pos", "d2_neg", "valid")
 FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, partial)

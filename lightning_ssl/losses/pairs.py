@@ -18,8 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lightning_ssl.checks import UserError, require
-from lightning_ssl.distributed import gather_into, is_distributed, sum_scattered
+from lightning_ssl.base.checks import UserError, require
+from lightning_ssl.base.distributed import gather_into, is_distributed, sum_scattered
 from lightning_ssl.losses.device import is_accelerator
 from lightning_ssl.losses.importance import Negatives
 

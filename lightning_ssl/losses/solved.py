@@ -17,16 +17,10 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import is_number, require
+from lightning_ssl.base.checks import is_number, require
 from lightning_ssl.losses.device import Workspace, is_accelerator
 from lightning_ssl.losses.families import require_scale
-from lightning_ssl.losses.importance import (
-    Importance,
-    Negatives,
-    Rows,
-    refuse_second_derivative,
-    relative_to_nearest,
-)
+from lightning_ssl.losses.importance import Importance, Negatives, Rows, refuse_second_derivative, relative_to_nearest
 
 __all__ = ["Inverse", "Regularized", "Solved", "Square", "Tsallis"]
 

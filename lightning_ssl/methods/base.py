@@ -18,15 +18,15 @@ from torch.optim.lr_scheduler import LambdaLR
 import lightning_ssl
 from lightning_ssl._lightning import pl
 from lightning_ssl.augment import PRESETS, TwoViews
+from lightning_ssl.base.checks import UserError, require, require_positive
+from lightning_ssl.base.seeding import generator_of
 from lightning_ssl.base.signatures import arguments_of
 from lightning_ssl.base.tree import import_path, to_tree
-from lightning_ssl.checks import UserError, require, require_positive
 from lightning_ssl.data import DataModule
 from lightning_ssl.methods.checkpoints import load_method, read
 from lightning_ssl.methods.recorded import recorded, records_arguments
 from lightning_ssl.networks import Norm, Projector, Stem, build_backbone, eval_mode, stem_for
 from lightning_ssl.optim import LARS, adopt_loaded_state, can_fuse, constant, parameter_groups, released, warmup_cosine
-from lightning_ssl.seeding import generator_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -103,7 +103,7 @@ class Optimization:
     ) -> torch.optim.Optimizer:
         """Build the optimizer of these parameter groups.
 
-        fused      use torch's fused kernels for Adam and SGD. They can skip a step without the host (runs/guard.py)
+        fused      use torch's fused kernels for Adam and SGD, which can skip a step without the host
         unscales   the optimizer divides by the scale of a GradScaler itself
         """
         if self.name == "lars":
@@ -113,7 +113,7 @@ class Optimization:
             optimizer = torch.optim.Adam(groups, lr=self.lr, betas=(self.momentum, 0.999), fused=fused)
         else:
             optimizer = torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, fused=fused)
-        # runs/guard.py reads the first, torch's GradScaler and Lightning the second.
+        # app/training/guard.py reads the first, torch's GradScaler and Lightning the second.
         optimizer.skips_steps, optimizer._step_supports_amp_scaling = fused, unscales  # type: ignore[union-attr]
         optimizer.register_load_state_dict_post_hook(adopt_loaded_state)
         return optimizer

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
+from lightning_ssl.base.checks import UserError
 from lightning_ssl.base.signatures import arguments_of
 from lightning_ssl.base.tree import Group, build_arguments, find_class, import_path
-from lightning_ssl.checks import UserError
-from lightning_ssl.trust import require_trusted
+from lightning_ssl.base.trust import require_trusted
 
 if TYPE_CHECKING:
     from lightning_ssl.methods.base import Method

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lightning_ssl.checks import require
+from lightning_ssl.base.checks import require
 from lightning_ssl.methods.base import Head, Method, Views
 from lightning_ssl.networks import Norm, Predictor
 from lightning_ssl.optim import momentum_schedule

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 
-from lightning_ssl.checks import UserError
+from lightning_ssl.base.checks import UserError
 
 
 def names() -> list[str]:

@@ -11,7 +11,7 @@ from pl_bolts.models.self_supervised.resnets import resnet18
 from pl_bolts.transforms import dataset_normalizations as normalizations
 from torch.utils.data import DataLoader, Dataset
 
-from lightning_ssl.commands import import_bolts as bolts
+from lightning_ssl.app.commands import import_bolts as bolts
 
 SIAMESE = {"encoder_out_dim": 512, "projector_hidden_dim": 32, "projector_out_dim": 16}
 CIFAR = {"first_conv": False, "maxpool1": False}

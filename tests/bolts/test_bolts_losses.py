@@ -8,7 +8,7 @@ from pl_bolts.models.self_supervised import SimCLR as BoltsSimCLR
 from pl_bolts.models.self_supervised import SimSiam as BoltsSimSiam
 from torch.nn.functional import normalize
 
-from lightning_ssl.commands.import_bolts import Bolts, convert
+from lightning_ssl.app.commands.import_bolts import Bolts, convert
 from lightning_ssl.losses.energy import FamilyLoss
 from lightning_ssl.losses.families import InfoNCE
 from lightning_ssl.methods import BYOL, Head, SimCLR, SimSiam

@@ -11,8 +11,8 @@ import yaml
 from helpers import ROOT
 from wandb.cli.cli import agent
 
-from lightning_ssl import cli
-from lightning_ssl.runs.version import version
+from lightning_ssl.app import cli
+from lightning_ssl.app.runs.version import version
 
 DOCKERFILE = (ROOT / "deploy/docker/Dockerfile").read_text()
 # The last line of each counts.

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from helpers import ROOT
 
-from lightning_ssl.commands.names import COMMANDS
+from lightning_ssl.app.commands.names import COMMANDS
 
 ENTRYPOINT = ROOT / "deploy/docker/entrypoint.sh"
 

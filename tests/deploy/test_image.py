@@ -15,8 +15,8 @@ from helpers.image import COMMIT, IMAGE, PROGRAMS, SECRET, Buildah, Container, m
 from helpers.wandb_server import ENTITY, FLAGS, KEY, Server
 
 import lightning_ssl
-from lightning_ssl.commands.names import COMMANDS
-from lightning_ssl.runs import RunFolder
+from lightning_ssl.app.commands.names import COMMANDS
+from lightning_ssl.app.runs import RunFolder
 
 pytestmark = pytest.mark.slow
 

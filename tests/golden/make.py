@@ -39,8 +39,8 @@ from golden.summary import of_checkpoint, of_features, of_run
 from helpers.bolts_layout import HPARAMS, network, save
 
 from lightning_ssl import AlphaCL, DataModule, Direct, Head, OnlineProbe
+from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.training import record_run
-from lightning_ssl.runs import RunFolder
 
 DATA = Path(__file__).with_name("data")
 PROGRAM = [sys.executable, "-m", "lightning_ssl"]

@@ -6,8 +6,8 @@ import math
 import torch
 from helpers.closeness import close
 
-from lightning_ssl import runs
-from lightning_ssl.evaluation.restore import restore_method
+from lightning_ssl.app import runs
+from lightning_ssl.app.runs.restore import restore_method
 
 TIMES = ("images_per_second",)
 COUNTS = ("top1", "top5", "zeros")  # shares of at least 16 images: rounding can change the answer for one of them

@@ -21,9 +21,10 @@ from helpers.training import quiet  # noqa: F401  a fixture
 from safetensors import safe_open
 from safetensors.torch import load_file
 
-from lightning_ssl import AlphaCL, DataModule, Direct, Head, OnlineProbe, cli, report, runs
+from lightning_ssl import AlphaCL, DataModule, Direct, Head, OnlineProbe
+from lightning_ssl.app import cli, report, runs
+from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.training import record_run
-from lightning_ssl.runs import RunFolder
 
 DATA = Path(__file__).parent / "data"
 EXPECTED = json.loads((DATA / "expected.json").read_text(encoding="utf-8"))

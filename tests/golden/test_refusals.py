@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lightning_ssl import cli
+from lightning_ssl.app import cli
 from lightning_ssl.app.training import run
 
 TABLE = yaml.safe_load((Path(__file__).parent / "data/refusals.yaml").read_text(encoding="utf-8"))

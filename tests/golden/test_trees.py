@@ -27,7 +27,7 @@ import torch
 from helpers import ROOT
 
 from lightning_ssl.app.config.configuration import Configuration
-from lightning_ssl.runs.labels import label_of_config
+from lightning_ssl.app.config.labels import label_of_config
 
 FILES = sorted((Path(__file__).parent / "data").glob("trees_*.jsonl.gz"))
 PARTS = 100  # of which the fast tests take one

@@ -24,8 +24,8 @@ import torch
 from golden.commands import HALFWAY, TINY
 from golden.summary import exact
 from helpers.ranks import join, start_ranks
-from lightning_ssl.commands import fit
-from lightning_ssl.runs import RunFolder
+from lightning_ssl.app.commands import fit
+from lightning_ssl.app.runs import RunFolder
 
 DATA = Path(__file__).with_name("data")
 STEPS = 20

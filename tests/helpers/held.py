@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from helpers.smooth import SmoothSimCLR
-from lightning_ssl.runs import signals
+from lightning_ssl.app.launch import signals
 
 HELD_AT = 5  # steps before the one that waits
 

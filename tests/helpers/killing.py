@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lightning_ssl import methods
-from lightning_ssl.commands import fit
+from lightning_ssl.app.commands import fit
 
 
 @pytest.fixture(autouse=True)

@@ -2,8 +2,8 @@
 
 import torch
 
-from lightning_ssl import runs
-from lightning_ssl.runs.metrics import TIMING_METRICS, read_events
+from lightning_ssl.app import runs
+from lightning_ssl.app.runs.metrics import TIMING_METRICS, read_events
 
 
 def outcome(run):

@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-from lightning_ssl import cli
+from lightning_ssl.app import cli
 
 done = 0
 

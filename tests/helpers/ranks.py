@@ -7,7 +7,7 @@ import sys
 import torch
 
 from helpers.training import free_port
-from lightning_ssl.commands import fit
+from lightning_ssl.app.commands import fit
 
 
 def start_ranks(argv, ranks=2, run=fit.main):

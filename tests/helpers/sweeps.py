@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from helpers import TESTS
-from lightning_ssl.sweep.state import State, Trial
+from lightning_ssl.app.sweep.state import State, Trial
 
 FAKE_TRIAL = TESTS / "helpers" / "fake_trial.py"
 FAKE_COMMAND = ["${env}", "${interpreter}", str(FAKE_TRIAL), "${args}"]

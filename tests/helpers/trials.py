@@ -10,8 +10,8 @@ import yaml
 from helpers import ROOT
 from helpers.held import HELD_AT
 from helpers.slurm import wait_until
-from lightning_ssl import runs
-from lightning_ssl.runs.checkpoints import damage
+from lightning_ssl.app import runs
+from lightning_ssl.app.runs.checkpoints import damage
 
 PAGE = (ROOT / "docs" / "cluster.md").read_text()
 WORDS = [

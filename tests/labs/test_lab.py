@@ -14,9 +14,10 @@ import yaml
 from helpers import ROOT
 from helpers.closeness import close
 
-from lightning_ssl import cli, labs, papers
-from lightning_ssl.checks import require
-from lightning_ssl.commands import lab as command
+from lightning_ssl import labs, papers
+from lightning_ssl.app import cli
+from lightning_ssl.app.commands import lab as command
+from lightning_ssl.base.checks import require
 from lightning_ssl.labs import lab
 from lightning_ssl.labs.lab import Claim, Result
 
@@ -251,7 +252,7 @@ def test_one_failing_lab_does_not_stop_the_others(monkeypatch, capsys, tmp_path)
 
 def test_listing_names_every_lab_and_imports_no_torch():
     code = (
-        "import sys; from lightning_ssl.commands.lab import main; code = main(['list']); "
+        "import sys; from lightning_ssl.app.commands.lab import main; code = main(['list']); "
         "assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules; sys.exit(code)"
     )
     listing = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

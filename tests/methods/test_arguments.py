@@ -3,8 +3,8 @@
 import pytest
 
 from lightning_ssl import methods
+from lightning_ssl.app.config.keys import role
 from lightning_ssl.base.signatures import arguments_of, concrete
-from lightning_ssl.runs.keys import role
 
 LOSS = {
     "SimCLR": {"tau", "eps", "anchors"},

@@ -5,9 +5,10 @@ import torch
 from helpers.training import data, fit, same
 from torch import nn
 
-from lightning_ssl import AlphaCL, Direct, OnlineProbe, cli
+from lightning_ssl import AlphaCL, Direct, OnlineProbe
+from lightning_ssl.app import cli
+from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.networks import build_backbone
-from lightning_ssl.runs import RunFolder
 
 
 class Small(nn.Module):

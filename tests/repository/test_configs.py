@@ -8,9 +8,9 @@ from helpers import ROOT
 from PIL import Image
 
 from lightning_ssl.app.config.configuration import Configuration
+from lightning_ssl.base.files import write_atomic
 from lightning_ssl.data.download import cached
 from lightning_ssl.data.split import Images
-from lightning_ssl.files import write_atomic
 
 DATA = sorted(path.stem for path in (ROOT / "configs/data").glob("*.yaml"))
 METHODS = sorted(path.stem for path in (ROOT / "configs/method").glob("*.yaml"))

@@ -62,7 +62,7 @@ def test_every_public_name_is_on_an_api_page(name):
 
 def test_every_flag_of_fit_is_in_the_reference():
     listed = set(re.findall(r"--([\w.]+)", configuration.page()))
-    frozen = (ROOT / "tests/commands/flags.txt").read_text(encoding="utf-8").splitlines()
+    frozen = (ROOT / "tests/app/commands/flags.txt").read_text(encoding="utf-8").splitlines()
     flags = {flag for line in frozen for flag in re.findall(r"^lightning-ssl fit --([\w.]+)", line)}
     assert len(flags) > 50
     assert flags - listed <= {"help"}

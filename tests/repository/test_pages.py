@@ -22,7 +22,7 @@ import pytorch_lightning as pl
 import yaml
 from helpers import ROOT
 
-from lightning_ssl import cli
+from lightning_ssl.app import cli
 
 GENERATED = {"_generated", "api", "notebooks"}  # in docs/, when the site was built here
 DOCS = [

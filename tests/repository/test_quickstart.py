@@ -5,8 +5,8 @@ import statistics
 import pytest
 from helpers import ROOT
 
-from lightning_ssl.commands import fit
-from lightning_ssl.runs import RunFolder
+from lightning_ssl.app.commands import fit
+from lightning_ssl.app.runs import RunFolder
 
 
 def top1(folder, seed, *configs):

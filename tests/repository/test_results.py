@@ -7,10 +7,10 @@ import re
 import pytest
 from helpers import ROOT
 
-from lightning_ssl.report.compose import build
-from lightning_ssl.reproduce import recipe, results, writing
-from lightning_ssl.runs import archive
-from lightning_ssl.runs.record import Reader
+from lightning_ssl.app.report.compose import build
+from lightning_ssl.app.reproduce import recipe, results, writing
+from lightning_ssl.app.runs import archive
+from lightning_ssl.app.runs.run_record import Reader
 
 RESULTS = ROOT / "docs" / "results"
 TABLES = [name for name in recipe.names() if recipe.load(name).lab is None and (RESULTS / f"{name}.md").exists()]

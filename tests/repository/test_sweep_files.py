@@ -11,10 +11,10 @@ import torch
 import yaml
 from helpers import ROOT
 
-from lightning_ssl import cli
+from lightning_ssl.app import cli
+from lightning_ssl.app.reproduce import recipe
+from lightning_ssl.app.sweep import plan, wandb_sweeps
 from lightning_ssl.app.training.run import quiet
-from lightning_ssl.reproduce import recipe
-from lightning_ssl.sweep import plan, wandb_sweeps
 
 FILES = sorted((ROOT / "sweeps").glob("*.yaml"))
 NAMES = """quickstart regularizers tsallis_q exponent_p temperature batch_size backbones baselines

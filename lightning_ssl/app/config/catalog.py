@@ -16,7 +16,7 @@ import yaml  # type: ignore[import-untyped]
 from lightning_ssl import data, labs
 from lightning_ssl.app.config import packaged
 from lightning_ssl.augment.presets import PRESETS, View
-from lightning_ssl.facts import Room, concrete
+from lightning_ssl.base.facts import Room, concrete
 
 
 class Entry(NamedTuple):

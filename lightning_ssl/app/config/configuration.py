@@ -22,19 +22,19 @@ import yaml  # type: ignore[import-untyped]
 
 from lightning_ssl import data
 from lightning_ssl._lightning import pl
+from lightning_ssl.app.config import keys
 from lightning_ssl.app.config.merge import merge
 from lightning_ssl.app.config.run_flags import check_run_flags, run
 from lightning_ssl.app.config.text import Step, steps
 from lightning_ssl.base.signatures import REQUIRED, Argument, arguments_of
 from lightning_ssl.base.tree import Group, checked, construct, naming
 from lightning_ssl.callbacks import BY_FLAG as CALLBACKS
+from lightning_ssl.callbacks.checkpoints import Checkpoints
 from lightning_ssl.data import DataModule
 from lightning_ssl.losses.energy import PairLoss
 from lightning_ssl.methods import Method
 from lightning_ssl.networks import NAMES as BACKBONES
 from lightning_ssl.networks import stem_for
-from lightning_ssl.runs import keys
-from lightning_ssl.runs.checkpointing import Checkpoints
 
 TRAINER = {  # our defaults of Lightning's Trainer
     "max_epochs": 100, "log_every_n_steps": 10, "num_sanity_val_steps": 0, "enable_model_summary": False,

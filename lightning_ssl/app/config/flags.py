@@ -21,10 +21,10 @@ from lightning_ssl.app.config.run_flags import run
 from lightning_ssl.app.config.text import PRINT
 from lightning_ssl.base.signatures import REQUIRED, Argument, arguments_of, concrete, is_group, summary
 from lightning_ssl.callbacks import BY_FLAG as CALLBACKS
+from lightning_ssl.callbacks.checkpoints import Checkpoints
 from lightning_ssl.data import DataModule
 from lightning_ssl.losses import Family, Importance
 from lightning_ssl.methods import Method
-from lightning_ssl.runs.checkpointing import Checkpoints
 
 # Keys whose values are the names of a section of `lightning-ssl list`, and what they are.
 CATALOGUED = {

@@ -7,7 +7,7 @@ import shutil
 import textwrap
 from typing import TYPE_CHECKING
 
-from lightning_ssl.checks import UserError
+from lightning_ssl.base.checks import UserError
 
 if TYPE_CHECKING:
     from lightning_ssl.app.config.flags import Flag, Section

@@ -11,14 +11,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from lightning_ssl import facts
 from lightning_ssl.app.config.run_flags import check_run_flags, run
 from lightning_ssl.app.config.text import PRINT, SEE, Step
+from lightning_ssl.base import facts
+from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut, shown
 from lightning_ssl.base.convert import Mismatch, convert
 from lightning_ssl.base.signatures import arguments_of
+from lightning_ssl.base.user_code import is_path
 from lightning_ssl.base.walk import walk
-from lightning_ssl.checks import MAX_SHOWN, UserError, cut, shown
-from lightning_ssl.user_code import is_path
 
 PACKAGE = Path(__file__).parents[2]
 # The keys that choose a class of this package, and the base of these classes.

@@ -18,11 +18,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lightning_ssl.app.config.text import Step
+from lightning_ssl.base.checks import UserError, shown
 from lightning_ssl.base.convert import MAPPINGS, SEQUENCES, Mismatch, convert, members, origin
 from lightning_ssl.base.signatures import Argument, is_group
 from lightning_ssl.base.tree import Group, arguments_in, class_arguments, find_class, item_hint, node_bases
-from lightning_ssl.checks import UserError, shown
-from lightning_ssl.untrusted import load_yaml
+from lightning_ssl.base.untrusted import load_yaml
 
 ANYTHING = Argument("", Any)
 Pairs = list[tuple[str, list[str], Any]]  # the name of an argument, the words that follow it, the value

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 import lightning_ssl
-from lightning_ssl.checks import MAX_SHOWN, UserError, cut
+from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut
 
 PACKAGE = Path(lightning_ssl.__file__).parent
 Folder = Literal["configs", "sweeps"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from lightning_ssl.checks import require, require_folder_name, require_line, require_seed
+from lightning_ssl.base.checks import require, require_folder_name, require_line, require_seed
 
 
 def run(

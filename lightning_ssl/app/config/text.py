@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lightning_ssl.app.config import packaged
-from lightning_ssl.checks import MAX_SHOWN, NEGATIVE_NUMBER, UserError, cut, shown
-from lightning_ssl.untrusted import load_yaml, read_text
+from lightning_ssl.base.checks import MAX_SHOWN, NEGATIVE_NUMBER, UserError, cut, shown
+from lightning_ssl.base.untrusted import load_yaml, read_text
 
 PRINT = "print_config"
 SEE = "(see lightning-ssl fit --help)"

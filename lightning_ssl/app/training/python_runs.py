@@ -18,14 +18,14 @@ from typing import Any
 
 import lightning_ssl
 from lightning_ssl._lightning import pl
+from lightning_ssl.app.runs.first_files import begin
+from lightning_ssl.app.runs.folder import RunFolder
+from lightning_ssl.app.training.recorder import Recorder, RunLogger
 from lightning_ssl.app.training.trainer import attach, record_in_checkpoints
+from lightning_ssl.base.checks import UserError
 from lightning_ssl.base.tree import import_path, to_tree
-from lightning_ssl.checks import UserError
+from lightning_ssl.callbacks.checkpoints import Checkpoints
 from lightning_ssl.data import DataModule
-from lightning_ssl.runs.begin import begin
-from lightning_ssl.runs.checkpointing import Checkpoints
-from lightning_ssl.runs.folder import RunFolder
-from lightning_ssl.runs.recorder import Recorder, RunLogger
 
 RECORDED = ("max_epochs", "max_steps", "accumulate_grad_batches", "gradient_clip_val", "precision", "num_nodes")
 OUR_CALLBACKS = tuple(getattr(lightning_ssl, name) for name in lightning_ssl.PUBLIC_NAMES["callbacks"])

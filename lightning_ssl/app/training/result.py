@@ -8,11 +8,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lightning_ssl.runs import panels
-from lightning_ssl.runs.folder import RunFolder
-from lightning_ssl.runs.metrics import TIMING_METRICS
-from lightning_ssl.trust import OURS, paths_in
-from lightning_ssl.untrusted import printable
+from lightning_ssl.app.runs import panels
+from lightning_ssl.app.runs.folder import RunFolder
+from lightning_ssl.app.runs.metrics import TIMING_METRICS
+from lightning_ssl.base.trust import OURS, paths_in
+from lightning_ssl.base.untrusted import printable
 
 RESULTS = [metric.key for metric in panels.RESULTS.values()]  # the first rows
 

@@ -9,18 +9,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 
 from lightning_ssl.app.config.configuration import Configuration, Parts
+from lightning_ssl.app.launch import devices, ranks
+from lightning_ssl.app.launch.noted_signals import NotedSignals
+from lightning_ssl.app.launch.ranks import is_first_process, print_once
+from lightning_ssl.app.launch.signals import Stopped, StopSignals
+from lightning_ssl.app.runs.first_files import begin
+from lightning_ssl.app.runs.folder import RunFolder
+from lightning_ssl.app.training import choose_folder as resume
+from lightning_ssl.app.training.check_resume import require_resumable
+from lightning_ssl.app.training.check_training import check_training
 from lightning_ssl.app.training.result import print_result
 from lightning_ssl.app.training.trainer import check_logger, make_trainer, warn_of_local_batch_norm
-from lightning_ssl.checks import RunFailed, UserError
-from lightning_ssl.noted_signals import NotedSignals
-from lightning_ssl.runs import devices, ranks, resume
-from lightning_ssl.runs.begin import begin
-from lightning_ssl.runs.folder import RunFolder
-from lightning_ssl.runs.preflight import check_training
-from lightning_ssl.runs.ranks import is_first_process, print_once
-from lightning_ssl.runs.resumable import require_resumable
-from lightning_ssl.runs.signals import Stopped, StopSignals
-from lightning_ssl.untrusted import one_line
+from lightning_ssl.base.checks import RunFailed, UserError
+from lightning_ssl.base.untrusted import one_line
 
 SILENCED = (
     ".*does not have many workers.*",

@@ -13,18 +13,18 @@ import torch
 
 from lightning_ssl._lightning import pl
 from lightning_ssl.app.config.configuration import Parts
+from lightning_ssl.app.launch.devices import as_list
+from lightning_ssl.app.launch.ranks import print_once
+from lightning_ssl.app.launch.signals import StopAtSignal, StopSignals, replace_lightnings_handlers
+from lightning_ssl.app.runs.checkpoints import load_checkpoint
+from lightning_ssl.app.runs.folder import RunFolder
+from lightning_ssl.app.runs.version import version
+from lightning_ssl.app.training.guard import DivergenceGuard
 from lightning_ssl.app.training.progress import TrainingBar
-from lightning_ssl.checks import require
-from lightning_ssl.files import write_atomic
-from lightning_ssl.runs.checkpointing import Checkpoints
-from lightning_ssl.runs.checkpoints import load_checkpoint
-from lightning_ssl.runs.devices import as_list
-from lightning_ssl.runs.folder import RunFolder
-from lightning_ssl.runs.guard import DivergenceGuard
-from lightning_ssl.runs.ranks import print_once
-from lightning_ssl.runs.recorder import Recorder, RunLogger
-from lightning_ssl.runs.signals import StopAtSignal, StopSignals, replace_lightnings_handlers
-from lightning_ssl.runs.version import version
+from lightning_ssl.app.training.recorder import Recorder, RunLogger
+from lightning_ssl.base.checks import require
+from lightning_ssl.base.files import write_atomic
+from lightning_ssl.callbacks.checkpoints import Checkpoints
 
 
 def make_trainer(
@@ -89,7 +89,7 @@ def record_in_checkpoints(config: dict[str, Any]) -> dict[str, Any]:
 def chosen_logger(kind: str, run: RunFolder, config: dict[str, Any], signals: StopSignals) -> list[pl.loggers.Logger]:
     """The logger of `--logger`, which writes besides metrics.jsonl: to W&B, or into the run folder."""
     if kind == "wandb":
-        from lightning_ssl.tracking.logger import RunFolderWandbLogger  # late: wandb takes a second to import
+        from lightning_ssl.app.tracking.logger import RunFolderWandbLogger  # late: wandb takes a second to import
 
         return [RunFolderWandbLogger(run, config, signals)]
     if kind == "tensorboard":

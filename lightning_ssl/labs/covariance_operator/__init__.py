@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require, require_positive
+from lightning_ssl.base.checks import require, require_positive
 from lightning_ssl.labs.covariance_operator import gradients, operators
 from lightning_ssl.labs.covariance_operator.figures import draw
 from lightning_ssl.labs.covariance_operator.losses import (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lightning_ssl.base.palette import line_style
 from lightning_ssl.labs.lab import PALETTE, Result, band, panels
-from lightning_ssl.palette import line_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

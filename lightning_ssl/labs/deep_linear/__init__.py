@@ -25,7 +25,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require, require_positive
+from lightning_ssl.base.checks import require, require_positive
 from lightning_ssl.labs.deep_linear.ascent import ascend, doubled_eigenvalue, energy, initial
 from lightning_ssl.labs.deep_linear.data import fixed_alpha, mean_covariance, views
 from lightning_ssl.labs.deep_linear.figures import DRAWN_STEPS, draw

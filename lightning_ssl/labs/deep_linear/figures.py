@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from lightning_ssl.base.palette import marked_line
 from lightning_ssl.labs.deep_linear.flow import NORMALIZATIONS
 from lightning_ssl.labs.lab import PALETTE, Result, panels
-from lightning_ssl.palette import marked_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from lightning_ssl.checks import require, require_positive
+from lightning_ssl.base.checks import require, require_positive
 from lightning_ssl.labs.hltm.claims import (
     PAPER_SAMPLES,
     PAPER_WIDTHS,

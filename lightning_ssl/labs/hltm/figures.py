@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lightning_ssl import papers
+from lightning_ssl.base.palette import marked_line
 from lightning_ssl.labs.hltm.claims import PAPER_WIDTHS
 from lightning_ssl.labs.lab import PALETTE, Result, panels
-from lightning_ssl.palette import marked_line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require
+from lightning_ssl.base.checks import require
 from lightning_ssl.labs.hltm.networks import Networks
 from lightning_ssl.labs.hltm.tree import pattern_probabilities
 from lightning_ssl.labs.lab import seeded_generator

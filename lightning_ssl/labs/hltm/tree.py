@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require
+from lightning_ssl.base.checks import require
 from lightning_ssl.labs.lab import seeded_generator
 
 Latent = tuple[int, int]  # layer (0: leaves, depth: root), position in the layer from the left

@@ -26,7 +26,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require
+from lightning_ssl.base.checks import require
 from lightning_ssl.labs.lab import Result
 from lightning_ssl.labs.landscape.claims import cell_claims, direction_claims, make_notes, ordering_claims
 from lightning_ssl.labs.landscape.data import permuted_counts

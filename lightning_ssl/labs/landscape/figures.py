@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from lightning_ssl.base.palette import marked_line, point_style
 from lightning_ssl.labs.lab import Result, panels
 from lightning_ssl.labs.landscape.tables import Row, published_cells
-from lightning_ssl.palette import marked_line, point_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require
+from lightning_ssl.base.checks import require
 from lightning_ssl.losses.families import InfoNCE, Quadratic
 from lightning_ssl.losses.importance import Direct, Entropy, FromFamily, Gaussian, Importance
 from lightning_ssl.losses.solved import Inverse, Square, Tsallis

@@ -28,7 +28,7 @@ Conventions: ½ in the energy, means over anchors, float64. Everything is batche
 
 from __future__ import annotations
 
-from lightning_ssl.checks import require, require_positive
+from lightning_ssl.base.checks import require, require_positive
 from lightning_ssl.labs.importances import matched_tau
 from lightning_ssl.labs.lab import Result, require_least
 from lightning_ssl.labs.min_player.claims import path_claims, q_axis, theorem_1, theorem_2_and_corollary_1

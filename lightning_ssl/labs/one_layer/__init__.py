@@ -27,7 +27,7 @@ from functools import partial
 
 from torch import Tensor
 
-from lightning_ssl.checks import require
+from lightning_ssl.base.checks import require
 from lightning_ssl.labs.lab import Claim, Result, mean_std, require_least, track
 from lightning_ssl.labs.one_layer import claims
 from lightning_ssl.labs.one_layer.figures import draw

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from lightning_ssl.base.palette import line_style
 from lightning_ssl.labs.lab import PALETTE, Result, panels
 from lightning_ssl.labs.one_layer.dynamics import THRESHOLD
-from lightning_ssl.palette import line_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

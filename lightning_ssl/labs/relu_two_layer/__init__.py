@@ -27,7 +27,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lightning_ssl.checks import require, require_positive
+from lightning_ssl.base.checks import require, require_positive
 from lightning_ssl.labs.lab import Result, require_least
 from lightning_ssl.labs.relu_two_layer.claims import end_claims, make_notes, path_claims
 from lightning_ssl.labs.relu_two_layer.figures import draw

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from lightning_ssl.base.palette import BLACK, line_style
 from lightning_ssl.labs.lab import PALETTE, Result, panels
-from lightning_ssl.palette import BLACK, line_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,7 +8,7 @@ import pytest
 HEAVY = ("torch", "pytorch_lightning", "wandb", "matplotlib", "scipy")
 PROGRAM = f"""
 import sys
-from lightning_ssl import cli
+from lightning_ssl.app import cli
 code = cli.main(sys.argv[1:])
 print("imported:", *(name for name in {HEAVY} if name in sys.modules))
 sys.exit(code)

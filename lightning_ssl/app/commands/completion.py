@@ -1,0 +1,168 @@
+"""`lightning-ssl completion SHELL`: print a script that completes commands, flags and names with the tab key.
+
+The script is static, made by shtab from the parsers: a key press starts no Python. argcomplete would run the program at
+each key press, and the flags of `fit` need torch, which takes seconds to import.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from lightning_ssl import data
+from lightning_ssl.app.commands.names import COMMANDS
+from lightning_ssl.app.commands.parser import Parser
+from lightning_ssl.app.config import catalog, packaged
+from lightning_ssl.app.reproduce import recipe
+
+EXAMPLES = """examples:
+  eval "$(lightning-ssl completion bash)"                       for this terminal
+  lightning-ssl completion bash > ~/.local/share/bash-completion/completions/lightning-ssl     for every terminal
+  lightning-ssl completion zsh > DIR/_lightning-ssl             DIR is a folder of $fpath
+
+Make the script again after an update: it contains the names of flags, configurations and sweeps."""
+
+FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}
+FOLDERS = {"bash": "_shtab_compgen_dirs", "zsh": "_files -/"}
+
+
+def parser() -> Parser:
+    top = Parser(
+        prog="lightning-ssl completion",
+        description="Print a script that completes commands, flags, files and names with the tab key.",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("shell", metavar="SHELL", choices=("bash", "zsh"), help="bash or zsh")
+    return top
+
+
+def main(argv: Sequence[str]) -> int:
+    """Print the script."""
+    arguments = parser().parse_args(list(argv))
+    import shtab  # here: only this command needs it
+
+    print(shtab.complete(program(), shell=arguments.shell, root_prefix="lightning_ssl"))
+    return 0
+
+
+def program() -> argparse.ArgumentParser:
+    """One parser with every command and every flag. It is only read, never used to parse."""
+    top = argparse.ArgumentParser(prog="lightning-ssl")
+    top.add_argument("--version", action="store_true", help="print the version")
+    commands = top.add_subparsers()
+    for name, line in COMMANDS.items():
+        # shtab writes a help text into the script; a backquote there would be a command of the shell
+        options: dict[str, Any] = {"help": line.partition(":")[0], "add_help": False}
+        if name == "fit":
+            add_fit_flags(commands.add_parser(name, **options))
+        elif name == "lab":
+            add_labs(commands.add_parser(name, **options))
+        elif name == "bench":
+            commands.add_parser(name, **options).add_argument("name", choices=benchmarks())
+        else:
+            module = importlib.import_module(f"lightning_ssl.app.commands.{name.replace('-', '_')}")
+            commands.add_parser(name, parents=[module.parser()], **options)
+    for name, each in leaves(top):
+        for action in each._actions:
+            set_completion(name, action)
+    return top
+
+
+def add_fit_flags(parser: argparse.ArgumentParser) -> None:
+    """The flags of `fit`, with those of every method, importance and callback."""
+    from lightning_ssl.app.config.flags import sections  # here: it imports torch, and `completion --help` does not
+
+    known = sections()
+    parser.add_argument("--help", choices=["all", *known], help="describe the flags")
+    for section in known.values():
+        for flag in section.flags:
+            if f"--{flag.key}" not in parser._option_string_actions:
+                names = [name for name in flag.choices if ":" not in name]
+                values: dict[str, Any] = {"choices": names or None} if flag.values else {"action": "store_true"}
+                parser.add_argument(f"--{flag.key}", dest=flag.key, help=first_words(flag.description), **values)
+    for key in ("probe", "knn", "spectrum", "importance_monitor"):
+        parser.add_argument(f"--{key}", choices=["null"], help="null switches it off")
+
+
+def first_words(text: str) -> str:
+    """The first part of a description, without the characters that a shell reads."""
+    plain = "".join(character for character in text if character not in "`'\"\\$[]{}%")
+    return plain.partition(":")[0].partition(". ")[0][:70]
+
+
+def add_labs(parser: argparse.ArgumentParser) -> None:
+    """The laboratories, each with the arguments of its `run` function."""
+    from lightning_ssl.app.commands import lab
+
+    names = parser.add_subparsers()
+    names.add_parser("list", help="list the labs", add_help=False)
+    functions: dict[str, Callable[..., Any]] = {
+        "all": lab.run_all,
+        **{name: lab.find_run(name) for name in catalog.names("labs")},
+    }
+    for name, function in functions.items():
+        each = names.add_parser(name, help=name, add_help=False)
+        for action in lab.build_parser(function, f"lightning-ssl lab {name}", "")._actions:
+            for flag in action.option_strings:
+                if flag.startswith("--"):
+                    switch = action.nargs in (0, "?")
+                    each.add_argument(flag, **{"action": "store_true"} if switch else {"nargs": action.nargs})
+        if "--folder" not in each._option_string_actions:
+            each.add_argument("--folder", help="folder to write into")
+
+
+def benchmarks() -> list[str]:
+    """The benchmarks, if this is a source checkout."""
+    from lightning_ssl.app.commands import bench
+
+    return list(bench.summaries()) if bench.BENCHMARKS.is_dir() else []
+
+
+def set_completion(command: str, action: argparse.Action) -> None:
+    """Complete files, folders and names, by the name of the argument."""
+    if action.choices:
+        return
+    if command == "lightning-ssl data fetch" and action.dest == "name":
+        action.choices = [name for name, each in data.DATASETS.items() if each.published]
+    elif command == "lightning-ssl reproduce" and action.dest in ("name", "scale"):
+        action.choices = ["list", *recipe.names()] if action.dest == "name" else list(recipe.scales())
+    elif action.dest in ("config", "file"):
+        action.complete = names_or_files("configs" if action.dest == "config" else "sweeps")  # type: ignore[attr-defined]
+    elif action.dest in ("runs", "root", "folder", "folders", "archive", "data.root", "trainer.default_root_dir"):
+        action.complete = FOLDERS  # type: ignore[attr-defined]
+    elif action.dest in ("checkpoint", "out", "dump", "resume"):
+        action.complete = FILES  # type: ignore[attr-defined]
+
+
+def names_or_files(folder: packaged.Folder) -> dict[str, Any]:
+    """Complete the short names of packaged files, and files."""
+    names, function = " ".join(packaged.names(folder)), f"_lightning_ssl_{folder}"
+    bash = f'{function}() {{\n  compgen -W "{names}" -- "$1"\n  _shtab_compgen_files "$1"\n}}\n'
+    zsh = f'{function}() {{\n  _alternative "names:name:({names})" "files:file:_files"\n}}\n'
+    return {"bash": function, "zsh": function, "preamble": {"bash": bash, "zsh": zsh}}
+
+
+def leaves(
+    parser: argparse.ArgumentParser, name: str = "lightning-ssl"
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Every parser of a program with its name, such as `lightning-ssl data fetch`."""
+    yield name, parser
+    for action in parser._actions:
+        if isinstance(action.choices, dict):
+            for word, each in action.choices.items():
+                yield from leaves(each, f"{name} {word}")
+
+
+def all_flags() -> list[str]:
+    """Every flag of every command, as `lightning-ssl data fetch --root`."""
+    found = [
+        f"{name} {flag}"
+        for name, parser in leaves(program())
+        for action in parser._actions
+        for flag in action.option_strings or ([] if isinstance(action.choices, dict) else [action.dest.upper()])
+        if flag.startswith("--") or not action.option_strings
+    ]
+    return sorted(dict.fromkeys(found))

@@ -1,0 +1,362 @@
+"""`lightning-ssl import-bolts`: convert a checkpoint of lightning-bolts 0.7 to one of this package.
+
+    lightning-ssl import-bolts simclr.ckpt                     writes simclr.imported.ckpt beside it
+    lightning-ssl evaluate simclr.imported.ckpt
+    lightning-ssl export simclr.imported.ckpt --format torchvision
+
+Backbone, projector, predictor and BYOL's target are converted. The features do not change. Two parts are dropped: the
+classifier `fc`, which bolts never trains, and SimSiam's target network, which bolts never updates. A bolts checkpoint
+lacks some settings (the data set, the scaling of the pixels). They are assumed as in the scripts of bolts, and the
+command prints every assumption.
+
+lightning-bolts need not be installed. `--help` imports no torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lightning_ssl import data
+from lightning_ssl.app.commands.bolts_file import Bolts, read
+from lightning_ssl.app.commands.parser import Parser
+from lightning_ssl.app.runs.checkpoints import require_weights
+from lightning_ssl.app.runs.version import version
+from lightning_ssl.base.checks import UserError, require
+from lightning_ssl.base.files import marked_archive, require_replaceable, write_atomic
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from lightning_ssl.methods import Method, Optimization
+
+    State = dict[str, Tensor]
+
+MARKER = b"lightning-ssl import-bolts"  # in every file that this command writes
+METHODS = ("SimCLR", "BYOL", "SimSiam")
+
+# Data sets by their names in bolts. The default of its scripts is CIFAR-10.
+DATASETS = {"cifar10": "cifar10", "stl10": "stl10", "imagenet": "folder", "imagenet2012": "folder"}
+
+# Channel statistics of bolts (`pl_bolts.transforms.dataset_normalizations`). They differ slightly from ours.
+MOMENTS = {
+    "cifar10": ((125.3 / 255, 123.0 / 255, 113.9 / 255), (63.0 / 255, 62.1 / 255, 66.7 / 255)),
+    "stl10": ((0.43, 0.42, 0.39), (0.27, 0.26, 0.27)),
+    "folder": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+}
+
+# The preset with the same scaling of pixels that is closest to that of bolts, by (small images, normalized). The
+# augmentation matters only for further training; the scaling affects every feature.
+AUGMENT = {
+    (True, True): "paper_cifar",
+    (True, False): "simclr_cifar",
+    (False, True): "byol_cifar",
+    (False, False): "simclr_stl10",
+}
+
+EXAMPLES = """examples:
+  lightning-ssl import-bolts simclr.ckpt                          writes simclr.imported.ckpt beside it
+  lightning-ssl import-bolts byol.ckpt --data stl10 --out byol-stl10.ckpt
+  lightning-ssl import-bolts byol.ckpt --normalize                for a script that normalized the images
+  lightning-ssl evaluate simclr.imported.ckpt                     the next step
+
+docs/migration.md compares the names and arguments of bolts with ours."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Read a checkpoint of bolts, write the converted one, print the assumptions."""
+    arguments = parser().parse_args(argv)
+    source = Path(arguments.checkpoint)
+    out = Path(arguments.out or source.with_suffix(".imported.ckpt"))
+    is_source = os.path.realpath(out) == os.path.realpath(source)
+    require(not is_source, "out", str(out), "another file than the checkpoint of bolts")
+    require_replaceable(out, MARKER, arguments.force)
+    imported = convert(read(source), arguments.method, arguments.data, arguments.normalize)
+    write(imported.checkpoint, out)
+    print(f"{source}: {imported.summary}")
+    for line in imported.remarks:
+        print(f"  {line}")
+    print(f"written to {out}; next: lightning-ssl evaluate {out}")
+    return 0
+
+
+def parser() -> Parser:
+    top = Parser(
+        prog="lightning-ssl import-bolts",
+        description="Convert a checkpoint of SimCLR, BYOL or SimSiam of lightning-bolts.",
+        epilog=EXAMPLES,
+    )
+    top.add_argument("checkpoint", metavar="CKPT", help="a checkpoint that the Trainer of bolts saved")
+    top.add_argument("--out", metavar="FILE", help="output (default: the name of CKPT with .imported.ckpt)")
+    top.add_argument("--force", action="store_true", help="replace any regular file at --out")
+    top.add_argument(
+        "--method",
+        choices=METHODS,
+        help="needed if the checkpoint fits both BYOL and SimSiam, whose weights have the same layout",
+    )
+    top.add_argument(
+        "--data", choices=tuple(data.DATASETS), help="the data set (default: that of the checkpoint, or cifar10)"
+    )
+    top.add_argument(
+        "--normalize",
+        action=argparse.BooleanOptionalAction,
+        help="whether the images were normalized (default: as in the scripts of bolts: SimCLR yes, others no)",
+    )
+    return top
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Files
+
+
+class Imported(NamedTuple):
+    """The converted method, its checkpoint, and the lines to print."""
+
+    method: Method
+    checkpoint: dict[str, Any]
+    summary: str
+    remarks: list[str]
+
+
+def write(checkpoint: dict[str, Any], path: Path) -> None:
+    import torch
+
+    write_atomic(path, marked_archive(lambda file: torch.save(checkpoint, file), MARKER))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Conversion
+
+
+def convert(
+    bolts: Bolts, method: str | None = None, data_name: str | None = None, normalize: bool | None = None
+) -> Imported:
+    """Convert a network to a method and a checkpoint of this package.
+
+    An argument that is None is taken from the checkpoint, or else from the scripts of bolts.
+    """
+    kind, hparams = recognize(bolts, method), bolts.hparams
+    state = convert_weights(kind, bolts.state)
+    known_data = data_name or DATASETS.get(str(hparams.get("dataset")))
+    name, normalized = known_data or "cifar10", kind == "SimCLR" if normalize is None else normalize
+    arguments = method_arguments(kind, hparams, state) | network_arguments(kind, hparams, state, name, normalized)
+    built = build(kind, arguments, state, bolts.file)
+    checkpoint = make_checkpoint(bolts, built, kind, arguments, name)
+    hidden, out = widths(state, "projector")
+    shape = f"{arguments['backbone']}, {arguments['stem']} stem, projector {hidden}-{out}"
+    summary = f"{kind} of lightning-bolts after {bolts.step} steps: {shape}"
+    pixels = "normalized with the mean and std of bolts" if normalized else "in [0, 1], not normalized"
+    pool = "a max-pool" if arguments["stem"] == "standard" else "no max-pool"
+    remarks = {
+        f"the checkpoint has no data set: {name} is assumed; --data changes it": known_data is None,
+        f"pixels are assumed {pixels}, as in the script of bolts; --[no-]normalize changes it": normalize is None,
+        f"the checkpoint does not say if there is a max-pool: {pool} is assumed": "maxpool1" not in hparams,
+        "dropped: target_network, a copy of the initial weights that bolts never updates": kind == "SimSiam",
+        "dropped: the state of the optimizer": True,
+    }
+    return Imported(built, checkpoint, summary, [line for line, applies in remarks.items() if applies])
+
+
+def make_checkpoint(
+    bolts: Bolts, method: Method, kind: str, arguments: dict[str, Any], data_name: str
+) -> dict[str, Any]:
+    """A checkpoint in the layout of `lightning-ssl fit`."""
+    import pytorch_lightning as pl
+
+    from lightning_ssl.data import DataModule
+    from lightning_ssl.methods import Method
+
+    config = {
+        "seed_everything": 0,
+        "model": {
+            "class_path": f"lightning_ssl.methods.{kind}",
+            "init_args": plain(defaults(Method) | arguments),
+        },
+        "data": defaults(DataModule)
+        | {"name": data_name, "batch_size": int(bolts.hparams.get("batch_size", 256)), "seed": 0},
+    }
+    return {
+        "epoch": bolts.epoch,
+        "global_step": bolts.step,
+        "pytorch-lightning_version": pl.__version__,
+        "state_dict": dict(method.state_dict()),
+        "lightning_ssl": {"config": config, "version": version()},
+    }
+
+
+def recognize(bolts: Bolts, requested: str | None = None) -> str:
+    """The method of a checkpoint. BYOL and SimSiam have the same keys; their hyper-parameters or shapes differ."""
+    state, hparams = bolts.state, bolts.hparams
+    siamese = any(key.startswith("online_network.") for key in state) and "predictor.model.0.weight" in state
+    if siamese:
+        if requested:
+            require(requested != "SimCLR", "method", requested, "BYOL or SimSiam: there is a predictor")
+            return requested
+        if "initial_tau" in hparams:
+            return "BYOL"
+        firsts = [f"{name}.model.0.weight" for name in ("online_network.projector", "predictor")]
+        require(firsts[0] in state, "state_dict", firsts[0], "there: the online network has a projector")
+        hidden = [len(state[name]) for name in firsts]
+        if "predictor_hidden_dim" in hparams or hidden[0] != hidden[1]:  # BYOL of bolts has one width for both
+            return "SimSiam"
+        raise UserError("method=None: --method BYOL or SimSiam must be given: the checkpoint fits both")
+    simclr = any(key.startswith("encoder.") for key in state) and "projection.model.0.weight" in state
+    parts = ", ".join(sorted({key.partition(".")[0] for key in state})) or "nothing"
+    require(simclr, "state_dict", parts, "of bolts' SimCLR (encoder, projection), BYOL or SimSiam (online_network, …)")
+    require(requested in (None, "SimCLR"), "method", requested, "SimCLR: there is no predictor")
+    return "SimCLR"
+
+
+def convert_weights(kind: str, state: State) -> State:
+    """The weights of bolts under our names."""
+    online = "" if kind == "SimCLR" else "online_network."
+    found = resnet(state, f"{online}encoder.", "backbone.")
+    found |= mlp(state, "projection.model." if kind == "SimCLR" else f"{online}projector.model.", "projector.")
+    if kind != "SimCLR":
+        found |= mlp(state, "predictor.model.", "predictor.")
+    if kind == "BYOL":
+        found |= resnet(state, "target_network.encoder.", "target.backbone.")
+        found |= mlp(state, "target_network.projector.model.", "target.projector.")
+    return found
+
+
+def strip_prefix(state: State, prefix: str) -> State:
+    """The entries whose names start with a prefix, without it."""
+    return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
+
+
+def resnet(state: State, old_prefix: str, new_prefix: str) -> State:
+    """A ResNet of bolts, without the classifier `fc`, which bolts never trains. Its layers have torchvision's names."""
+    return {
+        new_prefix + key: value for key, value in strip_prefix(state, old_prefix).items() if not key.startswith("fc.")
+    }
+
+
+def mlp(state: State, old_prefix: str, new_prefix: str) -> State:
+    """A head of bolts: linear, norm, ReLU, linear.
+
+    In SimCLR the first map has a bias, which the norm removes. Here it is subtracted from the running mean, so the
+    output does not change. The last map of SimCLR has no bias; ours is zero.
+    """
+    found = strip_prefix(state, old_prefix)
+    norm = {f"1.{key}" for key in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")}
+    needed = {"0.weight", "3.weight"} | norm
+    expected = needed <= set(found) <= needed | {"0.bias", "3.bias"}
+    layers = "linear, batch norm, ReLU, linear, as in bolts 0.7"
+    require(expected, old_prefix.rstrip("."), ", ".join(found) or None, layers)
+    bias = found.pop("0.bias", None)
+    if bias is not None:
+        require(bias.shape == found["1.running_mean"].shape, f"{old_prefix}0.bias", tuple(bias.shape), layers)
+        found["1.running_mean"] = found["1.running_mean"] - bias
+    found.setdefault("3.bias", found["3.weight"].new_zeros(len(found["3.weight"])))
+    return {new_prefix + key: value for key, value in found.items()}
+
+
+def widths(state: State, head: str) -> tuple[int, int]:
+    """The hidden width and the output width of a head."""
+    return len(state[f"{head}.0.weight"]), len(state[f"{head}.3.weight"])
+
+
+def method_arguments(kind: str, hparams: dict[str, Any], state: State) -> dict[str, Any]:
+    """The arguments that only this method has."""
+    from lightning_ssl.methods import PredictorHead
+
+    if kind == "SimCLR":
+        return {"tau": float(hparams.get("temperature", 0.1)), "eps": 1.0, "anchors": "both"}
+    predictor = PredictorHead(widths(state, "predictor")[0], layers=2, norm="bn", last_norm=None)
+    if kind == "SimSiam":
+        return {"predictor": predictor}
+    return {"predictor": predictor, "momentum": float(hparams.get("initial_tau", 0.996))}
+
+
+def network_arguments(kind: str, hparams: dict[str, Any], state: State, name: str, normalized: bool) -> dict[str, Any]:
+    """The arguments that all methods have: network, images, optimizer."""
+    from lightning_ssl.methods import Head
+    from lightning_ssl.networks import SMALL
+
+    backbone, stem = architecture(strip_prefix(state, "backbone."), hparams)
+    size, mean, std = image_info(name)
+    return {
+        "backbone": backbone,
+        "stem": stem,
+        "image_size": size,
+        "mean": mean,
+        "std": std,
+        "augment": AUGMENT[size <= SMALL, normalized],
+        "projector": Head(*widths(state, "projector"), layers=2, norm="bn", last_norm=None),
+        "optimization": optimization(kind, hparams),
+        "seed": 0,
+    }
+
+
+def architecture(encoder: State, hparams: dict[str, Any]) -> tuple[str, str]:
+    """The name of a ResNet, from its blocks, and its stem, from the first convolution and `maxpool1`."""
+    from torchvision.models.resnet import Bottleneck
+
+    from lightning_ssl.networks import RESNETS
+
+    blocks = [len({key.split(".")[1] for key in encoder if key.startswith(f"layer{stage}.")}) for stage in (1, 2, 3, 4)]
+    bottleneck = "layer1.0.conv3.weight" in encoder
+    names = [name for name, (b, layers) in RESNETS.items() if layers == blocks and (b is Bottleneck) == bottleneck]
+    shape = f"{blocks} {'bottleneck' if bottleneck else 'basic'} blocks"
+    require(bool(names) and "conv1.weight" in encoder, "encoder", shape, f"one of bolts' {', '.join(RESNETS)}")
+    kernel, pooled = encoder["conv1.weight"].shape[-1], hparams.get("maxpool1")
+    stem = {(7, True): "standard", (3, False): "cifar"}.get((kernel, kernel == 7 if pooled is None else pooled))
+    if stem is None:
+        allowed = "True after a 7×7 convolution or False after a 3×3 one: there is no other stem here"
+        raise UserError(f"maxpool1={pooled!r}: maxpool1 must be {allowed} (this one is {kernel}×{kernel})")
+    return names[0], stem
+
+
+def image_info(name: str) -> tuple[int, tuple[float, ...], tuple[float, ...]]:
+    """Size, mean and standard deviation of the images: those of bolts if it has them, else ours."""
+    if name == "folder":  # data.info needs its files
+        return 224, *MOMENTS[name]
+    info = data.info(name)
+    return info.image_size, *MOMENTS.get(name, (info.mean, info.std))
+
+
+def optimization(kind: str, hparams: dict[str, Any]) -> Optimization:
+    """The optimizer of bolts. Settings that the checkpoint lacks are our defaults."""
+    from lightning_ssl.methods import Optimization
+
+    default = Optimization()
+    name = {"SimCLR": str(hparams.get("optimizer", "adam")), "BYOL": "adam", "SimSiam": "sgd"}[kind]
+    return Optimization(
+        name=name,  # type: ignore[arg-type]  # Optimization rejects an unknown name
+        lr=float(hparams.get("learning_rate", default.lr)),
+        momentum=float(hparams.get("momentum", default.momentum)) if kind == "SimSiam" else default.momentum,
+        weight_decay=float(hparams.get("weight_decay", default.weight_decay)),
+        schedule="warmup_cosine",
+        warmup_epochs=int(hparams.get("warmup_epochs", default.warmup_epochs)),
+    )
+
+
+def build(kind: str, arguments: dict[str, Any], state: State, file: Path) -> Method:
+    """The method with these weights."""
+    from lightning_ssl import methods
+
+    built: Method = getattr(methods, kind)(**arguments)
+    require_weights(built, state, file)
+    built.load_state_dict(state)
+    return built
+
+
+def defaults(kind: type) -> dict[str, Any]:
+    """The default values of the arguments of a class."""
+    parameters = inspect.signature(kind).parameters.values()
+    return {p.name: p.default for p in parameters if p.default is not p.empty}
+
+
+def plain(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Dataclasses as dictionaries and tuples as lists, as in a configuration file."""
+    found = {}
+    for key, value in arguments.items():
+        value = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+        found[key] = list(value) if isinstance(value, tuple) else value
+    return found

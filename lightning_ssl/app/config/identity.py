@@ -1,0 +1,48 @@
+"""When two configurations are the same: before a run is resumed, and before a finished run is shared between sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lightning_ssl.app.config import keys
+from lightning_ssl.app.config.labels import plain_number
+from lightning_ssl.base.walk import ClassPath, walk
+
+# Of these, 1 is one batch and 1.0 is all batches.
+SHARES = (
+    "trainer.limit_train_batches", "trainer.limit_val_batches", "trainer.overfit_batches", "trainer.val_check_interval",
+)  # fmt: skip
+
+
+def identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that tell a configuration from others, by dotted keys. Where and how a run is computed is left out.
+
+    >>> identity({"model": {"class_path": "lightning_ssl.SimCLR", "init_args": {"tau": 1.0}}, "name": "one"})
+    {'data.holdout': 0, 'model': 'SimCLR', 'model.tau': 1}
+    """
+    found = keys.ADDED | leaves(config)
+    return {key: comparable(key, value) for key, value in found.items() if keys.is_compared(key)}
+
+
+def leaves(config: Any) -> dict[str, Any]:
+    """The values of a configuration by dotted keys. Lists are values.
+
+    The classes of this package have several public paths, so only their names count.
+    """
+    found = {}
+    for key, value in walk(config):
+        if isinstance(value, ClassPath) and value.startswith("lightning_ssl."):
+            value = value.rpartition(".")[2]
+        found[key] = [leaves(item) for item in value] if isinstance(value, list) else value
+    return found
+
+
+def comparable(key: str, value: Any) -> Any:
+    """A value in which 127 and 127.0 are one."""
+    if isinstance(value, list):
+        return [comparable(key, each) for each in value]
+    if isinstance(value, dict):
+        return {name: comparable(f"{key}.{name}", each) for name, each in value.items()}
+    is_share = key in SHARES and isinstance(value, float) and value == 1
+    return "all" if is_share else plain_number(value)

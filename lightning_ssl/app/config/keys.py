@@ -1,0 +1,123 @@
+"""The role of each key of a configuration: what it decides about a run.
+
+    role("model.importance.p")          "loss"         what is minimized
+    role("data.options.train_images")   "data"         the images; runs on different images are never ranked together
+    role("model.optimization.lr")       "setting"      the network, the batches, the optimizer, the length of training
+    role("probe.lr")                    "measuring"    how accuracy is measured
+    role("trainer.precision")           "other"        it can change a result, but is rarely what an experiment asks
+    role("trainer.devices")             "incidental"   where and how fast a run was computed, its seed, its name
+
+Keys are dotted flags of `lightning-ssl fit` (labels.py, `flatten`). The report groups runs by their loss, their data
+and their settings, and mentions other differences in a note. The label of a loss names the keys of the loss, and W&B
+gets the same words. Methods and callbacks declare the roles of their arguments (base/facts.py).
+`tests/app/config/test_keys.py` compares the tuples below with the signatures of the Trainer and the data module: a new
+argument has no role until it is entered here.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Literal
+
+from lightning_ssl.base import facts
+
+Role = Literal["loss", "data", "setting", "measuring", "other", "incidental"]
+
+# Flags of `fit` outside of trainer, model and data.
+FLAG_ROLES: dict[str, Role] = {
+    each.declared["flag"]: each.declared["role"] for each in facts.callbacks() if "flag" in each.declared
+}
+PLACE = ("config", "runs", "name", "resume")  # where a run is; they are not stored in its config.yaml
+TRACKING = ("logger", "group", "tags")  # how a run is tracked; they may change when it is resumed
+INCIDENTAL = (
+    *PLACE, *TRACKING, "seed_everything", "debug", "checkpoint",
+    *(flag for flag, role in FLAG_ROLES.items() if role == "incidental"),
+)  # fmt: skip
+# Where a run is computed. The batch size is that of all ranks together, so these keys may change too.
+MACHINE = (
+    "trainer.accelerator", "trainer.strategy", "trainer.devices", "trainer.num_nodes", "data.workers", "data.on_device",
+)  # fmt: skip
+# Keys that the config.yaml of an older version lacks, with the value that describes what that version did.
+ADDED = {"data.holdout": 0}
+FLAGS = (*FLAG_ROLES, *INCIDENTAL, "trainer", "model", "data")  # every flag of `fit`, without what follows a dot
+
+DATA = ("name", "split", "holdout", "options")
+DATA_SETTINGS = ("batch_size", "reshuffle")
+DATA_INCIDENTAL = ("root", "seed", "validate", "download", "workers", "on_device")
+
+TRAINER_SETTINGS = (
+    "max_epochs", "max_steps", "max_time", "limit_train_batches", "overfit_batches", "accumulate_grad_batches",
+    "gradient_clip_val", "gradient_clip_algorithm",
+)  # fmt: skip
+TRAINER_MEASURING = ("limit_val_batches",)  # the share of the validation images
+TRAINER_OTHER = (
+    "callbacks", "min_epochs", "min_steps", "precision", "sync_batchnorm", "use_distributed_sampler",
+    "reload_dataloaders_every_n_epochs",
+)  # fmt: skip
+TRAINER_INCIDENTAL = (
+    "accelerator", "strategy", "devices", "num_nodes", "logger", "fast_dev_run", "limit_test_batches",
+    "limit_predict_batches", "val_check_interval", "check_val_every_n_epoch", "num_sanity_val_steps",
+    "log_every_n_steps", "enable_checkpointing", "enable_progress_bar", "enable_model_summary",
+    "enable_autolog_hparams", "deterministic", "benchmark", "inference_mode", "profiler", "detect_anomaly", "barebones",
+    "plugins", "default_root_dir", "model_registry",
+)  # fmt: skip
+
+CALLBACKS = "trainer.callbacks"  # callbacks without a flag, each at the key of its class
+
+
+def is_compared(key: str) -> bool:
+    """Whether runs with different values of this key are different runs."""
+    return key.partition(".")[0] not in (*PLACE, *TRACKING) and key not in MACHINE
+
+
+@cache
+def role(key: str) -> Role:
+    """The role of a key.
+
+    An unknown argument of a method belongs to its loss, one of a data module to its data, because users write their
+    own. Any other unknown key can change a result.
+    """
+    top, _, rest = key.partition(".")
+    argument = rest.partition(".")[0]
+    if top == "model":
+        return model_role(argument)
+    if top == "data":
+        return data_role(argument)
+    if top == "trainer":
+        return trainer_role(key, argument)
+    if top in FLAG_ROLES:
+        return FLAG_ROLES[top]
+    return "incidental" if top in INCIDENTAL else "other"
+
+
+def model_role(argument: str) -> Role:
+    """The role that a method declares for an argument, which is the same for every method; else the loss."""
+    role: Role = facts.declared("roles", "methods").get(argument, "loss")
+    return role
+
+
+def callback_role(key: str) -> Role:
+    """The role of a callback in trainer.callbacks and of its arguments, as its class declares it."""
+    name, _, argument = key.removeprefix(f"{CALLBACKS}.").partition(".")
+    known = facts.facts_of("callbacks")
+    if name not in known or "flag" in known[name].declared:  # the user's own, or a second one beside that of its flag
+        return "other"
+    declared = known[name].declared
+    role: Role = declared.get("roles", {}).get(argument, declared["role"])
+    return role
+
+
+def data_role(argument: str) -> Role:
+    if argument in DATA_INCIDENTAL:
+        return "incidental"
+    return "setting" if argument in DATA_SETTINGS else "data"
+
+
+def trainer_role(key: str, argument: str) -> Role:
+    if key.startswith(f"{CALLBACKS}."):
+        return callback_role(key)
+    if argument in TRAINER_SETTINGS:
+        return "setting"
+    if argument in TRAINER_MEASURING:
+        return "measuring"
+    return "incidental" if argument in TRAINER_INCIDENTAL else "other"

@@ -1,0 +1,109 @@
+"""Build the data that the page's figures draw: one dictionary of plain values, written to the page as JSON.
+
+A page of 1,000 runs with 500 epochs each must stay small. Each curve has at most `curves.POINTS` points, each point
+takes 16 bits, and curves that share their epochs refer to one list of epochs.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lightning_ssl.app.report.curves import Band, band, run_curve
+from lightning_ssl.app.report.figures import GROUPS_DRAWN, group_styles, parallel_coordinates
+from lightning_ssl.app.report.groups import Group, Grouping
+from lightning_ssl.app.report.verdict import Row
+from lightning_ssl.app.runs.panels import METRICS, PANELS
+
+SINGLE_RUN_PANELS = ("accuracy", "loss")  # panels that can show the curve of each run
+PLOTLY_DASH = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
+
+
+def figure_data(grouping: Grouping, rows: Sequence[Row], refresh: int | None) -> dict[str, Any]:
+    """Return style, results and curves of each group, and the parallel coordinates of each data set.
+
+    refresh   seconds after which the page reloads itself; None for a page that does not
+    """
+    encoder, styles = CurveEncoder(), group_styles(grouping.groups)
+    return {
+        "metric": grouping.metric,
+        "groups": [group_data(grouping, row, styles[row.group.title], encoder) for row in rows],
+        "drawn": GROUPS_DRAWN,
+        "epochs": encoder.epochs,
+        "names": {metric.key: metric.name for metric in METRICS},
+        "parameters": {data: parameter_data(grouping, data) for data in grouping.data_sets},
+        "refresh": refresh,
+    }
+
+
+def group_data(grouping: Grouping, row: Row, style: tuple[str, str], encoder: CurveEncoder) -> dict[str, Any]:
+    """Return style, results and curves of a group. A long seed (a run's path) keeps its last 60 characters."""
+    group = row.group
+    return {
+        "title": group.title,
+        "data": group.data,
+        "set": grouping.data_sets.index(group.data),
+        "colour": style[0],
+        "dash": PLOTLY_DASH[style[1]],
+        "baseline": group.infonce,
+        **{key: getattr(row.spread, key, None) for key in ("mean", "low", "high")},
+        "seeds": [[str(seed)[-60:], value] for seed, value in group.results.items()],
+        **curve_data(group, encoder),
+    }
+
+
+def curve_data(group: Group, encoder: CurveEncoder) -> dict[str, Any]:
+    """Return the mean curve of each metric and, where a panel can show them, the curves of the single runs."""
+    means, runs = {}, {}
+    for panel in PANELS:
+        for metric in panel.metrics:
+            mean = band(group, metric)
+            if mean is None:
+                continue
+            means[metric.key] = encoder.add(mean)
+            if panel.key in SINGLE_RUN_PANELS and len(group.runs) > 1:
+                curves = [(run.name, curve) for run in group.runs if (curve := run.curve(metric.key)) is not None]
+                runs[metric.key] = [[name, encoder.add(run_curve(curve, metric))] for name, curve in curves]
+    return {"curves": means, "runs": runs}
+
+
+def parameter_data(grouping: Grouping, data: str) -> dict[str, Any]:
+    """Return the axes of the parallel coordinates and the position of each run on them."""
+    axes, positions, accuracy = parallel_coordinates(grouping, data)
+    return {
+        "axes": [{"title": title, "ticks": ticks, "texts": texts} for title, ticks, texts in axes],
+        "values": [[round(float(v), 5) for v in column] for column in positions.T],
+        "accuracy": [round(float(v), 3) for v in accuracy],
+    }
+
+
+class CurveEncoder:
+    """Encodes curves, and collects the lists of epochs that they refer to."""
+
+    def __init__(self) -> None:
+        self.epochs: list[list[float]] = []
+        self.index: dict[bytes, int] = {}
+
+    def add(self, curve: Band) -> list[Any]:
+        """Return [index of the epochs, encoded mean, encoded spread or 0]."""
+        key = curve.epochs.tobytes()
+        if key not in self.index:
+            self.index[key] = len(self.epochs)
+            self.epochs.append([int(e) if float(e).is_integer() else float(e) for e in curve.epochs])
+        return [self.index[key], encode(curve.mean), 0 if curve.spread is None else encode(curve.spread)]
+
+
+def encode(values: np.ndarray) -> list[Any]:
+    """Return [low, high, base64 of little-endian uint16].
+
+    0 … 65534 are steps from low to high; 65535 is a missing value (NaN, infinite, or too large to subtract).
+    """
+    finite = np.abs(values) < 1e150  # high − low of larger values can overflow
+    low = float(values[finite].min()) if finite.any() else 0.0
+    high = float(values[finite].max()) if finite.any() else 0.0
+    width = (high - low) or 1.0
+    steps = np.where(finite, np.round((np.where(finite, values, low) - low) / width * 65534), 65535)
+    return [float(f"{low:.7g}"), float(f"{high:.7g}"), base64.b64encode(steps.astype("<u2").tobytes()).decode()]

@@ -1,0 +1,242 @@
+"""Draw the page's figures as PNG and SVG with matplotlib.
+
+The colours of the groups are those of the page's figures too (figure_data.py). templates/palette.css has the other
+colours of the page.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from itertools import chain, count, cycle, zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lightning_ssl.app.config.labels import SYMBOLS, Scalar, format_value
+from lightning_ssl.app.report.curves import band
+from lightning_ssl.app.report.data_sets import unique
+from lightning_ssl.app.report.differences import distinct
+from lightning_ssl.app.report.groups import Group, Grouping, setting_name
+from lightning_ssl.app.report.groups import accuracy as final_accuracy
+from lightning_ssl.app.report.verdict import Row
+from lightning_ssl.app.runs.panels import PANELS
+from lightning_ssl.base.facts import Panel
+from lightning_ssl.base.files import figure_files
+from lightning_ssl.base.palette import LINE_STYLES, line_style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+BASELINE = "#7f7f7f"
+COLORMAP = "cividis"  # accuracy in the parallel coordinates
+PRINT = {"paper": "white", "axis": "0.6", "grid": "0.92"}  # background, axes and grid of the PNG and SVG files
+
+GROUPS_DRAWN = 8  # best groups of a data set that are drawn; on the page the reader can choose others
+
+
+def group_styles(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
+    """Return (colour, line style) by the title of a group: a loss has one style on all data sets. InfoNCE is grey.
+
+    Styles are given in the order of the places: to the best group of each data set, to the second of each, and so on.
+    So the groups that are drawn have different styles if there are not too many of them.
+    """
+    by_data: dict[str, list[Group]] = defaultdict(list)
+    for group in groups:
+        by_data[group.data].append(group)
+    styles: dict[str, tuple[str, str]] = {}
+    coloured, grey = map(line_style, count()), ((BASELINE, line) for line in cycle(LINE_STYLES))
+    for group in filter(None, chain(*zip_longest(*by_data.values()))):
+        if group.title not in styles:
+            styles[group.title] = next(grey if group.infonce else coloured)
+    return styles
+
+
+def draw(grouping: Grouping, rows: Sequence[Row], folder: Path) -> dict[Path, bytes]:
+    """Every figure that has data, as files of a folder."""
+    written: dict[Path, bytes] = {}
+    figures: list[tuple[str, Callable[[str], Figure | None]]] = [
+        ("final", lambda data: final_figure(grouping, [row for row in rows if row.group.data == data])),
+        *((panel.key, lambda data, panel=panel: curve_figure(grouping, panel, data)) for panel in PANELS),
+        ("parameters", lambda data: parameter_figure(grouping, data)),
+    ]
+    suffixes: list[str] = []
+    for data in grouping.data_sets:
+        suffixes.append(unique(safe_stem(data), suffixes))
+        for name, make in figures:
+            figure = make(data)
+            if figure is None:
+                continue
+            stem = name
+            if len(grouping.data_sets) > 1:
+                stem = f"{name}-{suffixes[-1]}"
+                figure.suptitle(figure_text(data), fontsize=10)
+            written |= files_of(figure, folder / stem)
+    return written
+
+
+def files_of(figure: Figure, stem: Path) -> dict[Path, bytes]:
+    """A figure as PNG and SVG. The layout is computed once; text in the SVG stays text."""
+    from matplotlib import rc_context
+
+    with warnings.catch_warnings(), rc_context({"svg.fonttype": "none"}):
+        warnings.filterwarnings("ignore", message="Glyph")  # a character that the font lacks is drawn as a box
+        figure.draw_without_rendering()
+        figure.set_layout_engine("none")
+        return figure_files(figure, stem)
+
+
+def final_figure(grouping: Grouping, rows: Sequence[Row]) -> Figure | None:
+    """Draw the accuracy of each seed, the mean and the 95 % interval; the best group is on top."""
+    rows = [row for row in rows if row.spread is not None][:24]
+    if not rows:
+        return None
+    styles = group_styles(grouping.groups)
+    figure, (ax,) = new_figure((7.5, 1.1 + 0.33 * len(rows)))
+    for k, row in enumerate(rows):
+        assert row.spread is not None
+        colour = styles[row.group.title][0]
+        if row.spread.low is not None and row.spread.high is not None:
+            ax.plot([row.spread.low, row.spread.high], [k, k], color=colour, linewidth=3, alpha=0.35)
+        values = list(row.group.results.values())
+        ax.plot(values, np.full(len(values), k), "o", color=colour, markersize=3.5, alpha=0.6, linestyle="")
+        ax.plot([row.spread.mean], [k], "D", color=colour, markersize=6)
+    ax.set_yticks(range(len(rows)), [figure_text(row.group.title) for row in rows], fontsize=8)
+    ax.invert_yaxis()
+    ax.set_xlabel(f"final {grouping.metric} (%): mean, 95 % interval, seeds")
+    return figure
+
+
+def curve_figure(grouping: Grouping, panel: Panel, data: str) -> Figure | None:
+    """Draw the first two metrics of the panel that have data, side by side, as mean curves with bands."""
+    styles = group_styles(grouping.groups)
+    groups = [group for group in grouping.groups if group.data == data]
+    drawn = [group for k, group in enumerate(groups) if k < GROUPS_DRAWN or (group.infonce and k < 3 * GROUPS_DRAWN)]
+    metrics = [metric for metric in panel.metrics if any(band(group, metric) is not None for group in drawn)][:2]
+    if not metrics:
+        return None
+    figure, axes = new_figure((max(6.0, 5.0 * len(metrics)), 4.2), len(metrics))
+    for ax, metric in zip(axes, metrics, strict=True):
+        for group in drawn:
+            line = band(group, metric)
+            if line is None:
+                continue
+            colour, style = styles[group.title]
+            label = figure_text(group.title)
+            ax.plot(line.epochs, line.mean, color=colour, linestyle=style, linewidth=1.5, label=label)
+            if line.spread is not None:
+                low, high = line.mean - line.spread, line.mean + line.spread
+                ax.fill_between(line.epochs, low, high, color=colour, alpha=0.15, linewidth=0)
+        ax.set_xlabel("epochs trained")
+        ax.set_ylabel(metric.name)
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, fontsize=7, frameon=False)
+    return figure
+
+
+def parameter_figure(grouping: Grouping, data: str) -> Figure | None:
+    """Draw parallel coordinates: one line per run with a result, coloured by accuracy, over the swept parameters."""
+    axes, positions, accuracy = parallel_coordinates(grouping, data)
+    if len(axes) < 2 or not len(accuracy):
+        return None
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    figure, (ax,) = new_figure((1.6 * len(axes) + 2, 4))
+    scale = Normalize(accuracy.min(), max(accuracy.max(), accuracy.min() + 1e-9))
+    for values, result in zip(positions, accuracy, strict=True):
+        ax.plot(range(len(axes)), values, color=colormaps[COLORMAP](scale(result)), alpha=0.6, linewidth=1)
+    box = {"boxstyle": "square,pad=0.1", "facecolor": PRINT["paper"], "edgecolor": "none", "alpha": 0.8}
+    for k, (_, ticks, texts) in enumerate(axes):
+        ax.axvline(k, color=PRINT["axis"], linewidth=0.8)
+        if k == 0:  # the first axis has space for its labels on the left
+            ax.set_yticks(ticks, [figure_text(text) for text in texts], fontsize=7)
+            continue
+        for at, text in zip(ticks, texts, strict=True):
+            label = figure_text(text)
+            ax.annotate(label, (k, at), (4, 0), textcoords="offset points", fontsize=7, va="center", bbox=box)
+    ax.set_xticks(range(len(axes)), [figure_text(axis[0]) for axis in axes], fontsize=8)
+    ax.set_xlim(0, len(axes) - 1)
+    ax.spines[["left", "bottom"]].set_visible(False)
+    ax.tick_params(length=0)
+    ax.grid(False)
+    figure.colorbar(ScalarMappable(scale, colormaps[COLORMAP]), ax=ax, label=f"final {grouping.metric} (%)")
+    return figure
+
+
+Axis = tuple[str, list[float], list[str]]  # title, positions of the ticks (0 … 1), labels of the ticks
+
+
+def parallel_coordinates(grouping: Grouping, data: str) -> tuple[list[Axis], np.ndarray, np.ndarray]:
+    """Return the axes, the position of each run on them (R, A) and the accuracy of each run (R,).
+
+    The axes are the loss, the parameters that were swept and the accuracy. A parameter with one value has no axis.
+    """
+    runs = [
+        (group, result)
+        for group in grouping.groups
+        if group.data == data
+        for run in group.runs
+        if (result := final_accuracy(run, grouping.metric)) is not None
+    ]
+    accuracy = np.array([result for _, result in runs])
+    axes: list[Axis] = []
+    columns: list[np.ndarray] = []
+    for title, values in swept_values(grouping, [group for group, _ in runs]):
+        ticks = distinct(values)
+        if len(ticks) < 2:
+            continue
+        at = {repr(value): k / (len(ticks) - 1) for k, value in enumerate(ticks)}
+        columns.append(np.array([at[repr(value)] for value in values]))
+        labelled = ticks[:: max(1, len(ticks) // 12)]  # more labels would overlap
+        axes.append((title, [at[repr(value)] for value in labelled], [format_value(value) for value in labelled]))
+    if len(accuracy):
+        low, high = accuracy.min(), max(accuracy.max(), accuracy.min() + 1e-9)
+        columns.append((accuracy - low) / (high - low))
+        axes.append(("accuracy (%)", [0.0, 1.0], [f"{low:.1f}", f"{high:.1f}"]))
+    table = np.stack(columns, 1) if columns else np.empty((0, 0))
+    return axes, table, accuracy
+
+
+def swept_values(grouping: Grouping, groups: Sequence[Group]) -> list[tuple[str, list[Scalar]]]:
+    """Return (title, value of each group) for the loss, for each number among the losses' parameters, and for each
+    other swept parameter. Parameters of different losses with the same name, such as τ, share one axis."""
+    numbers: list[dict[str, Scalar]] = []
+    for group in groups:
+        pairs = ((key.rpartition(".")[2], value) for key, value in group.loss)
+        numbers.append({name: v for name, v in pairs if isinstance(v, int | float) and not isinstance(v, bool)})
+    found: list[tuple[str, list[Scalar]]] = [("loss", [group.label for group in groups])]
+    for name in sorted({name for row in numbers for name in row}):
+        values = [row.get(name) for row in numbers]
+        if len({value for value in values if value is not None}) > 1:
+            found.append((SYMBOLS.get(name, name), values))
+    return found + [(setting_name(key), [group.settings[key] for group in groups]) for key in grouping.swept]
+
+
+def new_figure(size: tuple[float, float], columns: int = 1) -> tuple[Figure, list[Axes]]:
+    """A figure with axes side by side, in the style of the report."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    axes = list(figure.subplots(1, columns, squeeze=False)[0])
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(True, color=PRINT["grid"], linewidth=0.8)
+        ax.set_axisbelow(True)
+    return figure, axes
+
+
+def figure_text(text: str) -> str:
+    """Shorten to 48 characters and escape the dollar sign, which starts a formula in matplotlib."""
+    short = text if len(text) <= 48 else text[:47] + "…"
+    return short.replace("$", r"\$")
+
+
+def safe_stem(text: str) -> str:
+    """Replace characters other than letters, digits and _ by hyphens; keep at most 40 characters."""
+    return re.sub(r"[^\w]+", "-", text).strip("-")[:40]

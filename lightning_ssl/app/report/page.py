@@ -1,0 +1,179 @@
+"""Build the report page: one HTML file that contains its style, its scripts and its data, and opens without a network.
+
+This module builds plain data, and the templates in `templates/` make HTML of it. The tables are HTML, so they can be
+read, searched and copied without JavaScript; page.js sorts and filters them and draws the figures.
+
+Text from run folders is untrusted. Three measures keep it from becoming code:
+1. Jinja2 escapes every value (autoescape).
+2. The figures' data is JSON without the characters that HTML interprets (`script_json`), and page.js escapes every name
+   that it gives to Plotly, which interprets markup.
+3. The page's Content-Security-Policy allows the two scripts whose hashes it lists, and no request to a server.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import math
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from lightning_ssl.app.config.labels import format_value
+from lightning_ssl.app.report.differences import distinct
+from lightning_ssl.app.report.figure_data import SINGLE_RUN_PANELS, figure_data
+from lightning_ssl.app.report.figures import group_styles
+from lightning_ssl.app.report.formats import p_digits, p_text, signed
+from lightning_ssl.app.report.groups import Grouping, accuracy, count_statuses, setting_name
+from lightning_ssl.app.report.images import choice_on_test_images
+from lightning_ssl.app.report.tables import command_of
+from lightning_ssl.app.report.verdict import Row, Verdict
+from lightning_ssl.app.runs.panels import PANELS, RESULTS
+from lightning_ssl.app.runs.run_record import RunRecord
+from lightning_ssl.base import palette
+from lightning_ssl.base.facts import Metric, Panel
+from lightning_ssl.comparison.differences import LEVEL
+
+
+def render(
+    grouping: Grouping,
+    rows: Sequence[Row],
+    verdicts: Sequence[Verdict],
+    runs: Sequence[RunRecord],
+    notes: Sequence[str],
+    title: str,
+    downloads: Sequence[tuple[str, str]] = (),
+    refresh: int | None = None,
+) -> str:
+    """Return the HTML of the page.
+
+    downloads   (file name, path relative to the page) of the files that the page links to
+    refresh     seconds after which the page reloads itself; None for a page that does not
+    """
+    package = files("lightning_ssl.app.report")
+    css, js = ((package / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    plotly = plotly_js()
+    template = templates().get_template("page.html")
+    return template.render(
+        policy=content_security_policy([plotly, js]),
+        title=title,
+        palette=palette,
+        # Markup is safe for these three: they are files of this package and of plotly and contain no text of a run.
+        css=Markup(css),
+        js=Markup(js),
+        plotly=Markup(plotly),
+        data=script_json(figure_data(grouping, rows, refresh)),
+        grouping=grouping,
+        rows=rows,
+        styles=group_styles(grouping.groups),
+        verdicts=verdicts,
+        runs=runs,
+        filters=filters(grouping),
+        cautions=cautions(grouping),
+        evaluator=evaluator(grouping.metric),
+        panels=[(panel, logged_metrics(panel, grouping)) for panel in PANELS],
+        single_run_panels=SINGLE_RUN_PANELS,
+        notes=notes,
+        downloads=downloads,
+        built=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+    )
+
+
+@cache
+def templates() -> Environment:
+    """Return the Jinja2 environment: values are escaped, and an unknown variable is an error."""
+    environment = Environment(
+        loader=PackageLoader("lightning_ssl.app.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    words = (format_value, setting_name, signed, p_digits, p_text, percent_text, duration)
+    environment.filters |= {each.__name__: each for each in words}
+    functions = (accuracy, command_of, count_statuses)
+    environment.globals |= {each.__name__: each for each in functions} | {"level": LEVEL}
+    return environment
+
+
+def content_security_policy(scripts: Sequence[str]) -> str:
+    """Return a policy that allows these scripts alone.
+
+    'unsafe-eval' is needed by plotly's parallel coordinates, which compile code for their shaders. 'unsafe-inline'
+    applies to styles only: the page's style is inside the page, and Plotly sets styles on the elements that it draws.
+    """
+    digests = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
+    return (
+        f"default-src 'none'; script-src {hashes} 'unsafe-eval'; style-src 'unsafe-inline'; "
+        "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def plotly_js() -> str:
+    """Return plotly.js from the plotly package. The smaller bundles have no parallel coordinates."""
+    script = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
+    return script.replace("</script", "<\\/script")
+
+
+def script_json(value: Any) -> Markup:
+    """Return JSON for a script element: <, >, & and line separators are written as \\u escapes.
+
+    Markup is safe here: without < the text cannot close its element, and without & it contains no HTML entity.
+    """
+    encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        encoded = encoded.replace(character, f"\\u{ord(character):04x}")
+    return Markup(encoded)
+
+
+def filters(grouping: Grouping) -> list[tuple[str, str, list[str]]]:
+    """Return (attribute of the rows, title, values) of each drop-down list above the comparison table."""
+    found = [("data", "data set", grouping.data_sets)] if len(grouping.data_sets) > 1 else []
+    for k, key in enumerate(grouping.swept):
+        values = distinct(group.settings[key] for group in grouping.groups)
+        found.append((f"s{k}", setting_name(key), [format_value(value) for value in values]))
+    return found
+
+
+def percent_text(share: float | None) -> str:
+    """Return a share in percent; a dash if it is missing or not finite."""
+    return "–" if share is None or not math.isfinite(share) else f"{100 * share:.2f}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in seconds, minutes or hours."""
+    if not math.isfinite(seconds):
+        return "–"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+
+
+def evaluator(metric: str) -> str:
+    """Return what measured a metric, in words."""
+    known = {each.key.partition("/")[0]: f"the {each.title.partition(',')[0]}" for each in RESULTS.values()}
+    return {**known, "linear": "the linear evaluation"}.get(metric.partition("/")[0], "the metric")
+
+
+def cautions(grouping: Grouping) -> list[str]:
+    """Return what a reader must know beside the headline.
+
+    Why data sets are separate, whether measurements differ, whether something was chosen on test images.
+    """
+    differences = grouping.differences
+    note = differences.note() if differences.disturbs(grouping.metric) else None
+    return [text for text in (grouping.separation, note, choice_on_test_images(grouping)) if text is not None]
+
+
+def logged_metrics(panel: Panel, grouping: Grouping) -> list[Metric]:
+    """Return the panel's metrics that at least one run has logged."""
+    runs = [run for group in grouping.groups for run in group.runs]
+    return [metric for metric in panel.metrics if any(metric.key in run.metrics for run in runs)]

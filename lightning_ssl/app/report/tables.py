@@ -1,0 +1,136 @@
+"""Write the comparison as text: summary.csv, runs.csv, a Markdown table and a LaTeX table.
+
+Names, labels and errors come from run folders and are untrusted; formats.py escapes every cell.
+
+Every accuracy and every difference of accuracies is in percent, and its column says so.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from lightning_ssl.app.config.labels import Scalar, format_value
+from lightning_ssl.app.report.formats import Cell, latex_cell, md_cell, md_table, p_digits, percent, signed, to_csv
+from lightning_ssl.app.report.groups import Grouping, setting_name
+from lightning_ssl.app.report.verdict import Row, Verdict
+from lightning_ssl.app.runs.run_record import RunRecord
+from lightning_ssl.app.runs.status import STATUSES
+
+NUMBERS = ["seeds", "accuracy (%)", "95 % interval (%)", "Δ (%)", "p (Holm)", "published (%)"]
+# The columns of summary.csv with fields of a row's spread, comparison and published accuracy.
+SPREAD = {"mean (%)": "mean", "std (%)": "std", "low95 (%)": "low", "high95 (%)": "high"}
+COMPARISON = {
+    "difference (%)": "difference", "difference_low95 (%)": "low", "difference_high95 (%)": "high", "test": "test",
+    "pairs": "pairs", "p": "p", "p_holm": "p_holm",
+}  # fmt: skip
+PUBLISHED = {"published (%)": "mean", "published_std (%)": "std", "published_in": "source"}
+
+
+def summary_csv(grouping: Grouping, rows: Sequence[Row]) -> str:
+    """Return one line per group, with all digits."""
+    header = ["data", "rank", "loss", *grouping.swept, "metric", "seeds", *SPREAD]
+    header += ["baseline", *COMPARISON, *PUBLISHED, *STATUSES]
+    lines: list[list[Cell]] = []
+    for row in rows:
+        group, count = row.group, row.group.statuses()
+        line: list[Cell] = [group.data, row.rank, group.label, *(value_cell(group.settings[k]) for k in grouping.swept)]
+        line += [grouping.metric, len(group.results), *(getattr(row.spread, name, None) for name in SPREAD.values())]
+        line += [row.baseline.title if row.baseline else None]
+        line += [getattr(row.comparison, name, None) for name in COMPARISON.values()]
+        line += [getattr(row.published, name, None) for name in PUBLISHED.values()]
+        lines.append([*line, *(count.get(status, 0) for status in STATUSES)])
+    return to_csv(header, lines)
+
+
+def runs_csv(grouping: Grouping, runs: Sequence[RunRecord]) -> str:
+    """Return one line per run, including failed and broken runs, with a column for every parameter of the losses."""
+    parameters = sorted({key for group in grouping.groups for key, _ in group.loss})
+    header = ["run", "data", "loss", "seed", *parameters, *grouping.swept, "status"]
+    header += [f"{grouping.metric} (%)", f"best {grouping.metric} (%)"]
+    header += ["epoch", "step", "seconds", "images_per_second", "started", "version", "command", "error", "problems"]
+    lines: list[list[Cell]] = []
+    for run in runs:
+        group = grouping.group_of.get(run.folder)
+        values = {**dict(group.loss), **group.settings} if group else {}
+        line: list[Cell] = [run.name, group.data if group else None, group.label if group else None]
+        line += [None if run.seed is None else str(run.seed)]
+        line += [value_cell(values[key]) if key in values else None for key in (*parameters, *grouping.swept)]
+        line += [run.status, percent(run.last(grouping.metric)), percent(run.best(grouping.metric))]
+        line += [run.number(key) for key in ("epoch", "step", "duration", "images_per_second")]
+        line += [str(run.summary.get("started") or ""), str(run.summary.get("version") or ""), command_of(run)]
+        lines.append([*line, run.error, "; ".join(run.problems)])
+    return to_csv(header, lines)
+
+
+def value_cell(value: Scalar) -> Cell:
+    """Return a number with all digits, and words for other values."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else format_value(value)
+
+
+def text_table(grouping: Grouping, rows: Sequence[Row]) -> list[list[str]]:
+    """Return the lines of the Markdown and LaTeX tables, header first; a dash marks a missing value."""
+    several = len(grouping.data_sets) > 1
+    lines = [["data"] * several + ["loss", *map(setting_name, grouping.swept), *NUMBERS]]
+    for row in rows:
+        s, c, paper = row.spread, row.comparison, row.published
+        accuracy = "–" if s is None else f"{s.mean:.2f}" + ("" if s.std is None else f" ± {s.std:.2f}")
+        interval = "–" if s is None or s.low is None else f"[{s.low:.2f}, {s.high:.2f}]"
+        difference = "baseline" if row.baseline is row.group else "–" if c is None else signed(c.difference)
+        p = "–" if c is None or c.p_holm is None else p_digits(c.p_holm)
+        from_paper = "–" if paper is None else f"{paper.mean:.2f} ± {paper.std:.2f}"
+        texts = [row.group.label, *(format_value(row.group.settings[key]) for key in grouping.swept)]
+        numbers = [str(len(row.group.results)), accuracy, interval, difference, p, from_paper]
+        lines.append([row.group.data] * several + texts + numbers)
+    return lines
+
+
+def legend(rows: Sequence[Row], verdicts: Sequence[Verdict]) -> list[str]:
+    """Say what Δ is the difference to, and what bold means."""
+    notes = []
+    baselines = {id(row.baseline): row.baseline for row in rows if row.baseline and row.comparison}.values()
+    if len({group.title for group in baselines}) == 1:
+        notes.append(f"Δ is the difference to the baseline, {next(iter(baselines)).title}.")
+    elif baselines:
+        labels = {group.label for group in baselines}
+        named = labels if len(labels) == 1 else [f"{group.title} on {group.data}" for group in baselines]
+        notes.append(f"Δ is the difference to the baseline with the same data and settings: {'; '.join(named)}.")
+    else:
+        notes.append("There is no baseline with results on the same data and with the same settings, hence no Δ.")
+    if any(verdict.clear for verdict in verdicts):
+        notes.append("Bold: significantly better than every other group on the same data.")
+    return notes
+
+
+def markdown(grouping: Grouping, rows: Sequence[Row], verdicts: Sequence[Verdict], notes: Sequence[str]) -> str:
+    """Return a Markdown table and the notes below it; a group that wins on its data set is bold."""
+    lines = text_table(grouping, rows)
+    bold = {k for k, row in enumerate(rows, 1) if row.wins}
+    table = md_table(lines, text_columns=len(lines[0]) - len(NUMBERS), bold=bold)
+    below = [*legend(rows, verdicts), *(verdict.line for verdict in verdicts), *notes]
+    return "\n".join([table, "", *(md_cell(note) + "  " for note in below)]) + "\n"
+
+
+def latex(grouping: Grouping, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> str:
+    """Return a booktabs table for \\input; a group that wins on its data set is bold, a rule separates data sets."""
+    titles, *table = text_table(grouping, rows)
+    notes = [*(verdict.line for verdict in verdicts), *legend(rows, verdicts)]
+    lines = [f"% {latex_cell(note)}" for note in notes]
+    lines += [r"% \usepackage{booktabs}, and \usepackage[T1]{fontenc} for special characters in names"]
+    lines += [rf"\begin{{tabular}}{{{'l' * (len(titles) - len(NUMBERS))}{'r' * len(NUMBERS)}}}", r"\toprule"]
+    lines += [" & ".join(map(latex_cell, titles)) + r" \\", r"\midrule"]
+    for k, (row, cells) in enumerate(zip(rows, table, strict=True)):
+        if k and row.group.data != rows[k - 1].group.data:
+            lines.append(r"\midrule")
+        texts = [rf"\textbf{{{text}}}" if row.wins else text for text in map(latex_cell, cells)]
+        # After \\ LaTeX reads a leading bracket as an optional argument.
+        lines.append(" & ".join("{}" + text if text.startswith("[") else text for text in texts) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def command_of(run: RunRecord) -> str:
+    """Return the run's command line, quoted for a shell."""
+    command = run.summary.get("command")
+    if isinstance(command, list):
+        return shlex.join(map(str, command))
+    return str(command or "")

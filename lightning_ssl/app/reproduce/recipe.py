@@ -1,0 +1,150 @@
+"""The reproductions as data classes, read from `papers/reproductions/NAME.yaml` and `scales.yaml`.
+
+>>> claim = load("dual-table2").claims[0]
+>>> claim.text, claim.left, claim.relation, claim.right, claim.at, claim.margin
+('Exact equals InfoNCE', ('exact',), 'equal', ('infonce',), 'early', 1)
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any, Literal
+
+import yaml  # type: ignore[import-untyped]
+
+from lightning_ssl import papers
+from lightning_ssl.app.config.labels import Scalar
+from lightning_ssl.base.checks import UserError, require
+from lightning_ssl.comparison.claims import Relation
+
+Moment = Literal["early", "late"]
+EARLY = 0.2  # share of the training; the papers' first column is 100 of 500 epochs
+DATA = "DATA"  # in a path of `Row.published`: the data set
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A size of the experiments. `images_per_second` is the speed of `network` on images of 32 pixels."""
+
+    name: str
+    summary: str
+    flags: tuple[str, ...]
+    images_per_second: float
+    network: str
+    source: str  # where the speed comes from
+    evaluation_seconds: float  # of one run
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a reproduction runs at a scale."""
+
+    sweeps: tuple[str, ...]
+    data: tuple[str, ...]
+    published_on: str | None = None  # the data set of the published figures, if it is another one
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: the label of its loss, and the settings that tell it from rows with the same loss."""
+
+    key: str
+    title: str
+    loss: str
+    settings: dict[str, Scalar] = field(default_factory=dict)
+    published: str | None = None  # path in the figures of the paper, such as table1/DATA/direct
+
+
+@dataclass(frozen=True)
+class Claim:
+    """`left` is above, below or equal to `right`. Several rows stand for their mean. The margin is in points."""
+
+    text: str
+    left: tuple[str, ...]
+    relation: Relation
+    right: tuple[str, ...]
+    at: Moment
+    margin: float = 0.0
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A published table, or a laboratory (`lab`)."""
+
+    name: str
+    title: str
+    paper: str | None
+    works: dict[str, Work]
+    rows: dict[str, Row]
+    claims: tuple[Claim, ...]
+    lab: str | None = None
+    minutes: float = 0.0  # of a laboratory, on one core
+
+    def published(self, key: str, data: str, at: Moment) -> tuple[float, float] | None:
+        """The published mean and standard deviation of a row in percent; None if there is none."""
+        path = self.rows[key].published
+        if path is None or self.paper is None:
+            return None
+        found: Any = papers.load(self.paper)
+        for word in path.replace(DATA, data).split("/"):
+            by_name = {str(name): value for name, value in found.items()} if isinstance(found, dict) else {}
+            found = by_name.get(word)
+        if not found:
+            return None
+        if not isinstance(found[0], list):  # a table that has the end of the training only
+            return (found[0], found[1]) if at == "late" else None
+        mean, std = found[0 if at == "early" else -1]
+        return mean, std
+
+
+def names() -> list[str]:
+    """The reproductions, those of tables first."""
+    folder = files(papers.__name__) / "reproductions"
+    found = sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
+    return sorted(found, key=lambda name: (load(name).lab is not None, "table" not in name, "dual" in name, name))
+
+
+def load(name: str) -> Reproduction:
+    """Read one reproduction. An unknown name is a UserError."""
+    file = files(papers.__name__) / "reproductions" / f"{name}.yaml"
+    if not name.replace("-", "").isalnum() or not file.is_file():
+        known = names()
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise UserError(f"name={name!r}: no such reproduction; expected one of {', '.join(known)}, list{hint}")
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    rows = {key: Row(key, **row) for key, row in content.get("rows", {}).items()}
+    claims = tuple(each for entry in content.get("claims", []) for each in claims_of(entry, rows, name))
+    works = {scale: work_of(work) for scale, work in content.get("scales", {}).items()}
+    return Reproduction(
+        name, content["title"], content.get("paper"), works, rows, claims, content.get("lab"), content.get("minutes", 0)
+    )
+
+
+def claims_of(entry: dict[str, Any], rows: dict[str, Row], name: str) -> list[Claim]:
+    """One claim for each moment of an entry."""
+    sides = [tuple(side) if isinstance(side, list) else (side,) for side in (entry["left"], entry["right"])]
+    for key in (*sides[0], *sides[1]):
+        require(key in rows, f"{name}: row of a claim", key, f"one of {', '.join(rows)}")
+    relation, margin = entry["is"], entry.get("margin", 0)
+    require(relation in ("above", "below", "equal"), f"{name}: is", relation, "above, below or equal")
+    require(margin >= 0 and (relation != "equal" or margin > 0), f"{name}: margin", margin, "above 0 for equal")
+    return [Claim(entry["text"], sides[0], relation, sides[1], at, margin) for at in entry["at"]]
+
+
+def work_of(entry: dict[str, Any]) -> Work:
+    return Work(**{**entry, "sweeps": tuple(entry["sweeps"]), "data": tuple(entry["data"])})
+
+
+def scales() -> dict[str, Scale]:
+    """The scales, by name."""
+    content = yaml.safe_load((files(__package__) / "scales.yaml").read_text(encoding="utf-8"))
+    return {name: Scale(name, **{**entry, "flags": tuple(entry["flags"])}) for name, entry in content.items()}
+
+
+def scale_named(name: str) -> Scale:
+    known = scales()
+    require(name in known, "scale", name, f"one of {', '.join(known)}")
+    return known[name]

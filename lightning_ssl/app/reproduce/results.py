@@ -1,0 +1,98 @@
+"""The runs of each row of a table, with their early and their late accuracy.
+
+early   the online probe at 20 % of the training, as the papers' first column is 100 of 500 epochs
+late    the linear evaluation of the papers' protocol after training; the online probe if a finished run lacks it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lightning_ssl.app.config.labels import Scalar, label_of, plain_number
+from lightning_ssl.app.report.groups import accuracy
+from lightning_ssl.app.reproduce.recipe import EARLY, Moment, Reproduction, Row, Work
+from lightning_ssl.app.reproduce.verdicts import Judgement, judge
+from lightning_ssl.app.runs.run_record import RunRecord
+
+TOLERANCE = 0.02  # of the share of the training
+PROBE, EVALUATION = "online/top1", "linear/adam_top1"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A run, its row and its accuracies in percent; None where it has none."""
+
+    run: RunRecord
+    row: Row | None
+    data: str
+    early: float | None
+    late: float | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """The runs of a reproduction and its claims, judged."""
+
+    reproduction: Reproduction
+    work: Work
+    late_metric: str
+    measured: list[Measured]
+    judgements: list[Judgement]
+
+    def values(self, row: str, data: str, at: Moment) -> dict[Scalar, float]:
+        """Seed → accuracy in percent of the finished runs of a row."""
+        found = {}
+        for each in self.measured:
+            value = each.early if at == "early" else each.late
+            if each.row is not None and (each.row.key, each.data) == (row, data) and value is not None:
+                found[each.run.seed] = value
+        return found
+
+    def published(self, row: str, data: str, at: Moment) -> tuple[float, float] | None:
+        return self.reproduction.published(row, self.work.published_on or data, at)
+
+
+def tabulate(reproduction: Reproduction, work: Work, runs: Sequence[RunRecord]) -> Table:
+    """Assign the runs to rows, measure them, and judge the claims on every data set."""
+    finished = [run for run in runs if run.finished]
+    evaluated = bool(finished) and all(run.last(EVALUATION) is not None for run in finished)
+    metric = EVALUATION if evaluated else PROBE
+    measured = [
+        Measured(run, row_of(run, reproduction), data_of(run), early_accuracy(run), accuracy(run, metric))
+        for run in runs
+    ]
+    table = Table(reproduction, work, metric, measured, [])
+    for data in work.data:
+        moments: tuple[Moment, ...] = ("early", "late")
+        results = {(row, at): table.values(row, data, at) for row in reproduction.rows for at in moments}
+        for claim in reproduction.claims:
+            table.judgements.append(judge(reproduction, claim, data, results, work.published_on or data))
+    return table
+
+
+def row_of(run: RunRecord, reproduction: Reproduction) -> Row | None:
+    """The row whose loss and settings a run has."""
+    if "model" not in run.settings:
+        return None
+    label = label_of(run.settings)
+    for row in reproduction.rows.values():
+        settings = row.settings.items()
+        if row.loss == label and all(plain_number(run.settings.get(k)) == plain_number(v) for k, v in settings):
+            return row
+    return None
+
+
+def data_of(run: RunRecord) -> str:
+    return str(run.settings.get("data.name", "?"))
+
+
+def early_accuracy(run: RunRecord) -> float | None:
+    """The online probe at 20 % of the training in percent; None if it was not measured then."""
+    curve, epochs = run.curve(PROBE), run.settings.get("trainer.max_epochs")
+    if not run.finished or curve is None or not isinstance(epochs, int):
+        return None
+    for trained, value in zip(*curve, strict=True):
+        if abs(trained / epochs - EARLY) < TOLERANCE and 0 <= value <= 1:
+            return 100 * float(value)
+    return None

@@ -1,0 +1,81 @@
+"""Runs that several tables share are trained once.
+
+InfoNCE and Direct stand in most tables. Before a sweep starts, each of its cells gets the finished run of exactly the
+same configuration and seed, from another sweep of RUNS or from the archive, if there is one. `lightning-ssl fit` finds
+it under the name of the trial, complete, and trains nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning_ssl.app.config.identity import identity
+from lightning_ssl.app.reproduce.planning import Cell, Planned
+from lightning_ssl.app.runs import RunFolder, archive, find
+from lightning_ssl.app.runs.folder import FILES, Files
+from lightning_ssl.app.sweep.engine import preview
+from lightning_ssl.base.files import copy_of, write_all, write_atomic
+
+COPIED = (*FILES, "evaluation.json")
+
+
+def share(planned: Sequence[Planned], sources: Sequence[Path]) -> list[Cell]:
+    """Copy finished runs of the same configuration into the folders of sweeps. Returns the cells done.
+
+    A run of the archive of the same sweep is preferred, so that it is known as a run of this archive.
+    """
+    wanted = {key_of(identity(config)) for sweep in planned for config in sweep.configs}
+    known: dict[str, dict[Path, Files]] = {}
+    for folder, files in runs_of(sources):
+        key = key_of(archive.experiment(files))
+        if key in wanted and archive.is_finished(files):
+            known.setdefault(key, {})[folder] = files
+    copied = []
+    for sweep in planned:
+        cells = zip(sweep.plan.cells, sweep.configs, strict=True)
+        configs = {sweep.plan.identity(cell): config for cell, config in cells}
+        for trial, _ in preview(sweep.plan, sweep.folder):
+            cell, target = sweep.plan.identity(trial.parameters), RunFolder(sweep.folder / trial.id)
+            found = known.get(key_of(identity(configs.get(cell, {}))), {})
+            if not found:
+                continue
+            source = min(found, key=lambda folder: folder.parent.name != sweep.plan.name)
+            if not target.has_files():
+                copy(source, found[source], target)
+            if target.is_finished():
+                copied.append((sweep.plan.name, cell))
+    return copied
+
+
+def key_of(experiment: dict[str, Any]) -> str:
+    return repr(sorted(experiment.items()))
+
+
+def runs_of(sources: Sequence[Path]) -> Iterator[tuple[Path, Files]]:
+    """The small files of every run in folders and archives, with its folder."""
+    for run in find(*(source for source in sources if source.is_dir())):
+        yield run.path, archive.files_of(run.path)
+    for file in archive.archives_in(sources):
+        for name, files in archive.read(file).items():
+            yield archive.folder_of(file, name), files
+
+
+def copy(source: Path, files: Files, target: RunFolder) -> None:
+    """Copy a run. Its checkpoints become hard links where the file system has them; an archived run has none.
+
+    summary.json names the run of another sweep as SWEEP/RUN. The small files come last: a run whose copy failed on a
+    full disk has no summary, and is copied or trained again.
+    """
+    for file in RunFolder(source).step_checkpoints():
+        link = target.path / "checkpoints" / file.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(file, link)
+        except OSError:
+            write_atomic(link, copy_of(file))
+    write_all({target.path / name: files[name].encode(errors="replace") for name in COPIED if name in files})
+    origin, place = (f"{run.parent.name}/{run.name}" for run in (source, target.path))
+    target.update_summary(name=target.path.name, **({} if origin == place else {"copied_from": origin}))

@@ -1,0 +1,161 @@
+"""The archive of a sweep: the small files of its runs in one compressed file of JSON lines, SWEEP.jsonl.gz.
+
+    {"folder": "001-direct", "files": {"config.yaml": "…", "metrics.jsonl": "…", "summary.json": "…"}}
+
+A line is a run. `record.Reader` reads an archive as it reads run folders: RUNS/SWEEP.jsonl.gz has the runs of
+RUNS/SWEEP. Nothing is unpacked, so no name in an archive becomes a path of a file. The same runs give the same bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from filelock import FileLock, Timeout
+
+from lightning_ssl.app.config.identity import identity
+from lightning_ssl.app.runs.folder import SMALL_FILES, Files, config_of, read_files, summary_of
+from lightning_ssl.app.runs.metrics import METRICS, OLD_METRICS, parse_events
+from lightning_ssl.app.runs.metrics_writer import converted
+from lightning_ssl.base.checks import UserError, require_folder_name
+from lightning_ssl.base.files import write_atomic
+from lightning_ssl.base.untrusted import load_json, one_line
+
+SUFFIX = ".jsonl.gz"
+MAX_BYTES = 500_000_000  # of an archive, unpacked
+MAX_RUN = 20_000_000  # bytes of a run; one of 500 epochs has 2 MB
+LOCK_TIMEOUT = 600.0  # seconds in which another process writes its run
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a path is a file with the name of an archive."""
+    return path.name.endswith(SUFFIX) and path.is_file()
+
+
+def archives_in(sources: Iterable[Path]) -> list[Path]:
+    """The archives among the sources, and those in the folders among them."""
+    return [file for each in sources for file in (each, *sorted(each.glob(f"*{SUFFIX}"))) if is_archive(file)]
+
+
+def folder_of(file: Path, name: str) -> Path:
+    """The folder of a run before it was archived: RUNS/SWEEP/NAME for RUNS/SWEEP.jsonl.gz. It need not exist."""
+    return file.resolve().with_name(file.name.removesuffix(SUFFIX)) / name
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reading
+
+
+def read(file: Path) -> dict[str, Files]:
+    """The small files of each run, by the name of its folder. A line of another form is refused; none is left out."""
+    if not file.is_file():
+        raise UserError(f"{file}: not a regular file")
+    runs: dict[str, Files] = {}
+    left, number = MAX_BYTES, 0
+    try:
+        with gzip.open(file) as stream:
+            while line := stream.readline(MAX_RUN + 1):
+                left, number = left - len(line), number + 1
+                if left < 0 or len(line) > MAX_RUN:
+                    raise UserError(f"{file}: line {number}: larger than {MAX_RUN:,} bytes, or {MAX_BYTES:,} in all")
+                name, files = run_of(line, f"{file}: line {number}")
+                if name in runs:
+                    raise UserError(f"{file}: line {number}: the run {name!r} is there twice")
+                runs[name] = files
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise UserError(f"{file}: not an archive of runs, or damaged: {one_line(error)}") from error
+    return runs
+
+
+def run_of(line: bytes, where: str) -> tuple[str, Files]:
+    """The name and the files of a run from its line."""
+    try:
+        match load_json(line.decode()):
+            case {"folder": str(name), "files": dict(files), **rest}:
+                require_folder_name("folder", name)
+                unknown = [key for key, text in files.items() if key not in SMALL_FILES or not isinstance(text, str)]
+                if not (unknown := [*rest, *unknown]):
+                    return name, files
+                reason = f"{unknown[0]!r} is not known to this version"
+            case _:
+                reason = "expected a mapping with folder and files"
+    except ValueError as error:
+        reason = one_line(error)
+    raise UserError(f"{where} is not a run: {reason}")
+
+
+def files_of(folder: Path) -> Files:
+    """The small files of a run folder. A metrics.csv is converted."""
+    files = read_files(folder)[0]
+    old = files.pop(OLD_METRICS, None)
+    if old is not None:
+        files.setdefault(METRICS, converted(parse_events(old, OLD_METRICS)[0]).decode())
+    return files
+
+
+def is_finished(files: Files) -> bool:
+    return summary_of(files.get("summary.json", ""))[0].get("status") == "finished"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Writing
+
+
+def add(file: Path, runs: Iterable[tuple[str, Files]]) -> int:
+    """Add runs to an archive. A run that is there is replaced only by a finished one with all of its files.
+
+    A run that was copied from the archive is not added again. The file is replaced atomically, and only if its content
+    changes. Several processes can add runs at the same time.
+
+    Returns how many runs it has.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(file.with_name(f".{file.name}.lock"), timeout=LOCK_TIMEOUT):
+            known = read(file) if file.exists() else {}
+            merged = dict(known)
+            for name, files in runs:
+                require_folder_name("folder", name)
+                if original_of(files, file) in merged:
+                    continue
+                place = place_for(name, files, merged)
+                old = merged.get(place)
+                if old is None or (is_finished(files) and (not is_finished(old) or old.keys() <= files.keys())):
+                    merged[place] = files
+            if merged != known:
+                write_atomic(file, lambda target: write(target, merged))
+            return len(merged)
+    except Timeout:
+        raise UserError(f"{file}: another process is writing it") from None
+
+
+def place_for(name: str, files: Files, runs: Mapping[str, Files]) -> str:
+    """The name of a run in an archive: its own, unless a run of another configuration has it."""
+    number, place = 1, name
+    while place in runs and {} not in (found := [experiment(files), experiment(runs[place])]) and found[0] != found[1]:
+        number += 1
+        place = f"{name}-{number}"
+    return place
+
+
+def original_of(files: Files, file: Path) -> str | None:
+    """The name in an archive of the run from which a run was copied (app/reproduce/sharing.py)."""
+    sweep, _, name = str(summary_of(files.get("summary.json", ""))[0].get("copied_from")).rpartition("/")
+    return name if sweep == file.name.removesuffix(SUFFIX) else None
+
+
+def experiment(files: Files) -> dict[str, Any]:
+    """The values that tell the configuration of a run from others; none if it cannot be read."""
+    config = config_of(files.get("config.yaml", ""))[0]
+    return identity(config) if config else {}
+
+
+def write(target: BinaryIO, runs: Mapping[str, Files]) -> None:
+    with gzip.GzipFile(filename="", mode="wb", fileobj=target, mtime=0) as stream:
+        for name in sorted(runs):
+            line = json.dumps({"folder": name, "files": runs[name]}, sort_keys=True)
+            stream.write(f"{line}\n".encode())

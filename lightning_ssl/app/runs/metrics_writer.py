@@ -1,0 +1,99 @@
+"""The writer of metrics.jsonl. The cost of an event does not depend on the length of the file.
+
+A resumed run drops the events after its checkpoint, so it ends with the file of an undisturbed run. A writer that is
+killed leaves all its events, and at most an incomplete last line, which the next writer removes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+
+from lightning_ssl.app.runs.metrics import (
+    LOWER_IS_BETTER,
+    METRICS,
+    OLD_METRICS,
+    PLACE,
+    Event,
+    as_float,
+    event_of,
+    metrics_file,
+    read_events,
+)
+from lightning_ssl.base.files import write_atomic
+
+
+class MetricsWriter:
+    """Appends events to the metrics.jsonl of a run folder.
+
+    rows         how many events the file has
+    last, best   of every metric: its last value, and its best finite one: the lowest for metrics that match
+                 LOWER_IS_BETTER, else the highest
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.file, self.old = folder / METRICS, folder / OLD_METRICS
+        self.rows = 0
+        self.last: dict[str, float] = {}
+        self.best: dict[str, float] = {}
+
+    def open(self, rows: int) -> None:
+        """Keep the first `rows` events. Later ones were written after the checkpoint from which the run resumes.
+
+        A metrics.csv of an older version is converted.
+        """
+        self.rows, self.last, self.best = 0, {}, {}
+        if metrics_file(self.file.parent) == self.old:
+            self.convert()
+        kept = 0  # bytes
+        with self.file.open("a+b") as stream:
+            stream.seek(0)
+            for line in islice(stream, rows):
+                if not line.endswith(b"\n"):
+                    break
+                self.note(event_of(line.decode("utf-8", errors="replace")) or {})
+                self.rows += 1
+                kept += len(line)
+            stream.truncate(kept)
+        self.old.unlink(missing_ok=True)
+
+    def convert(self) -> None:
+        """Write the events of metrics.csv as metrics.jsonl."""
+        write_atomic(self.file, converted(read_events(self.file.parent)[0]))
+
+    def append(self, event: Event) -> None:
+        """Write one event."""
+        with self.file.open("ab") as stream:
+            stream.write(encoded(event))
+        self.note(event)
+        self.rows += 1
+
+    def note(self, event: Event) -> None:
+        for name, logged in event.items():
+            value = None if name in PLACE else as_float(logged)
+            if value is None:
+                continue
+            self.last[name] = value
+            if math.isfinite(value):
+                better = min if LOWER_IS_BETTER.search(name) else max
+                self.best[name] = better(self.best.get(name, value), value)
+
+
+def encoded(event: Event) -> bytes:
+    """One line of metrics.jsonl."""
+    kinds = {name: str(value) for name, value in event.items() if isinstance(value, float) and not math.isfinite(value)}
+    nonfinite = {"nonfinite": kinds} if kinds else {}
+    return (json.dumps({**event, **dict.fromkeys(kinds), **nonfinite}, allow_nan=False) + "\n").encode()
+
+
+def converted(events: Iterable[Event | None]) -> bytes:
+    """The events of a metrics.csv as metrics.jsonl. An unreadable row keeps its place, as resuming counts."""
+    lines = []
+    for event in events:
+        numbers = {name: as_float(cell) for name, cell in (event or {}).items()}
+        whole = {name: int(number) for name in PLACE if (number := numbers.get(name)) is not None}
+        lines.append(encoded({name: value for name, value in {**numbers, **whole}.items() if value is not None}))
+    return b"".join(lines)

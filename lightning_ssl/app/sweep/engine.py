@@ -1,0 +1,361 @@
+"""The loop of a sweep: choose a trial, start its process, watch it, record how it ended.
+
+The same command resumes a sweep, however the engine ended. A trial is final (finished, stopped, failed) or unfinished.
+An unfinished trial starts again with the same parameters in the same run folder, where `lightning-ssl fit` resumes.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import multiprocessing
+import os
+import re
+import shlex
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import wait
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+from filelock import AcquireReturnProxy, FileLock, Timeout
+
+from lightning_ssl.app.launch.noted_signals import NotedSignals
+from lightning_ssl.app.runs import RunFolder
+from lightning_ssl.app.runs.status import Exit, signal_of, status_of
+from lightning_ssl.app.sweep import trial
+from lightning_ssl.app.sweep.plan import Plan, any_fit_flags, fit_flags, varies
+from lightning_ssl.app.sweep.screen import Screen
+from lightning_ssl.app.sweep.state import UNFINISHED, State, Trial
+from lightning_ssl.app.sweep.wandb_sweeps import Parameters
+from lightning_ssl.base.checks import UserError
+
+POLL_INTERVAL = 0.5  # seconds
+PRUNE_INTERVAL = 2.0  # seconds
+BELOW_CUT_OFF = "stopped by hyperband: below the cut-off"
+MAX_STARTS = 3  # attempts to start a process while the forkserver is being killed
+
+
+class RunningTrial(NamedTuple):
+    """The process of a trial and the index of its worker."""
+
+    process: Any
+    slot: int
+
+    def kill(self) -> None:
+        trial.kill_group(self.process.pid)
+        self.process.kill()
+
+
+class Engine:
+    """Runs the trials of a plan in separate processes, `workers` at a time.
+
+    ended   is called with the run folder of each trial that has ended
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        folder: Path,
+        workers: int = 1,
+        gpus: Sequence[str] = (),
+        retry: bool = False,
+        ended: Callable[[Path], None] | None = None,
+    ) -> None:
+        self.plan, self.folder, self.workers, self.gpus = plan, folder, workers, list(gpus)
+        self.retry, self.ended = retry, ended
+        self.running: dict[str, RunningTrial] = {}
+        self.histories: dict[str, list[float]] = {}  # values of the metric, per trial
+        self.signals = SignalCounter()
+        self.pruned_at = 0.0
+        self.kill_deadlines: dict[str, float] = {}  # after which a pruned trial is killed
+        self.context: Any = multiprocessing.get_context("forkserver")
+
+    def run(self) -> int:
+        """Run or resume the sweep. The exit code is 0 if no trial failed, 1 if one failed, 130 if interrupted."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with State(self.folder / "sweep.db") as self.state, exclusive_lock(self.folder), self.signals:
+            check_settings(self.state, self.plan, self.folder)
+            self.state.set_settings(self.plan.fixed_settings())
+            self.recover()
+            with Screen(self.plan, self.folder, self.workers) as self.screen:
+                try:
+                    self.run_trials()
+                except BaseException:  # no trial continues without an engine
+                    self.signals.count += 1
+                    self.end_processes()
+                    raise
+            return self.screen.print_summary(self.state.trials(), interrupted=self.signals.count > 0)
+
+    def recover(self) -> None:
+        """Handle the trials of an earlier engine: end processes that still run, and record trials that have ended."""
+        for row in self.state.trials():
+            while row.status in UNFINISHED:
+                if row.pid is not None:
+                    trial.terminate(row.pid, row.process_start_time)
+                revoked = self.state.revoke(row)
+                row = self.state.trial(row.id)
+                if revoked:
+                    break
+            if row.status == "running":
+                self.record_end(row, row.exit_code)
+            elif row.status == "failed" and self.retry:
+                self.state.set(row.id, status="pending", error=None)
+
+    def run_trials(self) -> None:
+        """Run unfinished trials first, then new ones, until none is left or a signal arrives."""
+        unfinished = [row for row in self.state.trials() if row.status in UNFINISHED]
+        while True:
+            self.state.require_file()
+            self.collect_exited()
+            if self.signals.count:
+                self.stop_all()
+            rows = self.state.trials()
+            while not self.signals.count and len(self.running) < self.workers:
+                row = unfinished.pop(0) if unfinished else self.next_trial(rows)
+                if row is None:
+                    break
+                self.start(row)
+                rows = self.state.trials()
+            if not self.running:
+                return
+            if "early_terminate" in self.plan.config and time.monotonic() - self.pruned_at > PRUNE_INTERVAL:
+                self.prune(rows)
+            self.screen.update(rows)
+            self.wait_for_exit()
+
+    def wait_for_exit(self) -> None:
+        """Wait until a trial exits, but no longer than POLL_INTERVAL."""
+        wait([entry.process.sentinel for entry in self.running.values()], timeout=POLL_INTERVAL)
+
+    # -- starting a trial ---------------------------------------------------------------------------------------------
+
+    def next_trial(self, rows: list[Trial]) -> Trial | None:
+        """Add a new trial to the state; None when the sweep has no more."""
+        if any(self.plan.target_reached(row.value) for row in rows):
+            return None
+        if self.plan.method == "bayes":
+            self.read_histories(rows)
+        parameters = self.plan.next_parameters(rows, self.histories)
+        if parameters is None:
+            return None
+        number = len(rows) + 1
+        return self.state.add(number, trial_id(self.plan, number, parameters), parameters)
+
+    def start(self, row: Trial) -> None:
+        slot = min(set(range(self.workers)) - {entry.slot for entry in self.running.values()})
+        job = self.job(row, slot)
+        if not self.running:
+            self.context.set_forkserver_preload([*trial.PRELOAD, *([] if job.fit_flags is None else trial.PRELOAD_FIT)])
+        self.screen.trial_started(row)
+        for start in range(MAX_STARTS):
+            process = self.context.Process(target=trial.run_trial, args=(job,), name=row.id)
+            try:
+                process.start()  # it starts the forkserver again if that has ended
+                break
+            except (EOFError, ConnectionError) as error:  # the forkserver was killed at this moment
+                if start == MAX_STARTS - 1:
+                    raise UserError(
+                        f"{row.id}: the parent process of the trials ended; does `lightning-ssl fit` work?"
+                    ) from error
+                job = self.job(row, slot)
+        self.running[row.id] = RunningTrial(process, slot)
+
+    def job(self, row: Trial, slot: int) -> trial.Job:
+        """Begin an attempt and return the arguments of its process."""
+        command = trial_command(self.plan, self.folder, row)
+        folder = self.folder.absolute() / row.id
+        # The forkserver keeps the environment of its own start, so each trial gets the current one.
+        environment = {**os.environ, "LIGHTNING_SSL_TRIAL": str(folder), "LIGHTNING_SSL_SWEEP": self.plan.name}
+        if self.gpus:
+            environment["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
+        return trial.Job(
+            folder=folder,
+            attempt=self.state.start_attempt(row),
+            command=command,
+            fit_flags=fit_flags(command),
+            cwd=Path.cwd(),
+            parameters=json.dumps(row.parameters),
+            environment=environment,
+        )
+
+    # -- the end of a trial -------------------------------------------------------------------------------------------
+
+    def collect_exited(self) -> None:
+        """Record the end of each trial whose process has exited."""
+        for id, entry in list(self.running.items()):
+            if entry.process.exitcode is None:
+                continue
+            row = self.state.trial(id)
+            if row.exit_code is None and row.pid is not None:
+                # Its parent was killed, and it still runs; or it was killed, and its programs still run.
+                trial.terminate(row.pid, row.process_start_time)
+                trial.kill_group(row.pid)
+                row = self.state.trial(id)
+            del self.running[id]
+            exit_code = row.exit_code
+            if exit_code is None and entry.process.exitcode != trial.PARENT_LOST:
+                exit_code = entry.process.exitcode
+            self.record_end(row, exit_code, observed=True)
+            self.screen.trial_ended(self.state.trial(id))
+            if self.ended is not None and not self.signals.count:
+                self.ended(self.folder / id)
+
+    def record_end(self, row: Trial, exit_code: int | None, observed: bool = False) -> None:
+        """Write how a trial ended into its run folder, then status and result to the state.
+
+        exit_code  see `Exit`
+        observed   this engine saw the process exit; False for a trial of an earlier engine
+        """
+        run = RunFolder(self.folder / row.id)
+        self.histories[row.id] = run.history(self.plan.metric)
+        summary = run.summary()
+        status = status_of(summary, end=Exit(exit_code, row.pruned, self.signals.count > 0))
+        error = run.error_line(exit_code or 0) if status == "failed" else None
+        if status == "interrupted" and observed and not self.signals.count:
+            error = "lost its parent process" if exit_code is None else f"ended by signal {signal_of(exit_code)}"
+        if summary.get("status") != status and run.path.is_dir():  # a killed process leaves "running"
+            run.update_summary(status=status, error=error or (BELOW_CUT_OFF if status == "stopped" else None))
+        self.state.set(
+            row.id,
+            status=status,
+            exit_code=exit_code,
+            pid=None,
+            value=run.last_value(self.plan.metric),
+            error=error,
+            seconds=row.seconds + (max(0.0, time.time() - row.started_at) if observed and row.started_at else 0.0),
+        )
+
+    # -- stopping trials ----------------------------------------------------------------------------------------------
+
+    def prune(self, rows: list[Trial]) -> None:
+        """Stop the running trials below the hyperband cut-off. Kill those whose grace period is over."""
+        self.pruned_at = time.monotonic()
+        self.read_histories(rows)
+        for id in self.plan.trials_to_prune(rows, self.histories):
+            row = self.state.trial(id)
+            if row.pid is not None and not row.pruned:
+                self.state.set(id, pruned=True)
+                self.screen.print_line(f"{id}: below the hyperband cut-off, stopping it")
+                self.kill_deadlines[id] = time.monotonic() + trial.GRACE_PERIOD
+                trial.send_signal(row.pid, signal.SIGTERM)
+        for id, entry in self.running.items():
+            if time.monotonic() > self.kill_deadlines.get(id, math.inf):
+                entry.kill()
+
+    def read_histories(self, rows: list[Trial]) -> None:
+        """Read the metric's values of running trials, and of trials not read before."""
+        for row in rows:
+            if row.id not in self.histories or row.id in self.running:
+                self.histories[row.id] = RunFolder(self.folder / row.id).history(self.plan.metric)
+
+    def stop_all(self) -> None:
+        """Send SIGTERM to the running trials and wait. A second signal, or the end of the grace period, kills them."""
+        if not self.running:
+            return
+        for entry in self.running.values():
+            trial.send_signal(entry.process.pid, signal.SIGTERM)
+        self.screen.print_line("stopping: the running trials save their state (press Ctrl-C again to kill them)")
+        deadline = time.monotonic() + trial.GRACE_PERIOD
+        while self.running:
+            self.wait_for_exit()
+            if self.signals.count > 1 or time.monotonic() > deadline:
+                for entry in self.running.values():
+                    entry.kill()
+            self.collect_exited()
+
+    def end_processes(self) -> None:
+        """Stop the running trials. If the state cannot be written, as on a full disk, stop them without it."""
+        try:
+            self.stop_all()
+        except (ValueError, OSError):  # SIGTERM has been sent
+            deadline = time.monotonic() + trial.GRACE_PERIOD
+            for entry in self.running.values():
+                entry.process.join(max(0.0, deadline - time.monotonic()))
+                entry.kill()
+
+
+class SignalCounter(NotedSignals):
+    """Counts the signals that ask a sweep to stop. The engine checks the count once per loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def note(self, number: int, frame: FrameType | None = None) -> None:
+        self.count += 1
+
+
+def exclusive_lock(folder: Path) -> AcquireReturnProxy:
+    """Take the lock of a sweep's folder until the end of a `with`. Refuse a second engine in the same folder."""
+    try:
+        return FileLock(folder / "sweep.lock").acquire(timeout=0)
+    except Timeout as error:
+        raise UserError(f"{folder}: another `lightning-ssl sweep` is running in this folder") from error
+
+
+# -- a trial's id and command -----------------------------------------------------------------------------------------
+
+
+def trial_id(plan: Plan, number: int, parameters: Parameters) -> str:
+    """Name a trial by its number and the parameters that vary: `003-direct-seed_everything=1`."""
+    parts = []
+    for key in (key for key, entry in plan.config["parameters"].items() if varies(entry)):
+        value = parameters[key]
+        if isinstance(value, str) and value.endswith((".yaml", ".yml")):
+            parts.append(Path(value).stem)
+        else:
+            shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+            parts.append(f"{key.rpartition('.')[2]}={shown}")
+    slug = re.sub(r"[^A-Za-z0-9_.=+-]+", "_", "-".join(parts))[:80].rstrip("-_.")
+    return f"{number:03d}-{slug}" if slug else f"{number:03d}"
+
+
+def trial_command(plan: Plan, folder: Path, row: Trial) -> list[str]:
+    """Build a trial's command. `lightning-ssl fit`, also after a launcher, gets its run folder as flags."""
+    command = plan.command_for(row.parameters, folder / row.id / "parameters.json")
+    given = any_fit_flags(command)
+    if given is None:
+        return command
+    group = [] if any(word.partition("=")[0] == "--group" for word in given) else ["--group", plan.name]
+    return [*command, "--runs", str(folder), "--name", row.id, "--resume", "auto", *group]
+
+
+def check_settings(state: State, plan: Plan, folder: Path) -> None:
+    """Refuse to resume a sweep with a changed sweep file."""
+    stored, current = state.settings(), json.loads(json.dumps(plan.fixed_settings()))
+    for row in state.trials():
+        if row.status in UNFINISHED and not plan.allows(row.parameters):
+            raise UserError(f"{state.file}: the parameters of trial {row.id} are not in the sweep file")
+    if stored is None:
+        return
+    try:
+        stored, current = plan.comparable_settings(stored), plan.comparable_settings(current)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(f"{state.file}: the settings of the sweep cannot be read") from error
+    changed = [key for key in current if stored.get(key) != current[key]]
+    if changed:
+        raise UserError(
+            f"{folder}: the sweep file has changed since this sweep started ({', '.join(changed)}); "
+            "restore it, or start another sweep with --name"
+        )
+
+
+def preview(plan: Plan, folder: Path) -> Iterator[tuple[Trial, str]]:
+    """Yield the trials that would run now, and their commands."""
+    database = folder / "sweep.db"
+    rows: list[Trial] = []
+    if database.exists():
+        with State(database) as state:
+            check_settings(state, plan, folder)
+            rows = state.trials()
+    for row in rows:
+        if row.status in UNFINISHED:
+            yield row, shlex.join(trial_command(plan, folder, row))
+    new = plan.open_cells(rows) if plan.method == "grid" else iter(lambda: plan.next_parameters(rows, {}), None)
+    for parameters in new:
+        number = len(rows) + 1
+        rows.append(Trial(number, trial_id(plan, number, parameters), parameters))
+        yield rows[-1], shlex.join(trial_command(plan, folder, rows[-1]))

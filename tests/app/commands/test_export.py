@@ -1,0 +1,152 @@
+"""`lightning-ssl export`: the file has the backbone only, and gives the same features in other code."""
+
+import json
+
+import pytest
+import torch
+import torchvision
+from helpers.closeness import close
+from helpers.training import build_method, terms_of
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import nn
+
+from lightning_ssl.app.commands import export, fit
+from lightning_ssl.app.config.configuration import Configuration
+from lightning_ssl.app.runs.restore import restore_method
+from lightning_ssl.networks import build_backbone
+
+SMALL_HEAD = ["--model.projector", '{"hidden": 16, "out": 8}']
+
+
+def checkpoint(tmp_path, *flags, model="SimCLR", name="resnet18"):
+    """A checkpoint in the layout of `fit`, after one batch, so that the running statistics have changed."""
+    config = Configuration.parse(["--model", model, "--model.backbone", name, *SMALL_HEAD, *flags]).stored()
+    torch.manual_seed(1)
+    method = build_method(config)
+    for net in [method, *([method.target["backbone"]] if model == "BYOL" else [])]:
+        size = method.augment.size
+        net.train()(torch.rand(4, 3, size, size))
+    file = tmp_path / f"{name}.ckpt"
+    extra = {"callbacks": {"OnlineProbe{'name': 'online'}": {"probe": {"weight": torch.zeros(2, 2)}}}}
+    ours = {"config": config, "version": "0.1.0+gabc"}
+    torch.save({"state_dict": method.state_dict(), "global_step": 12, "lightning_ssl": ours, **extra}, file)
+    return file, method.eval()
+
+
+def features(net, size=32):
+    torch.manual_seed(2)
+    with torch.no_grad():
+        return net.eval()(torch.rand(3, 3, size, size))
+
+
+def assert_same_features(net, method):
+    expected = features(method)
+    close(features(net), expected, terms=terms_of(method.backbone))
+    assert expected.abs().max() > 0
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])  # 512 and 2048 features
+def test_a_torchvision_model_with_the_weights_has_the_same_features(tmp_path, name, capsys):
+    file, method = checkpoint(tmp_path, name=name)
+    assert export.main([str(file), "--format", "torchvision"]) == 0
+    state = torch.load(tmp_path / f"{name}.torchvision.pth", weights_only=True)
+    model = getattr(torchvision.models, name)()
+    model.conv1, model.maxpool = nn.Conv2d(3, 64, 3, 1, 1, bias=False), nn.Identity()
+    model.load_state_dict(state, strict=True)
+    assert not model.fc.weight.any()
+    model.fc = nn.Identity()
+    assert_same_features(model, method)
+    assert "CIFAR's stem" in capsys.readouterr().out
+
+
+def test_with_the_standard_stem_the_torchvision_model_needs_no_change(tmp_path, capsys):
+    file, method = checkpoint(tmp_path, "--model.stem", "standard", "--model.channels_last", "true")
+    export.main([str(file), "--format", "torchvision", "--out", str(tmp_path / "net.pth")])
+    model = torchvision.models.resnet18()
+    model.load_state_dict(torch.load(tmp_path / "net.pth", weights_only=True), strict=True)
+    model.fc = nn.Identity()
+    assert_same_features(model, method)
+    assert "CIFAR" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("file_format", "name"), [("torchvision", "resnet18"), ("safetensors", "resnet_tiny")])
+def test_the_printed_lines_load_the_file(tmp_path, capsys, file_format, name):
+    file, method = checkpoint(tmp_path, name=name)
+    export.main([str(file), "--format", file_format])
+    lines = capsys.readouterr().out.partition("To load it:\n")[2].splitlines()
+    names = {}
+    imports = "import torch, torchvision, safetensors.torch, lightning_ssl.networks"
+    exec("\n".join([imports, *(line.strip() for line in lines)]), names)
+    assert_same_features(names["model"], method)
+
+
+def test_safetensors_holds_the_backbone_and_its_origin(tmp_path):
+    file, method = checkpoint(tmp_path, "--model.augment", "paper_cifar", model="AlphaCL", name="resnet_tiny")
+    export.main([str(file), "--format", "safetensors"])
+    out = tmp_path / "resnet_tiny.safetensors"
+    net = build_backbone("resnet_tiny", image_size=32)
+    net.load_state_dict(load_file(out), strict=True)
+    assert_same_features(net, method)
+    with safe_open(out, "pt") as opened:
+        about = opened.metadata()
+    assert (about["method"], about["step"], about["version"]) == ("AlphaCL Direct", "12", "0.1.0+gabc")
+    assert json.loads(about["mean"]) == list(method.augment.mean) == [0.5, 0.5, 0.5]
+    assert json.loads(about["std"]) == list(method.augment.std)
+    rebuilt = build_method(json.loads(about["config"]))
+    rebuilt.backbone.load_state_dict(load_file(out))
+
+
+def test_the_projector_is_exported_only_with_its_flag(tmp_path):
+    file, method = checkpoint(tmp_path, model="SimSiam", name="resnet_tiny")
+    out = tmp_path / "both.safetensors"
+    export.main([str(file), "--format", "safetensors", "--with-projector", "--out", str(out)])
+    state = load_file(out)
+    projector = {name.removeprefix("projector."): x for name, x in state.items() if name.startswith("projector.")}
+    assert state.keys() == method.backbone.state_dict().keys() | {f"projector.{name}" for name in projector}
+    method.projector.load_state_dict(projector, strict=True)
+
+
+def test_byol_exports_the_online_network(tmp_path, capsys):
+    file, method = checkpoint(tmp_path, model="BYOL", name="resnet_tiny")
+    with torch.no_grad():
+        method.backbone.conv1.weight.add_(1.0)  # now different from the target
+    saved = torch.load(file, weights_only=True)
+    saved["state_dict"] = method.state_dict()
+    torch.save(saved, file)
+    export.main([str(file), "--format", "safetensors"])
+    state = load_file(tmp_path / "resnet_tiny.safetensors")
+    assert torch.equal(state["conv1.weight"], method.backbone.conv1.weight)
+    assert not torch.equal(state["conv1.weight"], method.target["backbone"].conv1.weight)
+    assert "the online network" in capsys.readouterr().out
+
+
+def test_a_run_folder_exports_its_newest_checkpoint(tmp_path):
+    argv = ["--model", "SimCLR", "--model.backbone", "resnet_tiny", *SMALL_HEAD, "--trainer.max_epochs", "1"]
+    argv += ["--data.options", '{"train_images": 32, "test_images": 16}', "--data.batch_size", "16"]
+    argv += ["--trainer.accelerator", "cpu", "--trainer.enable_progress_bar", "false", "--knn", "null"]
+    assert fit.main([*argv, "--runs", str(tmp_path), "--name", "run"]) == 0
+    assert export.main([str(tmp_path / "run"), "--format", "safetensors"]) == 0
+    restored = restore_method(tmp_path / "run")
+    net = build_backbone("resnet_tiny", image_size=32)
+    net.load_state_dict(load_file(tmp_path / "run" / "backbone.safetensors"))
+    assert_same_features(net, restored.method)
+
+
+def test_only_an_earlier_export_is_replaced(tmp_path):
+    for backbone, file_format, name in (("resnet18", "torchvision", "net.pth"), ("resnet_tiny", "safetensors", "net")):
+        file, _ = checkpoint(tmp_path, name=backbone)
+        words = [str(file), "--format", file_format, "--out", str(tmp_path / name)]
+        assert export.main(words) == export.main(words) == 0
+    config = tmp_path / "config.yaml"
+    config.write_text("model: mine")
+    words = [str(file), "--format", "safetensors", "--out"]
+    with pytest.raises(ValueError, match=r"out='.*config.yaml': there is a file that `lightning-ssl export` did not"):
+        export.main([*words, str(config)])
+    assert config.read_text() == "model: mine"
+    with pytest.raises(ValueError, match="out='/dev/null': it is a device"):
+        export.main([*words, "/dev/null", "--force"])
+    (tmp_path / "loop").symlink_to("loop")
+    for out in (config, tmp_path / "loop"):
+        assert export.main([*words, str(out), "--force"]) == 0
+        assert load_file(out)

@@ -1,0 +1,359 @@
+"""`lightning-ssl fit`: a complete run folder, killed runs that resume bit for bit, errors in one line."""
+
+import errno
+import logging
+import os
+import signal
+import warnings
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.killing import fit_until_killed, in_a_fork, one_thread  # noqa: F401
+from helpers.outcome import assert_same, outcome
+from helpers.training import build_data, build_method
+
+from lightning_ssl import methods
+from lightning_ssl.app import cli, runs
+from lightning_ssl.app.commands import fit
+from lightning_ssl.app.config.configuration import Configuration
+from lightning_ssl.app.launch.signals import StopSignals
+from lightning_ssl.app.runs import RunFolder
+from lightning_ssl.app.runs.metrics import TIMING_METRICS
+from lightning_ssl.app.training import result
+from lightning_ssl.app.training import run as training
+from lightning_ssl.app.training.progress import TrainingBar
+from lightning_ssl.app.training.trainer import check_logger, chosen_logger, make_trainer
+from lightning_ssl.base.checks import RunFailed
+
+SMALL = [
+    "--model.backbone=resnet_tiny",
+    '--data.options={"train_images": 96, "test_images": 32}',
+    "--data.batch_size=16",  # 6 steps an epoch
+    "--trainer.max_epochs=3",
+    "--trainer.accelerator=cpu",
+    "--trainer.enable_progress_bar=false",
+    "--trainer.log_every_n_steps=2",
+    "--knn.k=5",
+    "--importance_monitor.every_n_steps=5",
+]
+SIMCLR = ["--model=SimCLR", *SMALL]
+BYOL = ["--model=BYOL", *SMALL, "--model.projector.hidden=32", "--model.predictor.hidden=32"]
+
+
+def words(tmp_path, *more, model=SIMCLR, name="run"):
+    return [*model, f"--runs={tmp_path}", f"--name={name}", *more]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The run folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("whole")
+    assert fit.main(words(folder)) == 0
+    torch.set_num_threads(threads)
+    return RunFolder(folder / "run")
+
+
+def test_a_run_folder_is_complete(whole):
+    summary = whole.summary()
+    assert summary["status"] == "finished"
+    assert (summary["epoch"], summary["step"], summary["seed"], summary["label"]) == (3, 18, 0, "SimCLR InfoNCE τ=0.5")
+    assert summary["loss"] == {"model": "SimCLR", "model.anchors": "both", "model.eps": 1.0, "model.tau": 0.5}
+    assert (summary["data"]["data.name"], summary["settings"]["trainer.max_epochs"]) == ("shapes", 3)
+    assert summary["command"][:2] == ["lightning-ssl", "fit"]
+    expected = ["train/loss", "train/loss_epoch", "lr", "images_per_second", "online/top1", "online/top5", "knn/top1"]
+    expected += ["spectrum/rankme", "spectrum/effective", "spectrum/std", "spectrum/alignment", "spectrum/uniformity"]
+    expected += ["alpha/entropy", "alpha/effective_negatives", "alpha/zeros", "alpha/top1"]
+    assert set(expected) <= summary["last"].keys()
+    assert len(whole.metrics()["train/loss_epoch"].values) == 3
+    assert [path.name for path in whole.step_checkpoints()] == ["step-00000018.ckpt", "step-00000012.ckpt"]
+
+
+def test_config_yaml_has_derived_values_and_repeats_the_run(whole, tmp_path):
+    config = whole.config()
+    model = config["model"]["init_args"]
+    assert (model["stem"], model["image_size"], config["seed_everything"]) == ("cifar", 32, 0)
+    again = ["--config", str(whole.path / "config.yaml"), f"--runs={tmp_path}", "--name=again"]
+    assert fit.main(again) == 0
+    assert_same(outcome(RunFolder(tmp_path / "again")), outcome(whole))
+
+
+def test_a_checkpoint_rebuilds_its_method(whole):
+    checkpoint = runs.read_checkpoint(whole.path)
+    method = build_method(checkpoint["lightning_ssl"]["config"])
+    method.load_state_dict(checkpoint["state_dict"])
+    assert isinstance(method, methods.SimCLR)
+    assert build_data(checkpoint["lightning_ssl"]["config"]).batch_size == 16
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Output
+
+
+def test_the_result_comes_first_and_the_next_commands_last(whole, capsys):
+    result.print_result(whole)
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split()[1] for line in lines if line.startswith("│")]
+    assert rows[:2] == ["online/top1", "knn/top1"]
+    assert len(rows) == len(whole.summary()["last"]) - len(TIMING_METRICS)
+    after = lines[lines.index("next:") + 1 :]
+    assert [line.split()[:3] for line in after] == [
+        ["lightning-ssl", "evaluate", str(whole.path)],
+        ["lightning-ssl", "report", str(whole.path.parent)],
+        ["lightning-ssl", "export", str(whole.path)],
+    ]
+    assert after[2].split()[3:5] == ["--format", "safetensors"]  # a required flag
+
+
+@pytest.mark.parametrize(
+    ("terminal", "flag", "expected"),
+    [(False, "null", False), (True, "null", True), (True, "false", False), (False, "true", True)],
+)
+def test_there_is_a_progress_bar_on_a_terminal_only_unless_told(terminal, flag, expected, tmp_path, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal, raising=False)
+    config = Configuration.parse(words(tmp_path, f"--trainer.enable_progress_bar={flag}"))
+    trainer = make_trainer(config.build(), RunFolder(tmp_path / "run"), config.stored())
+    assert isinstance(trainer.progress_bar_callback, TrainingBar) == expected
+    assert (trainer.progress_bar_callback is not None) == expected
+
+
+def test_a_csv_logger_writes_into_the_run_folder(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    (logger,) = chosen_logger("csv", run, {}, StopSignals())
+    logger.log_metrics({"online/top1": 0.5}, step=3)
+    logger.save()
+    assert "0.5" in (run.path / "csv" / "version_0" / "metrics.csv").read_text()
+    assert chosen_logger("none", run, {}, StopSignals()) == []
+
+
+def test_tensorboard_is_refused_with_the_pip_line_while_it_is_missing(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"logger='tensorboard': .*pip install tensorboard"):
+        check_logger("tensorboard")
+    check_logger("csv")
+
+
+def test_tensorboard_writes_into_the_run_folder(tmp_path):
+    pytest.importorskip("tensorboard")
+    run = RunFolder(tmp_path / "run")
+    (logger,) = chosen_logger("tensorboard", run, {}, StopSignals())
+    logger.log_metrics({"online/top1": 0.5}, step=3)
+    logger.finalize("success")
+    assert list((run.path / "tensorboard").glob("events.*"))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Resuming
+
+
+@pytest.mark.parametrize("steps", [4, 6, 13])
+def test_a_killed_run_resumes_to_the_same_result(whole, tmp_path, steps):
+    assert in_a_fork(fit_until_killed, words(tmp_path), steps) == -signal.SIGKILL
+    assert RunFolder(tmp_path / "run").summary()["status"] == "running"
+    assert fit.main(words(tmp_path)) == 0
+    assert_same(outcome(RunFolder(tmp_path / "run")), outcome(whole))
+
+
+def test_a_run_killed_twice_within_an_epoch_resumes_to_the_same_result(whole, tmp_path):
+    often = "--checkpoint.every_n_steps=4"
+    assert in_a_fork(fit_until_killed, words(tmp_path, often), 5) == -signal.SIGKILL
+    assert in_a_fork(fit_until_killed, words(tmp_path, often), 6) == -signal.SIGKILL
+    assert fit.main(words(tmp_path, often)) == 0
+    assert_same(outcome(RunFolder(tmp_path / "run")), outcome(whole))
+
+
+@pytest.mark.parametrize(
+    ("flags", "steps"),
+    [
+        (["--model=BYOL", "--model.projector.hidden=32", "--model.predictor.hidden=32"], 5),
+        (["--trainer.accumulate_grad_batches=2"], 10),  # steps of batches
+        (["--trainer.val_check_interval=2"], 5),
+        (["--trainer.callbacks+=WeightNoise", "--trainer.limit_train_batches=5"], 7),
+    ],
+    ids=["byol", "accumulated", "validated often", "noisy"],
+)
+def test_a_run_killed_within_an_epoch_resumes_to_the_same_result(flags, steps, tmp_path):
+    flags = [*flags, "--checkpoint.every_n_steps=2", "--trainer.max_epochs=2"]
+    assert fit.main(words(tmp_path, *flags, name="whole")) == 0
+    assert in_a_fork(fit_until_killed, words(tmp_path, *flags), steps) == -signal.SIGKILL
+    assert RunFolder(tmp_path / "run").step_checkpoints()
+    assert fit.main(words(tmp_path, *flags)) == 0
+    assert_same(outcome(RunFolder(tmp_path / "run")), outcome(RunFolder(tmp_path / "whole")))
+
+
+def test_resuming_from_an_older_checkpoint_abandons_newer_ones(tmp_path):
+    assert fit.main(words(tmp_path, "--trainer.max_epochs=2")) == 0
+    run = RunFolder(tmp_path / "run")
+    older = run.step_checkpoints()[-1]
+    assert fit.main([*SIMCLR, f"--runs={tmp_path}", f"--resume={older}", "--model.tau=0.2"]) == 0
+    assert run.config()["model"]["init_args"]["tau"] == 0.2
+    saved = runs.read_checkpoint(run.newest_checkpoint())
+    assert saved["lightning_ssl"]["config"]["model"]["init_args"]["tau"] == 0.2
+    assert (run.checkpoints / "abandoned-step-00000012.ckpt").exists()
+
+
+def test_a_run_stopped_by_max_time_is_interrupted_and_resumes(tmp_path):
+    endless = ["--trainer.max_epochs=10000", "--trainer.max_time=00:00:00:01"]
+    assert fit.main(words(tmp_path, *endless)) == 0
+    run = RunFolder(tmp_path / "run")
+    assert run.summary()["status"] == "interrupted"
+    step = run.summary()["step"]
+    assert fit.main(words(tmp_path, f"--trainer.max_epochs={step // 6 + 2}")) == 0
+    assert run.summary()["status"] == "finished"
+    assert run.summary()["step"] > step
+
+
+def test_max_steps_can_be_raised(tmp_path):
+    assert fit.main(words(tmp_path, "--trainer.max_steps=4")) == 0
+    assert RunFolder(tmp_path / "run").summary()["status"] == "finished"
+    assert fit.main(words(tmp_path, "--trainer.max_steps=8")) == 0
+    assert RunFolder(tmp_path / "run").summary()["step"] == 8
+
+
+def test_seed_everything_overrides_the_seeds_of_a_configuration(whole, tmp_path):
+    again = ["--config", str(whole.path / "config.yaml"), f"--runs={tmp_path}", "--name=x", "--seed_everything=3"]
+    parts = Configuration.parse(again).build()
+    assert (parts.method.seed, parts.data.seed) == (3, 3)
+
+
+def test_double_precision_trains(tmp_path):
+    assert fit.main(words(tmp_path, "--trainer.precision=64-true", "--trainer.max_epochs=1", model=BYOL)) == 0
+
+
+def test_gradients_are_clipped_under_mixed_precision(tmp_path):
+    """Lightning refuses to clip the gradients of a fused optimizer there."""
+    clipped = ["--trainer.precision=bf16-mixed", "--trainer.gradient_clip_val=1", "--trainer.max_epochs=1"]
+    assert fit.main(words(tmp_path, *clipped)) == 0
+
+
+def test_fast_dev_run_takes_one_step_with_any_limits(tmp_path):
+    """It replaces the limits, so those that do not fit the number of batches are not refused."""
+    limits = ["--trainer.val_check_interval=1000", "--trainer.limit_train_batches=0.001"]
+    assert fit.main(words(tmp_path, "--trainer.fast_dev_run=true", *limits)) == 0
+    assert RunFolder(tmp_path / "run").summary()["step"] == 1
+
+
+def test_a_damaged_checkpoint_falls_back_to_the_previous_one(whole, tmp_path):
+    assert in_a_fork(fit_until_killed, words(tmp_path), 15) == -signal.SIGKILL
+    newest, before = RunFolder(tmp_path / "run").step_checkpoints()
+    content = bytearray(newest.read_bytes())
+    content[len(content) // 2] ^= 1  # a single bit of some weight
+    newest.write_bytes(content)
+    with pytest.warns(UserWarning, match="damaged"):
+        assert RunFolder(tmp_path / "run").newest_checkpoint() == before
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert fit.main(words(tmp_path)) == 0
+    assert_same(outcome(RunFolder(tmp_path / "run")), outcome(whole))
+
+
+def test_without_a_name_the_same_command_resumes_its_killed_run(tmp_path):
+    argv = [*SIMCLR, f"--runs={tmp_path}"]
+    assert in_a_fork(fit_until_killed, argv, 7) == -signal.SIGKILL
+    assert fit.main(argv) == 0
+    assert [run.summary()["status"] for run in runs.find(tmp_path)] == ["finished"]
+
+
+def lost(*_):
+    raise RuntimeError("connection closed")
+
+
+@pytest.mark.parametrize(("is_first", "end"), [(True, "; .*error.txt has the traceback"), (False, "")])
+def test_the_error_of_a_rank_names_error_txt_only_if_the_rank_wrote_it(is_first, end, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "is_first_process", lambda: is_first)
+    monkeypatch.setattr(training, "make_trainer", lost)
+    with pytest.raises(RunFailed, match=f"^RuntimeError: connection closed{end}$"):
+        fit.main(words(tmp_path))
+    assert (tmp_path / "run" / "error.txt").exists() == is_first
+
+
+def test_lightning_prints_nothing_when_a_run_is_resumed(tmp_path, monkeypatch):
+    assert fit.main(words(tmp_path, "--trainer.max_epochs=1")) == 0
+    printed = []
+    for logger in map(logging.getLogger, ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")):
+        monkeypatch.setattr(logger, "handlers", [keeper := logging.Handler()])
+        monkeypatch.setattr(keeper, "emit", lambda record: printed.append(record.getMessage()))
+        monkeypatch.setattr(logger, "level", logging.INFO)
+    assert fit.main(words(tmp_path, "--trainer.max_epochs=2")) == 0
+    assert printed == []
+
+
+def test_a_finished_run_is_not_run_again(tmp_path, capsys):
+    argv = words(tmp_path, "--trainer.max_epochs=1")
+    assert fit.main(argv) == 0
+    stamp = (tmp_path / "run" / "metrics.jsonl").stat().st_mtime_ns
+    assert fit.main(argv) == 0
+    assert "finished already" in capsys.readouterr().out
+    assert (tmp_path / "run" / "metrics.jsonl").stat().st_mtime_ns == stamp
+
+
+def test_a_finished_run_can_be_given_more_epochs(whole, tmp_path):
+    assert fit.main(words(tmp_path, "--trainer.max_epochs=2")) == 0
+    assert fit.main(words(tmp_path)) == 0
+    weights = (runs.read_checkpoint(run.path)["state_dict"] for run in (RunFolder(tmp_path / "run"), whole))
+    assert_same(*weights)  # the learning rate is constant
+
+
+def test_a_run_folder_is_locked_by_one_process(tmp_path):
+    run = RunFolder(tmp_path / "run")
+    with run.lock():
+        assert run.is_locked()
+        with pytest.raises(ValueError, match="another process"), RunFolder(run.path).lock():
+            pass
+    assert not run.is_locked()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Errors: one line, exit code 2
+
+
+def test_a_run_requires_a_model(capfd):
+    """Every other refusal of flags and files: tests/app/hostile/."""
+    assert cli.main(["fit"]) == 2
+    assert "model: a run requires it" in capfd.readouterr().err
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_saves_the_weights(tmp_path, monkeypatch, capfd):
+    original = methods.SimCLR.compute_loss
+
+    def compute_loss(self, views):
+        return original(self, views) * (float("nan") if self.global_step == 8 else 1.0)
+
+    monkeypatch.setattr(methods.SimCLR, "compute_loss", compute_loss)
+    assert cli.main(["fit", *words(tmp_path)]) == 2
+    assert "train/loss=nan at step 8: the last finite loss was" in capfd.readouterr().err
+    run = RunFolder(tmp_path / "run")
+    assert run.summary()["status"] == "failed"
+    assert "at step 8" in run.summary()["error"]
+    weights = runs.read_checkpoint(run.checkpoints / "last_finite.ckpt")["state_dict"]
+    assert all(torch.isfinite(value).all() for value in weights.values())
+
+
+def test_a_full_disk_is_one_line_and_leaves_no_partial_file(tmp_path, monkeypatch, capfd):
+    def replace(self, target):
+        if target.suffix == ".ckpt":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        os.replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    assert cli.main(["fit", *words(tmp_path)]) == 2
+    assert "No space left on device" in capfd.readouterr().err
+    assert list((tmp_path / "run").glob("checkpoints/*")) == []
+
+
+def test_an_unreadable_checkpoint_is_one_line(tmp_path):
+    (tmp_path / "x.ckpt").write_bytes(b"no archive")
+    with pytest.raises(ValueError, match="not a readable checkpoint"):
+        runs.read_checkpoint(tmp_path / "x.ckpt")
+
+
+def test_a_resumed_run_refuses_another_configuration(tmp_path, capfd):
+    assert fit.main(words(tmp_path, "--trainer.max_epochs=1")) == 0
+    assert cli.main(["fit", *words(tmp_path, "--model.tau=0.3")]) == 2
+    assert "model.tau=0.3: it was 0.5 before" in capfd.readouterr().err

@@ -1,0 +1,213 @@
+"""`fit`, `sweep`, `evaluate` and the report with the user's own loss and data, from the working directory."""
+
+import importlib
+import json
+import signal
+import sys
+import textwrap
+
+import pytest
+import torch
+from helpers.closeness import close
+from helpers.killing import fit_until_killed, in_a_fork
+from helpers.ranks import join, start_ranks
+from helpers.training import terms_of
+
+from lightning_ssl.app import cli, runs
+from lightning_ssl.app.commands import fit
+from lightning_ssl.app.runs import RunFolder
+
+MODULE = """
+    import torch
+
+    def weights(d2_pos, d2_neg, valid):
+        return (-2 * d2_neg).masked_fill(~valid, -torch.inf).softmax(1)
+
+    class Scaled:
+        def __init__(self, scale: float = 1.0):
+            self.scale = scale
+
+        def __call__(self, d2_pos, d2_neg, valid=None):
+            return torch.exp(-self.scale * d2_neg)
+
+    def of_wrong_shape(d2_pos, d2_neg, valid):
+        return d2_pos
+
+    def failing(d2_pos, d2_neg, valid):
+        return {}["a key"]
+"""
+SMALL = [
+    "--model=AlphaCL",
+    "--model.backbone=resnet_tiny",
+    "--data.options={train_images: 96, test_images: 32}",
+    "--data.batch_size=16",  # 6 steps an epoch
+    "--trainer.max_epochs=2",
+    "--trainer.accelerator=cpu",
+    "--trainer.enable_progress_bar=false",
+    "--knn.k=5",
+    "--importance_monitor.every_n_steps=5",
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working directory, with the user's module."""
+    (tmp_path / "mine.py").write_text(textwrap.dedent(MODULE))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before, threads = set(sys.modules), torch.get_num_threads()
+    torch.set_num_threads(1)  # a pool of threads does not survive a fork
+    yield tmp_path
+    torch.set_num_threads(threads)
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in ("mine", "photos", "pictures", "smooth"):
+            del sys.modules[name]
+
+
+def words(*flags, name="run"):
+    return [*SMALL, *flags, f"--name={name}"]
+
+
+def weights_of(name):
+    return runs.read_checkpoint(RunFolder(f"runs/{name}").newest_checkpoint())["state_dict"]
+
+
+OWN = {
+    "function": (["--model.importance=mine.weights"], "AlphaCL weights"),
+    "class": (["--model.importance=mine.Scaled", "--model.importance.scale=2"], "AlphaCL Scaled scale=2"),
+}
+
+
+@pytest.mark.parametrize(("flags", "label"), OWN.values(), ids=OWN.keys())
+def test_a_run_with_an_own_loss_is_labelled_resumed_and_evaluated(folder, flags, label, capfd):
+    assert fit.main(words(*flags)) == 0
+    run = RunFolder("runs/run")
+    assert run.summary()["status"] == "finished"
+    assert run.summary()["label"] == label
+    assert "alpha/entropy" in run.summary()["last"]
+    assert run.config()["model"]["init_args"]["importance"]["class_path"] == flags[0].partition("=")[2]
+    killed = words(*flags, "--checkpoint.every_n_steps=2", name="killed")
+    assert in_a_fork(fit_until_killed, killed, 9) == -signal.SIGKILL
+    assert cli.main(["fit", *killed]) == 0
+    printed = capfd.readouterr().out
+    assert "resumed from step-" in printed
+    assert "lightning-ssl evaluate runs/killed --trust mine " in printed
+    once, resumed = weights_of("run"), weights_of("killed")
+    assert all(torch.equal(once[name], resumed[name]) for name in once)
+    assert cli.main(["evaluate", "runs/run", "--protocol=lbfgs", "--trust=mine"]) == 0
+    assert "linear/lbfgs_top1" in run.summary()["linear"]
+    assert cli.main(["fit", "--config=runs/run/config.yaml", "--name=again", "--trainer.max_epochs=1"]) == 0
+
+
+def test_two_ranks_train_an_own_loss_as_one_process_does(folder):
+    """A smooth network, as in test_fit_ddp.py: its rounding has a bound."""
+    (folder / "smooth.py").write_text(
+        "from helpers.smooth import SmoothSimCLR\nfrom lightning_ssl.losses import PairLoss\nimport mine\n\n"
+        "class Smooth(SmoothSimCLR):\n    def __init__(self, **network):\n        super().__init__(**network)\n"
+        "        self.loss = PairLoss(mine.weights)\n"
+    )
+    flags = ["--model=smooth.Smooth", *SMALL[2:], "--trainer.max_epochs=1"]
+    assert join(start_ranks([*flags, "--name=two"])) == [0, 0]
+    assert fit.main([*flags, "--name=one"]) == 0
+    smooth = importlib.import_module("smooth")
+    one, two = weights_of("one"), weights_of("two")
+    steps, pixels = 6, 2 * 16 * 32 * 32
+    close(two, one, terms=steps * (2 * terms_of(smooth.Smooth()) + pixels), gain=2)
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("mine.of_wrong_shape", "model.importance=of_wrong_shape: mine.py:14: it returned shape (32,); expected"),
+        ("mine.failing", "model.importance=failing: mine.py:18: KeyError: 'a key'"),
+    ],
+)  # fmt: skip
+def test_an_error_of_the_first_call_is_one_line(folder, path, line, capfd):
+    assert cli.main(["fit", *words(f"--model.importance={path}")]) == 2
+    printed = [each for each in capfd.readouterr().err.splitlines() if each]
+    assert len(printed) == 1
+    assert line in printed[0]
+    assert RunFolder("runs/run").summary()["status"] == "failed"
+
+
+def test_a_sweep_tries_own_losses_from_its_folder(folder, forked_trials):
+    parameters = {key.lstrip("-"): {"value": value} for key, _, value in (flag.partition("=") for flag in SMALL)}
+    parameters |= {
+        "trainer.max_epochs": {"value": 1},
+        "model.importance": {"values": ["mine.weights", "mine.Scaled", "mine.wights"]},
+    }
+    sweep = {
+        "name": "own", "method": "grid", "metric": {"name": "online/top1", "goal": "maximize"},
+        "command": ["${env}", "lightning-ssl", "fit", "${args}"], "parameters": parameters,
+    }  # fmt: skip
+    (folder / "own.json").write_text(json.dumps(sweep))  # JSON is YAML
+    assert cli.main(["sweep", "own.json"]) == 1
+    found = {run.summary().get("label"): run.summary()["status"] for run in runs.find(folder / "runs")}
+    assert found == {"AlphaCL weights": "finished", "AlphaCL Scaled scale=1": "finished", None: "failed"}
+    logs = "".join(log.read_text() for log in (folder / "runs").rglob("log.txt"))
+    assert "model.importance=mine.wights: mine.py has no 'wights'; did you mean weights?" in logs
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Data
+
+PHOTOS = """
+    import torch
+    from torch.utils.data import TensorDataset
+
+    def make(split: str, count: int = 96):
+        generator = torch.Generator().manual_seed(int(split == "test"))
+        images = torch.randint(256, (count, 3, 32, 32), dtype=torch.uint8, generator=generator)
+        return TensorDataset(images, torch.arange(count) % 3)
+"""
+OWN_DATA = [
+    "--model=SimCLR", "--model.backbone=resnet_tiny", "--data.name=photos.make", "--data.batch_size=16",
+    "--data.workers=1", *SMALL[4:],
+]  # fmt: skip
+
+
+@pytest.fixture
+def photos(folder):
+    (folder / "photos.py").write_text(textwrap.dedent(PHOTOS))
+    return folder
+
+
+def test_a_killed_run_on_own_data_resumes_to_the_same_weights_and_is_evaluated(photos):
+    assert fit.main([*OWN_DATA, "--name=run"]) == 0
+    config = RunFolder("runs/run").config()
+    assert (config["data"]["name"], config["model"]["init_args"]["image_size"]) == ("photos.make", 32)
+    killed = [*OWN_DATA, "--checkpoint.every_n_steps=2", "--name=killed"]
+    assert in_a_fork(fit_until_killed, killed, 9) == -signal.SIGKILL
+    assert fit.main(killed) == 0
+    once, resumed = weights_of("run"), weights_of("killed")
+    assert all(torch.equal(once[name], resumed[name]) for name in once)
+    assert cli.main(["evaluate", "runs/run", "--protocol=lbfgs", "--trust=photos"]) == 0
+
+
+def test_two_ranks_read_own_data_as_one_process_does(photos):
+    flags = ["--model=helpers.smooth.SmoothSimCLR", *OWN_DATA[2:], "--trainer.max_epochs=1"]
+    assert join(start_ranks([*flags, "--name=two"])) == [0, 0]
+    assert fit.main([*flags, "--name=one"]) == 0
+    from helpers.smooth import SmoothSimCLR
+
+    steps, pixels = 6, 2 * 16 * 32 * 32
+    one, two = weights_of("one"), weights_of("two")
+    close(two, one, terms=steps * (2 * terms_of(SmoothSimCLR()) + pixels), gain=1 / 0.2)
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (["--data.name=photos.mak"], "data.name=photos.mak: photos.py has no 'mak'; did you mean make?"),
+        (["--data.options={cout: 3}"], "data.options.cout=3: unknown key cout for photos.make"),
+        (["--data.options={count: none}"], "photos.py:7: TypeError"),
+        (["--data.name=hf:x"], "data.name=hf:x: it needs the package datasets: pip install datasets"),
+    ],
+)
+def test_a_mistake_about_own_data_is_one_line(photos, flags, line, capfd, monkeypatch):
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert cli.main(["fit", *OWN_DATA, *flags]) == 2
+    printed = [each for each in capfd.readouterr().err.splitlines() if each]
+    assert len(printed) == 1
+    assert line in printed[0]
+    assert not (photos / "runs").exists()

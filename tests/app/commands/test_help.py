@@ -1,0 +1,131 @@
+"""`lightning-ssl fit --help`: one screen, and topics with texts from the docstrings."""
+
+import re
+
+import pytest
+
+from lightning_ssl.app import cli
+from lightning_ssl.app.config import flags as fit_flags
+from lightning_ssl.app.config import help as fit_help
+from lightning_ssl.app.config import known
+from lightning_ssl.app.config.configuration import CALLBACKS, root
+from lightning_ssl.app.config.known import known_flags
+from lightning_ssl.augment import PRESETS
+from lightning_ssl.base.tree import Group
+from lightning_ssl.data import DATASETS
+
+
+@pytest.fixture(scope="module")
+def sections():
+    return fit_flags.sections()
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
+    """A terminal of 100 columns, whatever the environment of the tests is."""
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def shown(topic, capsys):
+    assert cli.main(["fit", "--help", topic]) == 0
+    return capsys.readouterr().out
+
+
+def test_help_is_one_screen(capsys):
+    assert cli.main(["fit", "--config", "quickstart", "--help"]) == 0
+    page = capsys.readouterr().out
+    assert page == fit_help.PAGE
+    assert len(page.splitlines()) <= 52
+    assert max(map(len, page.splitlines())) <= 100
+
+
+def test_every_flag_and_topic_of_the_screen_exists(sections, capsys):
+    keys = {flag.key for section in sections.values() for flag in section.flags} | {"print_config", "probe", "knn"}
+    used = set(re.findall(r"--([\w.]+)", fit_help.PAGE)) - {"help", "FLAG"}
+    assert len(used) >= 20
+    assert used <= keys
+    topics = fit_help.PAGE.partition("--help TOPIC")[2].replace(",", " ").split()
+    assert len(topics) > 10
+    for topic in topics:
+        assert shown(topic, capsys)
+
+
+def test_the_names_on_the_screen_can_be_chosen(sections):
+    flags = {flag.key: flag for section in sections.values() for flag in section.flags}
+    for key in ("model", "model.importance", "model.backbone", "model.augment", "data.name", "logger"):
+        line = next(line for line in fit_help.PAGE.splitlines() if line.startswith(f"  --{key} "))
+        text = line[41:].rpartition(": ")[2]
+        names = line.split()[1].split("|") if key == "logger" else text.split(", ")
+        assert set(names) - {"…"} <= set(flags[key].choices), key
+
+
+def test_every_flag_of_the_parser_is_in_a_section(sections):
+    keys = {flag.key for section in sections.values() for flag in section.flags}
+    for key, argument in root().named().items():
+        named = [f"{key}.{name}" for name in argument.type.named()] if isinstance(argument.type, Group) else [key]
+        assert all(each in keys or each in sections for each in named), key
+
+
+def test_the_flags_that_are_known_without_torch_are_those_of_the_signatures(sections):
+    keys = {flag.key for section in sections.values() for flag in section.flags}
+    assert set(known_flags()) == keys | set(CALLBACKS)
+
+
+def test_every_flag_has_a_description(sections):
+    for section in sections.values():
+        for flag in section.flags:
+            assert flag.description, f"{section.title}: {flag.key}"
+
+
+def test_a_method_is_shown_with_its_equation_its_flags_and_those_of_every_method(capsys):
+    text = shown("model.AlphaCL", capsys)
+    assert "E_{sg(α)}" in text
+    assert "--model.beta FLOAT" in text
+    assert "extra weight of the positive term (default: 0.0)" in text
+    assert "--model.backbone NAME" in text
+    assert "--model.tau" not in text
+
+
+@pytest.mark.parametrize(("topic", "title"), [("Direct", "model.importance.Direct"), ("BYOL", "model.BYOL")])
+def test_a_class_is_found_by_its_name(topic, title, capsys):
+    assert shown(topic, capsys).startswith(f"{title}\n")
+
+
+def test_allowed_values_are_listed(capsys):
+    text = " ".join(shown("all", capsys).split())
+    for names in (PRESETS, DATASETS, ("resnet18", "timm:NAME"), ("Direct", "Tsallis"), ("bf16-mixed",)):
+        assert all(name in text for name in names)
+
+
+def test_a_default_of_this_package_replaces_that_of_lightning(capsys):
+    assert "(default: 10)" in shown("trainer.log_every_n_steps", capsys)
+
+
+def test_a_method_shows_its_own_projector(sections):
+    own = {flag.key: flag.default for flag in sections["model.BYOL"].flags}
+    assert own["model.projector.out"] == "256"
+
+
+def test_a_flag_is_shown_alone(capsys):
+    text = shown("data.batch_size", capsys)
+    assert text.startswith("in data:\n  --data.batch_size INT")
+    assert "data.root" not in text
+
+
+@pytest.mark.parametrize(
+    ("key", "flags"),
+    [
+        ("max_epochs", ["trainer.max_epochs"]),
+        ("tau", ["model.tau", "model.importance.tau", "model.importance.family.tau"]),
+        ("data.batch-size", ["data.batch_size"]),
+        ("lr", ["model.optimization.lr", "probe.lr"]),
+        ("learning_rate", ["model.optimization.lr", "probe.lr"]),
+        ("seed", ["seed_everything"]),
+        ("gpus", ["trainer.devices"]),
+        ("trainer.max_epoch", ["trainer.max_epochs"]),
+        ("backbon", ["model.backbone"]),
+        ("zzz", []),
+    ],
+)
+def test_an_unknown_key_gets_the_flags_that_it_can_mean(key, flags):
+    assert known.suggestions(key, known.known_flags())[: len(flags) or None] == flags

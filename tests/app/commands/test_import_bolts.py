@@ -1,0 +1,209 @@
+"""`import-bolts` with files in the layout of lightning-bolts 0.7, which need not be installed.
+
+`tests/bolts` compares this layout with that of bolts.
+"""
+
+import copy
+
+import pytest
+import torch
+from helpers.bolts_layout import HPARAMS, network, save
+from helpers.closeness import close
+from helpers.training import build_data, build_method, terms_of
+
+from lightning_ssl.app import runs
+from lightning_ssl.app.commands import import_bolts as bolts
+
+
+@pytest.fixture(scope="module", params=["SimCLR", "BYOL", "SimSiam"])
+def imported(request, tmp_path_factory):
+    """(method, network of bolts, converted checkpoint)."""
+    folder, kind = tmp_path_factory.mktemp("bolts"), request.param
+    theirs = network(kind)
+    save(folder / "a.ckpt", theirs.state_dict(), HPARAMS[kind])
+    assert bolts.main([str(folder / "a.ckpt")]) == 0
+    return kind, theirs, runs.read_checkpoint(folder / "a.imported.ckpt")
+
+
+@torch.no_grad()
+def test_features_and_heads_are_those_of_bolts(imported):
+    kind, theirs, checkpoint = imported
+    ours = build_method(checkpoint["lightning_ssl"]["config"]).eval()
+    ours.load_state_dict(checkpoint["state_dict"])
+    x = torch.rand(4, 3, 32, 32)
+    features, output = theirs(x)
+    terms = terms_of(ours)
+    close(ours(x), features, terms=terms)
+    mine = ours.embed(x) if kind == "SimCLR" else ours.predictor(ours.projector(ours(x)))
+    close(mine, output, terms=terms)
+    if kind == "BYOL":
+        target = theirs.target_network
+        close(ours.target["backbone"](x), target.encoder(x), terms=terms)
+        mine = ours.target["projector"](ours.target["backbone"](x))
+        close(mine, target.projector(target.encoder(x)), terms=terms)
+
+
+@torch.no_grad()
+def test_the_head_in_training_mode_is_that_of_bolts(imported):
+    """The bias before SimCLR's norm is converted to a change of the running mean; training mode must not change."""
+    kind, theirs, checkpoint = imported
+    ours = build_method(checkpoint["lightning_ssl"]["config"])
+    ours.load_state_dict(checkpoint["state_dict"])
+    features = torch.randn(8, 512)
+    # A copy: a forward pass in training mode moves the running statistics, and other tests use this network too.
+    head = copy.deepcopy(theirs.projection if kind == "SimCLR" else theirs.online_network.projector)
+    mine, expected = ours.projector.train()(features), head.train()(features)
+    close(mine, expected, terms=terms_of(ours.projector) + len(features))
+
+
+def test_pixels_are_scaled_as_in_the_scripts_of_bolts(imported):
+    kind, _, checkpoint = imported
+    ours = build_method(checkpoint["lightning_ssl"]["config"])
+    images = torch.randint(256, (2, 3, 32, 32), dtype=torch.uint8)
+    expected, gain = images / 255, 1.0
+    if kind == "SimCLR":
+        mean, std = (torch.tensor(x).view(3, 1, 1) / 255 for x in ([125.3, 123.0, 113.9], [63.0, 62.1, 66.7]))
+        expected, gain = (expected - mean) / std, 1 / float(std.min())
+    close(ours.augment.unaugmented(images), expected, terms=2, scale=1.0, gain=gain)  # a pixel and a mean
+
+
+def test_the_settings_are_imported(imported):
+    kind, _, checkpoint = imported
+    model = checkpoint["lightning_ssl"]["config"]["model"]
+    arguments = model["init_args"]
+    assert model["class_path"] == f"lightning_ssl.methods.{kind}"
+    assert (checkpoint["epoch"], checkpoint["global_step"]) == (3, 120)
+    assert arguments["stem"] == ("cifar" if kind == "SimCLR" else "standard")
+    settings = arguments["optimization"]
+    assert settings["lr"] == HPARAMS[kind]["learning_rate"]
+    assert settings["name"] == {"SimCLR": "lars", "BYOL": "adam", "SimSiam": "sgd"}[kind]
+    own = {"SimCLR": ("tau", 0.2), "BYOL": ("momentum", 0.99), "SimSiam": ("predictor", {"hidden": 8})}
+    key, value = own[kind]
+    assert arguments[key] == value if kind != "SimSiam" else arguments[key].items() >= value.items()
+    assert settings["momentum"] == (0.8 if kind == "SimSiam" else 0.9)
+    assert build_data(checkpoint["lightning_ssl"]["config"]).data_set == "cifar10"
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Errors
+
+
+@pytest.fixture(scope="module")
+def states():
+    return {kind: network(kind).state_dict() for kind in HPARAMS}
+
+
+def convert(state, hparams, *flags):
+    return bolts.convert(bolts.Bolts(dict(state), hparams, 0, 0), *flags)
+
+
+def test_byol_and_simsiam_are_distinguished_by_shape(states):
+    assert convert(states["SimSiam"], {}).summary.startswith("SimSiam")
+    with pytest.raises(ValueError, match=r"^method=None: --method BYOL or SimSiam"):
+        convert(states["BYOL"], {})
+    assert convert(states["BYOL"], {}, "BYOL").summary.startswith("BYOL")
+
+
+def test_assumptions_are_reported(states):
+    remarks = " ".join(convert(states["BYOL"], HPARAMS["BYOL"]).remarks)
+    assert "cifar10 is assumed" in remarks
+    assert "not normalized" in remarks
+    assert "a max-pool is assumed" in remarks
+    remarks = " ".join(convert(states["BYOL"], HPARAMS["BYOL"], None, "stl10", False).remarks)
+    assert "cifar10" not in remarks
+    assert "normalized" not in remarks
+    assert "never updates" in " ".join(convert(states["SimSiam"], {}).remarks)
+
+
+def test_flags_override_the_data_set_and_normalization(states):
+    config = convert(states["SimCLR"], HPARAMS["SimCLR"], None, "cifar100", False).checkpoint["lightning_ssl"]["config"]
+    assert config["data"]["name"] == "cifar100"
+    assert config["model"]["init_args"]["augment"] == "simclr_cifar"
+
+
+def without(state, start):
+    return {key: value for key, value in state.items() if not key.startswith(start)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "hparams", "message"),
+    [
+        ("SimCLR", lambda s: s, {"maxpool1": True}, "^maxpool1=True: maxpool1 must be .*3×3"),
+        ("BYOL", lambda s: s, {"maxpool1": False, "initial_tau": 1.0}, "^maxpool1=False: maxpool1 must be .*7×7"),
+        ("SimCLR", lambda s: without(s, "encoder.layer4.1"), {}, r"^encoder='\[2, 2, 2, 1\] basic blocks': .*resnet18"),
+        (
+            "SimCLR",
+            lambda s: s | {"encoder.layer1.0.conv1.weight": torch.zeros(128, 64, 3, 3)},
+            {},
+            "do not fit .*: backbone.layer1",
+        ),
+        ("SimCLR", lambda s: s | {"encoder.layer1.0.gate": torch.zeros(1)}, {}, "layer1.0.gate is not in the network"),
+        ("SimCLR", lambda s: without(s, "encoder.bn1"), {}, "backbone.bn1.weight is missing; "),
+        ("SimCLR", lambda s: without(s, "projection.model.1"), {}, "^projection.model='.*': .*batch norm"),
+        ("SimCLR", lambda s: without(s, "projection"), {}, "^state_dict='encoder': .*of bolts' SimCLR"),
+        ("SimCLR", lambda s: {}, {}, "^state_dict='nothing': .*of bolts' SimCLR"),
+        ("SimCLR", lambda s: s, {"optimizer": "adagrad"}, "^name='adagrad'"),
+    ],
+)
+def test_unknown_weights_and_settings_are_rejected_in_one_line(states, kind, change, hparams, message):
+    with pytest.raises(ValueError, match=message) as refused:
+        convert(change(dict(states[kind])), hparams)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_method_that_contradicts_the_weights_is_rejected(states):
+    with pytest.raises(ValueError, match=r"^method='BYOL': method must be SimCLR"):
+        convert(states["SimCLR"], {}, "BYOL")
+    with pytest.raises(ValueError, match=r"^method='SimCLR': method must be BYOL or SimSiam"):
+        convert(states["BYOL"], {}, "SimCLR")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.update(epoch=None), "epoch=None: epoch must be a whole number"),
+        (lambda c: c.update(global_step=1.5), "global_step=1.5: "),
+        (lambda c: c.update(hyper_parameters=[1]), r"hyper_parameters=\[1\]: "),
+        (
+            lambda c: c["hyper_parameters"].update(temperature="hot"),
+            "hyper_parameters.temperature='hot': .* finite number",
+        ),
+        (lambda c: c["hyper_parameters"].update(learning_rate=float("nan")), "hyper_parameters.learning_rate=nan: "),
+        (lambda c: c["hyper_parameters"].update(batch_size=True), "hyper_parameters.batch_size=True: "),
+        (lambda c: c["hyper_parameters"].update(maxpool1=[1]), "hyper_parameters.maxpool1="),
+        (lambda c: c["state_dict"].update({"encoder.conv1.weight": 3}), "state_dict='encoder.conv1.weight': "),
+        (lambda c: c["state_dict"].update({7: torch.zeros(1)}), "state_dict=7: "),
+        (
+            lambda c: c["state_dict"].update({"encoder.conv1.weight": torch.zeros(())}),
+            "state_dict='encoder.conv1.weight'",
+        ),
+        (
+            lambda c: c["state_dict"].update({"projection.model.0.weight": torch.zeros(1, 1).expand(10**9, 512)}),
+            "state_dict='projection.model.0.weight': ",
+        ),
+        (
+            lambda c: c["state_dict"].update({"projection.model.0.bias": torch.zeros(3)}),
+            "projection.model.0.bias=.* must be linear, batch norm",
+        ),
+    ],
+)
+def test_a_checkpoint_of_another_shape_is_refused_before_anything_is_built(states, tmp_path, change, message):
+    content = {"state_dict": dict(states["SimCLR"]), "hyper_parameters": {"dataset": "cifar10"}, "epoch": 1}
+    change(content)
+    torch.save(content, tmp_path / "a.ckpt")
+    with pytest.raises(ValueError, match=message) as refused:
+        bolts.main([str(tmp_path / "a.ckpt")])
+    assert "\n" not in str(refused.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.ckpt"]
+
+
+def test_only_an_earlier_import_is_replaced(states, tmp_path):
+    path = save(tmp_path / "a.ckpt", states["SimCLR"], {})
+    words = [str(path), "--out", str(tmp_path / "out.ckpt")]
+    assert bolts.main(words) == bolts.main(words) == 0
+    other = save(tmp_path / "b.ckpt", {}, {})
+    before = other.read_bytes()
+    with pytest.raises(ValueError, match=r"out='.*b.ckpt': there is a file that `lightning-ssl import-bolts` did not"):
+        bolts.main([str(path), "--out", str(other)])
+    assert other.read_bytes() == before
+    assert bolts.main([str(path), "--out", str(other), "--force"]) == 0

@@ -1,0 +1,177 @@
+"""Reading of complete, incomplete and broken run folders. No run is dropped; problems are reported."""
+
+import json
+import os
+import time
+
+import pytest
+from helpers.closeness import close
+from helpers.run_folders import old_folder, write_run, write_sweep, write_trials
+
+from lightning_ssl.app.runs import find
+from lightning_ssl.app.runs.run_record import Reader, read_record
+from lightning_ssl.app.sweep.state import State, recorded
+
+
+def test_complete_run_is_read_completely(tmp_path):
+    run = read_record(write_run(tmp_path / "a", "direct", seed=3, accuracy=0.7123, epochs=5))
+    assert run.status == "finished"
+    assert run.problems == []
+    assert run.seed == 3
+    assert run.last("online/top1") == 0.7123
+    assert run.settings["model.importance.p"] == 4.0
+    epochs, values = run.curve("online/top1")
+    assert epochs.tolist() == [1, 2, 3, 4, 5]
+    assert values[-1] == 0.7123
+
+
+def test_values_of_an_epoch_are_averaged_except_accuracy(tmp_path):
+    folder = write_run(tmp_path / "a")
+    (folder / "metrics.jsonl").unlink()
+    (folder / "metrics.csv").write_text(
+        "epoch,step,alpha/entropy,online/top1\n0,1,0.2,0.1\n0,2,0.4,0.3\n1,3,1.0,\n,4,,0.5\n"
+    )
+    run = read_record(folder)
+    close(list(run.curve("alpha/entropy")[1]), [0.3, 1.0], terms=2)
+    assert list(run.curve("online/top1")[1]) == [0.3, 0.5]
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "metrics.jsonl", "summary.json"])
+def test_run_without_a_file_is_listed_as_broken(tmp_path, file):
+    write_run(tmp_path / "whole")
+    (write_run(tmp_path / "half") / file).unlink()
+    runs = {run.name: run for run in Reader().runs([tmp_path])}
+    assert runs["half"].status == "broken"
+    assert f"{file} is missing" in runs["half"].problems
+    assert runs["whole"].status == "finished"
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "words"),
+    [
+        ("config.yaml", "model: [unclosed", "config.yaml cannot be read"),
+        ("config.yaml", "just words", None),
+        ("config.yaml", "a: &x {b: *x}", "config.yaml cannot be read"),
+        ("config.yaml", "a: &x [*x]", "config.yaml cannot be read"),
+        ("summary.json", '{"status": "fini', "summary.json cannot be read"),
+        ("summary.json", "[1, 2]", None),
+        ("summary.json", "[" * 100_000, "summary.json cannot be read"),
+        ("metrics.jsonl", "nonsense\n1\n", "2 incomplete or unreadable entries"),
+        ("metrics.jsonl", "", None),
+    ],
+)
+def test_run_with_an_unreadable_file_is_broken(tmp_path, file, content, words):
+    folder = write_run(tmp_path / "a")
+    (folder / file).write_text(content)
+    run = read_record(folder)
+    assert run.status == "broken"
+    assert words is None or any(words in problem for problem in run.problems)
+
+
+def test_bytes_that_are_not_utf8_are_read(tmp_path):
+    folder = write_run(tmp_path / "a")
+    (folder / "config.yaml").write_bytes((folder / "config.yaml").read_bytes() + b"note: \xff\xfe\n")
+    assert read_record(folder).status == "finished"
+
+
+def test_incomplete_last_line_is_dropped_and_reported(tmp_path):
+    folder = write_run(tmp_path / "a", accuracy=0.7, epochs=4, status="running")
+    text = (folder / "metrics.jsonl").read_text()
+    (folder / "metrics.jsonl").write_text(text[:-40])
+    run = read_record(folder)
+    assert len(run.curve("online/top1")[0]) == 3
+    assert any("incomplete" in problem for problem in run.problems)
+
+
+def test_runs_are_found_at_any_depth_and_named_by_their_path(tmp_path):
+    write_run(tmp_path / "one" / "a")
+    write_run(tmp_path / "two" / "deep" / "a")
+    (tmp_path / "three" / "notes").mkdir(parents=True)
+    assert [run.name for run in Reader().runs([tmp_path])] == ["one/a", "two/deep/a"]
+    assert len(Reader().runs([tmp_path, tmp_path / "one"])) == 2
+
+
+def test_trial_with_only_a_log_is_shown_with_its_last_line(tmp_path):
+    (tmp_path / "sweep" / "trial").mkdir(parents=True)
+    (tmp_path / "sweep" / "sweep.db").touch()
+    (tmp_path / "sweep" / "trial" / "log.txt").write_text("starting\nlightning-ssl: tau=0: must be above 0\n\n")
+    (run,) = Reader().runs([tmp_path])
+    assert run.status == "broken"  # sweep.db does not know the trial
+    assert run.error == "lightning-ssl: tau=0: must be above 0"
+
+
+def test_a_trial_of_an_older_version_that_failed_before_it_wrote_a_file_is_failed(tmp_path):
+    (tmp_path / "trial").mkdir()
+    (tmp_path / "trial" / "log.txt").write_text("lightning-ssl: tau=0: must be above 0\n")
+    with State(tmp_path / "sweep.db") as state:
+        state.add(1, "trial", {"model.tau": 0})
+        state.set("trial", status="failed", error="model.tau=0")
+    (run,) = Reader(recorded).runs([tmp_path])
+    assert (run.status, run.error) == ("failed", "model.tau=0")
+    assert Reader().runs([tmp_path])[0].status == "broken"
+
+
+@pytest.mark.parametrize("content", [b"", b"no database"])
+def test_an_unreadable_state_of_a_sweep_is_an_empty_one(tmp_path, content):
+    write_run(tmp_path / "001")
+    (tmp_path / "sweep.db").write_bytes(content)
+    assert Reader(recorded).runs([tmp_path])[0].status == "finished"
+
+
+def test_a_folder_of_an_older_version_is_read_as_a_new_one(tmp_path):
+    new, old = write_run(tmp_path / "new" / "a", "direct"), old_folder(write_run(tmp_path / "old" / "a", "direct"))
+    one, two = read_record(new), read_record(old)
+    assert (one.status, one.problems, one.settings) == (two.status, two.problems, two.settings)
+    assert {name: series.values.tolist() for name, series in one.metrics.items()} == {
+        name: series.values.tolist() for name, series in two.metrics.items()
+    }
+    assert [run.path.name for run in find(tmp_path / "old")] == ["a"]
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "metrics.jsonl"])
+def test_run_that_ended_with_an_error_is_failed_even_if_a_file_is_missing(tmp_path, file):
+    folder = write_run(tmp_path / "a", status="failed", error="no disk")
+    (folder / file).unlink()
+    run = read_record(folder)
+    assert (run.status, run.error) == ("failed", "no disk")
+    assert f"{file} is missing" in run.problems
+
+
+def test_failed_trial_whose_summary_cannot_be_read_is_failed(tmp_path):
+    folder = write_run(tmp_path / "001", "direct")
+    with State(tmp_path / "sweep.db") as state:
+        state.add(1, "001", {})
+        state.set("001", status="failed", error="killed")
+    (folder / "summary.json").write_text("{")
+    assert read_record(folder, recorded).status == "failed"
+    (tmp_path / "sweep.db").write_text("no database")
+    assert read_record(folder, recorded).status == "broken"
+
+
+def test_parameters_are_those_of_a_sweep_trial(tmp_path):
+    write_trials(tmp_path / "sweep", "model.importance.p", [2.0], seeds=1)
+    (run,) = Reader().runs([tmp_path])
+    assert run.parameters == {"config": "configs/method/direct.yaml", "seed_everything": 0, "model.importance.p": 2.0}
+    (tmp_path / "sweep" / "001" / "parameters.json").write_text("{")
+    assert read_record(tmp_path / "sweep" / "001").parameters == {}
+    assert read_record(write_run(tmp_path / "alone")).parameters == {}
+
+
+def test_reader_rereads_only_changed_runs(tmp_path):
+    write_sweep(tmp_path, ("direct",), seeds=2, epochs=2)
+    reader = Reader()
+    first = reader.runs([tmp_path])
+    summary = tmp_path / "direct-0" / "summary.json"
+    summary.write_text(json.dumps(json.loads(summary.read_text()) | {"status": "failed", "error": "gone"}))
+    second = reader.runs([tmp_path])
+    assert second[0].error == "gone"
+    assert second[1] is first[1]
+
+
+def test_running_run_without_output_for_hours_is_reported(tmp_path):
+    folder = write_run(tmp_path / "a", status="running")
+    assert Reader().runs([tmp_path])[0].problems == []
+    long_ago = time.time() - 3 * 3600
+    for file in folder.iterdir():
+        os.utime(file, (long_ago, long_ago))
+    assert any("no write for 3.0 h" in problem for problem in Reader().runs([tmp_path])[0].problems)

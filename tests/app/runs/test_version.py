@@ -1,0 +1,44 @@
+"""The version of a run names the commit of the checkout or of the image that it was made with."""
+
+import re
+import subprocess
+
+import pytest
+
+import lightning_ssl
+from lightning_ssl.app.runs.version import COMMIT, version
+
+PLAIN = lightning_ssl.__version__
+
+
+@pytest.fixture
+def place(monkeypatch, tmp_path):
+    """An empty folder that the package seems to be installed in, in an image built from commit 0123abc."""
+    monkeypatch.setattr(lightning_ssl, "__file__", str(tmp_path / "lightning_ssl/__init__.py"))
+    monkeypatch.setenv(COMMIT, "0123abc")
+    return tmp_path
+
+
+def test_an_image_names_the_commit_that_it_was_built_from(place):
+    assert version() == f"{PLAIN}+g0123abc"
+
+
+@pytest.mark.parametrize("commit", ["", None])
+def test_a_package_without_a_known_commit_has_the_plain_version(place, monkeypatch, commit):
+    monkeypatch.delenv(COMMIT)
+    if commit is not None:  # an image built without the argument
+        monkeypatch.setenv(COMMIT, commit)
+    assert version() == PLAIN
+
+
+def test_a_checkout_in_an_image_names_its_own_commit(place):
+    git = ["git", "-C", place, "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "first"], check=True)
+    assert re.fullmatch(re.escape(PLAIN) + r"\+g(?!0123abc)[0-9a-f]{7,}", version())
+
+
+def test_a_checkout_without_git_claims_no_commit(place, monkeypatch):
+    (place / ".git").mkdir()
+    monkeypatch.setenv("PATH", str(place))
+    assert version() == PLAIN

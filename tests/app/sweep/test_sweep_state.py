@@ -1,0 +1,96 @@
+"""The SQLite file of a sweep: attempts, durability and its version."""
+
+import json
+import sqlite3
+
+import pytest
+
+from lightning_ssl.app.sweep.state import SCHEMA_VERSION, State
+
+
+def test_a_process_cannot_claim_a_revoked_attempt(tmp_path):
+    with State(tmp_path / "sweep.db") as state:
+        attempt = state.start_attempt(state.add(1, "001", {}))
+        assert state.revoke(state.trial("001"))
+        assert not state.claim("001", attempt, 123, "then")
+        attempt = state.start_attempt(state.trial("001"))
+        read_before = state.trial("001")
+        assert state.claim("001", attempt, 123, "then")
+        assert not state.revoke(read_before)  # claimed after it was read
+
+
+def test_the_state_is_written_at_once(tmp_path):
+    with State(tmp_path / "sweep.db") as state:
+        state.add(1, "001", {"a": [1, "ü"]})
+        other = sqlite3.connect(tmp_path / "sweep.db")
+        assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert json.loads(other.execute("SELECT parameters FROM trials").fetchone()[0]) == {"a": [1, "ü"]}
+        other.close()
+
+
+def test_a_file_of_this_version_is_opened_again(tmp_path):
+    for number in (1, 2):
+        with State(tmp_path / "sweep.db") as state:
+            state.add(number, f"{number:03d}", {})
+    with State(tmp_path / "sweep.db") as state:
+        assert [row.id for row in state.trials()] == ["001", "002"]
+
+
+@pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1])
+@pytest.mark.parametrize("flags", [[], ["--status"], ["--dry-run"]])
+def test_a_file_of_another_version_is_refused_in_one_line(run_sweep, write_sweep, tmp_path, version, flags):
+    folder = tmp_path / "runs" / "one"
+    folder.mkdir(parents=True)
+    database = sqlite3.connect(folder / "sweep.db")
+    database.execute("CREATE TABLE trials (number INTEGER PRIMARY KEY, birth TEXT)")
+    database.execute(f"PRAGMA user_version = {version}")
+    database.close()
+    file = write_sweep(parameters={"a": {"values": [1]}})
+    result = run_sweep(file, *flags)
+    message = f"{folder / 'sweep.db'}: written by another version of lightning-ssl; choose another --name"
+    assert (result.returncode, result.stdout, result.stderr) == (2, "", f"lightning-ssl: {message}\n")
+    database = sqlite3.connect(folder / "sweep.db")
+    assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("trials",)]  # unchanged
+    database.close()
+
+
+CHANGES = {
+    "code": ("parameters", json.dumps({"a": "evilmod.f"}), "the parameters of trial 001-a=1 are not in the sweep file"),
+    "another key": ("parameters", json.dumps({"data.name": "x"}), "parameters of trial 001-a=1 are not in the sweep"),
+    "a list": ("parameters", "[1]", "a row of the table `trials` cannot be read (parameters or status)"),
+    "no JSON": ("parameters", "x", "a row of the table `trials` cannot be read (Expecting value"),
+    "a status": ("status", "odd", "a row of the table `trials` cannot be read (parameters or status)"),
+    "a path": ("id", "../../out", "a row of the table `trials` cannot be read (id)"),
+    "a duration": ("seconds", "x", "a row of the table `trials` cannot be read (seconds)"),
+    "a result": ("value", "x", "a row of the table `trials` cannot be read (value)"),
+    "a group of processes": ("pid", -1, "a row of the table `trials` cannot be read (pid)"),
+}
+
+
+@pytest.mark.parametrize("flags", [(), ("--dry-run",)])
+@pytest.mark.parametrize(("column", "value", "line"), CHANGES.values(), ids=CHANGES)
+def test_a_row_that_the_sweep_file_cannot_give_is_refused_in_one_line(
+    run_sweep, write_sweep, tmp_path, column, value, line, flags
+):
+    folder, file = tmp_path / "runs" / "one", write_sweep(parameters={"a": {"values": [1, 2]}})
+    folder.mkdir(parents=True)
+    with State(folder / "sweep.db") as state:
+        state.add(1, "001-a=1", {"a": 1})
+        state.execute(f"UPDATE trials SET {column} = ?", (value,))
+    result = run_sweep(file, *flags)
+    assert result.returncode == 2
+    assert line in result.stderr
+    assert len(result.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("value", ["x", "[1]", "{}", '{"parameters": 7}'])
+def test_settings_of_another_shape_are_refused_in_one_line(run_sweep, write_sweep, tmp_path, value):
+    folder, file = tmp_path / "runs" / "one", write_sweep(parameters={"a": {"values": [1, 2]}})
+    folder.mkdir(parents=True)
+    with State(folder / "sweep.db") as state:
+        state.execute("INSERT INTO metadata VALUES ('settings', ?)", (value,))
+    result = run_sweep(file, "--dry-run")
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"lightning-ssl: {folder / 'sweep.db'}: ")
+    assert len(result.stderr.splitlines()) == 1

@@ -1,0 +1,112 @@
+"""The command line: help without torch, errors in one line."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from lightning_ssl.app import cli
+from lightning_ssl.app.commands import bench
+from lightning_ssl.app.runs.version import version
+from lightning_ssl.base.checks import RunFailed
+
+
+def command(*words):
+    words = [sys.executable, "-m", "lightning_ssl", *words]
+    return subprocess.run(words, capture_output=True, text=True, timeout=120)
+
+
+QUICK = [
+    [], ["--help"], ["lab", "list"], ["data", "list"], ["data", "fetch", "--help"],
+    ["list", "data"], ["list", "sweeps"], ["list", "labs"], *([name, "--help"] for name in cli.COMMANDS),
+]  # fmt: skip
+ANSWERS = """
+import contextlib, io, json, sys
+from lightning_ssl.app.cli import main
+answers = []
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        try:
+            code = main(words)
+        except SystemExit as stop:  # argparse's, after --help
+            code = stop.code
+    answers.append([code or 0, sorted({"torch", "pytorch_lightning"} & set(sys.modules)), out.getvalue()])
+json.dump(answers, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def answers():
+    """Exit code, heavy modules that are loaded by then, and output of each of QUICK, from one new process."""
+    words = [sys.executable, "-c", ANSWERS, json.dumps(QUICK)]
+    result = subprocess.run(words, capture_output=True, text=True, timeout=600)
+    assert result.returncode == 0, result.stderr
+    return dict(zip(map(" ".join, QUICK), json.loads(result.stdout), strict=True))
+
+
+@pytest.mark.parametrize("words", [" ".join(words) for words in QUICK])
+def test_help_answers_without_importing_torch(words, answers):
+    code, heavy, shown = answers[words]
+    assert (code, heavy) == (0, [])
+    assert len(shown.splitlines()) > 1
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_help_gives_examples(name, answers):
+    shown = answers[f"{name} --help"][2]
+    assert shown.count(f"lightning-ssl {name}") > 1  # the first is argparse's line of usage
+    assert f"  {name} " in answers["--help"][2]
+
+
+@pytest.mark.parametrize("error", [ValueError("n must be positive"), KeyError("loss"), RunFailed("IndexError: 3")])
+def test_a_fault_of_the_program_ends_with_code_1_and_asks_for_a_report(error, monkeypatch, capsys):
+    def fail(name, *arguments):
+        raise error
+
+    monkeypatch.setattr(cli, "run_command", fail)
+    assert cli.main(["list"]) == 1
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1
+    assert str(error) in line
+    assert "not an error of your input: --debug shows where; please report it" in line
+
+
+def test_debug_shows_the_traceback():
+    result = command("--debug", "trian")
+    assert result.returncode == 2
+    assert "Traceback" in result.stderr
+
+
+def test_bench_needs_a_source_checkout(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(bench, "BENCHMARKS", tmp_path / "benchmarks")
+    assert cli.main(["bench", "loss"]) == 2
+    assert "source checkout" in capsys.readouterr().err
+
+
+def test_version_is_the_one_that_a_run_records():
+    assert command("--version").stdout.strip() == version()
+
+
+def test_a_tilde_after_a_flag_is_the_home_folder(tmp_path, monkeypatch, capsys):
+    """A shell does not replace it in `--root=~/data`, and a folder with the name ~ would be made."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "file").write_text("")
+    assert cli.main(["data", "list", "--root=~/file"]) == 2
+    assert f"root='{tmp_path}/file'" in capsys.readouterr().err
+    (tmp_path / "own.yaml").write_text("runs: ~/file\n")
+    assert cli.main(["fit", "--config", "quickstart", "--config", str(tmp_path / "own.yaml")]) == 2
+    assert f"runs='~/file': runs must be a folder: {tmp_path}/file is a file" in capsys.readouterr().err
+
+
+def test_threads_sleep_after_a_short_busy_loop_unless_the_user_chose_how_they_wait():
+    environment = {}
+    cli.wait_briefly(environment)
+    assert environment == {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "1000"}
+    for chosen in ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "passive"}):
+        kept = dict(chosen)
+        cli.wait_briefly(kept)
+        assert kept == chosen
+    counted = {"GOMP_SPINCOUNT": "5"}
+    cli.wait_briefly(counted)
+    assert counted["GOMP_SPINCOUNT"] == "5"
