@@ -20,15 +20,9 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
-# The schemas of torchvision's own library.
-MISSING_OPERATORS = {
-    "nms": "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "qnms": "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-}
-
-_declared: list[Any] = []  # a declaration lasts as long as its torch.library.Library object
+MISSING_OPERATORS = ("nms", "qnms")
+SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"  # as in torchvision's own library
 
 
 def declare_missing_operators(torchvision_folder: Path) -> bool:
@@ -42,11 +36,11 @@ def declare_missing_operators(torchvision_folder: Path) -> bool:
         except (OSError, ImportError):
             continue
         return False
-    namespace = torch.library.Library("torchvision", "FRAGMENT")
-    for name, schema in MISSING_OPERATORS.items():
+    for name in MISSING_OPERATORS:
         if not hasattr(torch.ops.torchvision, name):
-            namespace.define(schema)
-    _declared.append(namespace)
+            # torch keeps this declaration. One of a Library ends with its object, and this module is garbage after the
+            # import: the .pth file leaves no reference to it.
+            torch.library.define(f"torchvision::{name}", SCHEMA)
     return True
 
 

@@ -26,6 +26,8 @@ def fake_torchvision(folder: Path, library: bytes | None) -> Path:
 
 WITHOUT_HOOK = "import sys; sys.meta_path = [f for f in sys.meta_path if type(f).__name__ != 'TorchvisionFinder']; "
 FINDERS = "sum(type(f).__name__ == 'TorchvisionFinder' for f in sys.meta_path)"
+# After the import nothing refers to the module that the .pth file has loaded.
+COLLECT = "; import gc, torch; gc.collect(); print(torch.ops.torchvision.nms)"
 IMPORT_BOTH = "import sys; sys.path.insert(0, {folder!r}); {first}import torchvision; print('imported')"
 
 
@@ -47,7 +49,7 @@ def test_a_library_that_loads_gets_no_declarations(tmp_path, monkeypatch):
     (tmp_path / "_C.so").touch()
     loaded, declared = [], []
     monkeypatch.setattr(torch.ops, "load_library", loaded.append)
-    monkeypatch.setattr(torch.library, "Library", lambda *a: declared.append(a))
+    monkeypatch.setattr(torch.library, "define", lambda *a: declared.append(a))
     assert guard.declare_missing_operators(tmp_path) is False
     assert loaded == [str(tmp_path / "_C.so")]
     assert not declared
@@ -62,8 +64,8 @@ def test_the_pth_file_works_without_importing_the_package(tmp_path, monkeypatch)
     monkeypatch.setattr(guard.sysconfig, "get_path", lambda name: str(tmp_path))
     assert guard.write_pth().parent == tmp_path
     site = f"import site; site.addsitedir({str(tmp_path)!r}); assert 'lightning_ssl' not in sys.modules; "
-    result = python(WITHOUT_HOOK + IMPORT_BOTH.format(folder=str(folder), first=site))
-    assert result.stdout.strip() == "imported", result.stderr
+    result = python(WITHOUT_HOOK + IMPORT_BOTH.format(folder=str(folder), first=site) + COLLECT)
+    assert result.stdout.split() == ["imported", "torchvision.nms"], result.stderr
 
 
 def test_the_pth_file_of_a_wheel_finds_the_guard_beside_itself(tmp_path):
