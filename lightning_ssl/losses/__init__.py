@@ -3,7 +3,7 @@
 pairs.py       distances of a batch, masks, shares of the ranks
 families.py    the (φ, ψ) losses
 importance.py  α in closed form, and α of a (φ, ψ) loss
-solved.py      α as the solution of a regularizer, and the row solver
+solved.py      α as the solution of a regularizer; row_solver.py solves its rows
 released.py    two rows of the α-CL paper as its released code computes them
 energy.py      E_α, `PairLoss`, `FamilyLoss` and their kernels
 device.py      the size of a block and what the host may read, by device

@@ -1,4 +1,4 @@
-"""Importances that are the solution of a concave regularizer r, and the solvers of their rows.
+"""Importances that are the solution of a concave regularizer r. row_solver.py has the solvers of their rows.
 
     α_i = argmin_{α ≥ 0, Σ_j α_ij = 1} Σ_j α_ij c_ij − Σ_j r(α_ij),   c = d2_neg
 
@@ -21,6 +21,7 @@ from lightning_ssl.base.checks import is_number, require
 from lightning_ssl.losses.device import Workspace, is_accelerator
 from lightning_ssl.losses.families import require_scale
 from lightning_ssl.losses.importance import Importance, Negatives, Rows, refuse_second_derivative, relative_to_nearest
+from lightning_ssl.losses.row_solver import divide_bracket, solve_top_weight
 
 __all__ = ["Inverse", "Regularized", "Solved", "Square", "Tsallis"]
 
@@ -389,66 +390,3 @@ class Regularized(Solved):
     def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
         slope = self._invert_with_slope(self.r_prime(alpha))[1]
         return implicit_vjp(torch.where(alpha > 0, -slope, 0.0), cotangent)
-
-
-def solve_top_weight(
-    newton: Callable[[Tensor], tuple[Tensor, Tensor]], log_count: Tensor, start_high: bool
-) -> tuple[Tensor, int]:
-    """Solve every row for the logarithm of its largest weight; return it, (M, 1), and the number of iterations.
-    KKT: r'(α_ij) = c_ij − μ_i on the support. Shift c so that the nearest pair of the row has c = 0. This pair has the
-    largest weight t_i, μ_i = −r'(t_i), and 1/K ≤ t_i ≤ 1 is a bracket of t_i for every concave r.
-
-    newton      log_t → f and the next log_t, (M, 1) each. f = log Σ_j α_ij(t) increases and is zero at the solution.
-                The step is Newton's in ν = r'(t) on r'(mean_j α_ij). If all distances of a row are equal, this function
-                is linear in ν and one step suffices; other rows need a few steps
-    log_count   log K_i, (M, 1)
-    start_high  start at t = 1 and not at t = 1/K
-
-    Bisection replaces a step that leaves the bracket. After a third of the iterations it also replaces a step after
-    which |f| was not halved. This solver reads whether all rows are solved, so it is for a CPU.
-    """
-    eps = torch.finfo(log_count.dtype).eps
-    log_t = torch.zeros_like(log_count) if start_high else -log_count
-    margin = 8 * eps * (1 + log_count)  # rows of equal distances have their solution at the edge
-    low, high = -log_count - margin, margin
-    previous = torch.full_like(log_t, torch.inf)
-    iteration = 0
-    for iteration in range(1, MAX_ITERATIONS + 1):
-        f, step = newton(log_t)
-        low, high = torch.where(f <= 0, log_t, low), torch.where(f >= 0, log_t, high)
-        size = f.abs()
-        done = (size <= 16 * eps) | (high - low <= 2 * eps * (1 + log_count))
-        if bool(done.all()):
-            break
-        trusted = (step > low) & (step < high)
-        if iteration > MAX_ITERATIONS // 3:
-            trusted &= size <= previous / 2
-        step = torch.where(trusted, step, (low + high) / 2)
-        log_t, previous = torch.where(done, log_t, step), size
-    return log_t, iteration
-
-
-MAX_ITERATIONS = 60
-
-
-def divide_bracket(totals: Callable[[Tensor], Tensor], count: Tensor, power: float) -> Tensor:
-    """Solve totals(x) = 1 for every row, in a fixed number of steps without a read: (M, 1). For an accelerator.
-
-    totals  increases in x: (M, 3, 1) → (M, 3, 1)
-    count   K_i, (M, 1)
-    power   the root is between K_i^{−power} and 1
-
-    Each step tries three points that divide the bracket into four parts of the same ratio, and keeps one part. After
-    the last step the ends of the bracket differ by the rounding of x, whatever the rows are.
-    """
-    ratio = torch.arange(1, 4, device=count.device, dtype=count.dtype)[:, None] * (power * count.log())[:, None]
-    x = count.pow(-power)[:, None]  # (M, 1, 1), the lower end
-    for _ in range(division_steps(count.dtype)):
-        tried = ratio.mul_(0.25).exp().mul_(x)  # (M, 3, 1)
-        x = torch.where(totals(tried) < 1, tried, x).amax(1, keepdim=True)
-    return x.squeeze(1)
-
-
-def division_steps(dtype: torch.dtype) -> int:
-    """The number n of steps such that a bracket with ends of the ratio e^28 has ends of the ratio 1 + eps after it."""
-    return math.ceil(math.log(28 / torch.finfo(dtype).eps, 4))

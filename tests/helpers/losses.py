@@ -93,7 +93,7 @@ def at_tau(rule, tau):
     return dataclasses.replace(rule, tau=tau) if "tau" in inspect.signature(type(rule)).parameters else rule
 
 
-SOLVER_STOP = 16.0  # solved.solve_top_weight stops at |log Σα| ≤ 16 eps
+SOLVER_STOP = 16.0  # row_solver.solve_top_weight stops at |log Σα| ≤ 16 eps
 
 
 def oracle_gain(alpha, c, tau=1.0, q=1.0, **others):

@@ -16,7 +16,8 @@ import launches
 from lightning_ssl.losses import device
 from lightning_ssl.losses.energy import FamilyLoss, PairLoss
 from lightning_ssl.losses.importance import Entropy
-from lightning_ssl.losses.solved import Inverse, Regularized, division_steps
+from lightning_ssl.losses.row_solver import division_steps
+from lightning_ssl.losses.solved import Inverse, Regularized
 
 LOSSES = [PairLoss(rule) for rule in IMPORTANCES] + [FamilyLoss(family) for family in FAMILIES]
 

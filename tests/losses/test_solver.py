@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from lightning_ssl.losses import solved
 from lightning_ssl.losses.device import acting_as_accelerator
 from lightning_ssl.losses.importance import Direct, Entropy
-from lightning_ssl.losses.solved import MAX_ITERATIONS, Inverse, Regularized, Square, Tsallis
+from lightning_ssl.losses.row_solver import MAX_ITERATIONS
+from lightning_ssl.losses.solved import Inverse, Regularized, Square, Tsallis
 
 
 def make_rows(kind: str, count: int, spread: float, seed: int, dtype: torch.dtype) -> torch.Tensor:

@@ -4,7 +4,7 @@ A checkpoint is untrusted until `load_checkpoint` has checked its shape:
 
     lightning_ssl.config      model: class_path and init_args; data: name, root and options, if a DataModule was used
     state_dict                the weights by name
-    epoch, global_step        whole numbers
+    epoch, global_step        whole numbers from 0
 
 The classes that it names are checked where they are built (`trust.py`).
 """
@@ -47,8 +47,9 @@ def damage(file: Path) -> str | None:
 def load_checkpoint(file: Path) -> dict[str, Any]:
     """Load a checkpoint of this package, as plain values and tensors on the CPU. No code in it is run."""
     found = load_archive(file)
-    if wrong := wrong_shape(found):
-        raise UserError(f"checkpoint={str(file)!r}: {wrong}")
+    if not has_form(found):
+        expected = "expected one written by `lightning-ssl fit` or `lightning-ssl import-bolts`"
+        raise UserError(f"checkpoint={str(file)!r}: {expected}")
     content: dict[str, Any] = found
     return content
 
@@ -80,58 +81,26 @@ def unreadable(error: Exception) -> str:
     return f"not a readable checkpoint ({printable(error).strip().partition(chr(10))[0] or type(error).__name__})"
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# The shape
+def has_form(found: Any) -> bool:
+    """Whether the content of a checkpoint has the parts above, each of its type."""
+    match found:
+        case {"lightning_ssl": {"config": {"model": {"class_path": str(), **model}, **config}}, "state_dict": state}:
+            data = config.get("data") or {"name": ""}  # a training from Python can have other data than a DataModule
+            mappings = [state, model.get("init_args", {}), data]
+            if not all(map(has_names, mappings)) or not has_names(data.get("options") or {}):
+                return False
+            counts = [found.get(key, 0) for key in ("epoch", "global_step")]
+            texts = [data.get("name"), data.get("root", "")]
+            return all(map(is_whole, counts)) and all(isinstance(text, str) for text in texts)
+    return False
 
 
-def wrong_shape(found: Any) -> str | None:
-    """What is wrong with the content of a checkpoint, or None."""
-    ours = found.get("lightning_ssl") if isinstance(found, dict) else None
-    if not isinstance(ours, dict) or "config" not in ours:
-        return "expected one written by `lightning-ssl fit` or `lightning-ssl import-bolts`"
-    config = ours["config"]
-    if not isinstance(config, dict):
-        return wrong_value("config", config, "a mapping")
-    if wrong := wrong_model(config.get("model")) or wrong_data(config.get("data")):
-        return wrong
-    state = found.get("state_dict")
-    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
-        return wrong_value("state_dict", state, "weights by name")
-    for key in ("epoch", "global_step"):
-        number = found.get(key, 0)
-        if not is_whole(number):
-            return wrong_value(key, number, "a whole number from 0")
-    return None
-
-
-def wrong_model(model: Any) -> str | None:
-    if not isinstance(model, dict) or not isinstance(model.get("class_path"), str):
-        return wrong_value("config.model", model, "a class_path and init_args")
-    if not isinstance(model.get("init_args", {}), dict):
-        return wrong_value("config.model.init_args", model["init_args"], "a mapping")
-    return None
-
-
-def wrong_data(data: Any) -> str | None:
-    if data is None:  # a training from Python with other data than a DataModule
-        return None
-    if not isinstance(data, dict) or not isinstance(data.get("name"), str):
-        return wrong_value("config.data", data, "a name and options")
-    if not isinstance(data.get("root", ""), str):
-        return wrong_value("config.data.root", data["root"], "a folder")
-    options = data.get("options") or {}
-    if not isinstance(options, dict) or not all(isinstance(key, str) for key in options):
-        return wrong_value("config.data.options", options, "a mapping with names as its keys")
-    return None
+def has_names(value: Any) -> bool:
+    return isinstance(value, dict) and all(isinstance(key, str) for key in value)
 
 
 def is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
-def wrong_value(key: str, value: Any, expected: str) -> str:
-    shown = " ".join(printable(repr(value)).split())
-    return f"{key}={shown if len(shown) <= 60 else shown[:60] + '…'}: expected {expected}"
 
 
 def require_weights(module: nn.Module, state: Mapping[str, Any], file: Path) -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from lightning_ssl.app.config.configuration import Parts
-from lightning_ssl.app.runs.checkpoints import is_whole, load_checkpoint, require_weights, wrong_value
-from lightning_ssl.base.checks import UserError
+from lightning_ssl.app.runs.checkpoints import is_whole, load_checkpoint, require_weights
+from lightning_ssl.base.checks import UserError, shown
 from lightning_ssl.methods import Method
 
 KINDS = {"optimizer_states": list, "lr_schedulers": list, "loops": dict, "callbacks": dict}
@@ -38,25 +38,25 @@ def wrong_optimizer(method: Any, states: list[Any]) -> str | None:
     """Why the states do not belong to the optimizer of a method, or None. A method with an own optimizer has any."""
     if not isinstance(method, Method) or type(method).configure_optimizers is not Method.configure_optimizers:
         return None
-    groups = states[0].get("param_groups") if len(states) == 1 and isinstance(states[0], dict) else None
-    found, expected = describe_groups(groups), describe_groups(method.make_optimizer().param_groups)
-    return None if found == expected else f"its optimizer has {found}, that of model.optimization has {expected}"
+    expected = parameter_groups(method.make_optimizer().state_dict())
+    same = [parameter_groups(state) for state in states] == [expected]
+    return None if same else "its optimizer has other parameter groups than model.optimization"
 
 
-def describe_groups(groups: Any) -> str:
-    """The sizes of parameter groups, and which state of them an optimizer keeps."""
-    if not isinstance(groups, list) or not all(isinstance(group, dict) for group in groups):
-        return "no parameter groups"
-    sizes = ["?" if not isinstance(group.get("params"), list) else str(len(group["params"])) for group in groups]
-    kept = [name for name in ("betas", "momentum") if any(name in group for group in groups)]
-    return f"{' + '.join(sizes) or 'no'} parameters with {' and '.join(kept) or 'neither betas nor momentum'}"
+def parameter_groups(state: Any) -> list[Any] | None:
+    """The size of each parameter group, and which state of it the optimizer keeps; None if there are no groups."""
+    try:
+        groups = state["param_groups"]
+        return [(len(group["params"]), "betas" in group, "momentum" in group) for group in groups]
+    except (LookupError, TypeError):
+        return None
 
 
 def wrong_position(content: dict[str, Any], batches: int) -> str | None:
     """Why a training cannot continue at the batch at which the checkpoint was saved, or None."""
     place = content.get("DataModule") or {"epoch": 0, "batch": 0}
     if not isinstance(place, dict) or not all(is_whole(place.get(key)) for key in ("epoch", "batch")):
-        return wrong_value("DataModule", place, "an epoch and a batch")
+        return f"DataModule={shown(place)}: expected an epoch and a batch"
     if place["batch"] > batches:
         return f"it was saved at batch {place['batch']} of an epoch, and an epoch has {batches} batches now"
     return None

@@ -68,23 +68,24 @@ def adam(content):
     return content["optimizer_states"][0]
 
 
+OURS = "expected one written by `lightning-ssl fit` or `lightning-ssl import-bolts`$"
 WRONG = [  # refused before Lightning reads the checkpoint
     (lambda c: c.pop("loops"), "it has no loops"),
     (lambda c: c.update(callbacks=[]), "it has no callbacks"),
     (lambda c: c.update(optimizer_states=3), "it has no optimizer_states"),
-    (lambda c: c.update(optimizer_states=[]), "its optimizer has no parameter groups, that of model.optim"),
-    (lambda c: c.update(optimizer_states=[7]), "its optimizer has no parameter groups"),
-    (lambda c: c.update(optimizer_states=[{"param_groups": [1]}]), "its optimizer has no parameter groups"),
-    (lambda c: adam(c)["param_groups"][0].pop("params"), r"has \? parameters with betas"),
+    (lambda c: c.update(optimizer_states=[]), "its optimizer has other parameter groups than model.optimization$"),
+    (lambda c: c.update(optimizer_states=[7]), "its optimizer has other parameter groups than model.optimization$"),
+    (lambda c: c.update(optimizer_states=[{"param_groups": [1]}]), "its optimizer has other parameter groups than model.optimization$"),
+    (lambda c: adam(c)["param_groups"][0].pop("params"), "its optimizer has other parameter groups than model.optimization$"),
     (lambda c: c.update(DataModule=[1]), r"DataModule=\[1\]: expected an epoch and a batch"),
     (lambda c: c.update(DataModule={"epoch": 0, "batch": 99}), "saved at batch 99 of an epoch, and an epoch has 4"),
-    (lambda c: c.update(global_step="many"), "global_step='many': expected a whole number"),
-    (lambda c: c.update(state_dict=[1]), r"state_dict=\[1\]: expected weights by name"),
+    (lambda c: c.update(global_step="many"), OURS),
+    (lambda c: c.update(state_dict=[1]), OURS),
     (lambda c: c["state_dict"].pop("backbone.conv1.weight"), "backbone.conv1.weight is missing$"),
     (lambda c: c["state_dict"].clear(), r"is missing; .*; .* is missing \(\d+ of \d+ weights differ\)$"),
     (lambda c: c["state_dict"].update(x=torch.zeros(1)), "x is not in the network$"),
-    (lambda c: c["lightning_ssl"].update(config=[1]), r"config=\[1\]: expected a mapping"),
-    (lambda c: c.clear(), "expected one written by `lightning-ssl fit`"),
+    (lambda c: c["lightning_ssl"].update(config=[1]), OURS),
+    (lambda c: c.clear(), OURS),
 ]
 UNRESTORABLE = [  # Lightning and torch cannot restore it
     lambda c: c.update(loops={}),
@@ -129,10 +130,7 @@ def test_the_checkpoint_of_a_run_is_resumed(stopped, parts):
 def test_the_state_of_another_optimizer_is_refused(stopped, optimizer):
     """`--resume PATH` takes another configuration, but the state of an optimizer fits only that optimizer."""
     other = Configuration.parse([*FLAGS, f"--model.optimization.name={optimizer}"]).build()
-    line = (
-        r"optimizer has \d+ parameters with betas, that of model.optimization has \d+ \+ \d+ parameters with momentum"
-    )
-    with pytest.raises(ValueError, match=line):
+    with pytest.raises(ValueError, match="its optimizer has other parameter groups than model.optimization"):
         require_resumable(*stopped.step_checkpoints(), other, BATCHES)
 
 
