@@ -25,9 +25,9 @@ from lightning_ssl.app import report
 from lightning_ssl.app.commands import import_bolts as bolts
 from lightning_ssl.app.runs.evaluations import append_record, read_records
 from lightning_ssl.app.runs.folder import RunFolder
-from lightning_ssl.app.runs.metrics import metrics_file
 from lightning_ssl.app.runs.restore import evaluation_data, restore_method
 from lightning_ssl.app.runs.run_record import Reader
+from lightning_ssl.app.runs.small_files import metrics_file
 from lightning_ssl.app.sweep import plan, screen
 from lightning_ssl.app.sweep.state import State, recorded
 from lightning_ssl.base.untrusted import load_json, load_yaml

@@ -100,7 +100,7 @@ def flatten(config: Any) -> dict[str, Scalar]:
         elif value is None or isinstance(value, str | int | float):
             flat[key] = value
         elif value != {}:
-            flat[key] = json.dumps(value, default=str, ensure_ascii=False)
+            flat[key] = json.dumps(value, default=str, skipkeys=True, ensure_ascii=False)  # YAML has dates as keys
     return flat
 
 

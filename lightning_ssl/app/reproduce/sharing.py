@@ -15,7 +15,7 @@ from typing import Any
 from lightning_ssl.app.config.identity import identity
 from lightning_ssl.app.reproduce.planning import Cell, Planned
 from lightning_ssl.app.runs import RunFolder, archive, find
-from lightning_ssl.app.runs.folder import FILES, Files
+from lightning_ssl.app.runs.small_files import FILES, Files
 from lightning_ssl.app.sweep.engine import preview
 from lightning_ssl.base.files import copy_of, write_all, write_atomic
 

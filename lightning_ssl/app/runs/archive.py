@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 from filelock import FileLock, Timeout
 
 from lightning_ssl.app.config.identity import identity
-from lightning_ssl.app.runs.folder import SMALL_FILES, Files, config_of, read_files, summary_of
-from lightning_ssl.app.runs.metrics import METRICS, OLD_METRICS, parse_events
+from lightning_ssl.app.runs.metrics import parse_events
 from lightning_ssl.app.runs.metrics_writer import converted
+from lightning_ssl.app.runs.small_files import METRICS, OLD_METRICS, SMALL_FILES, Files, mapping_of, read_files
 from lightning_ssl.base.checks import UserError, require_folder_name
 from lightning_ssl.base.files import write_atomic
 from lightning_ssl.base.untrusted import load_json, one_line
@@ -97,8 +97,12 @@ def files_of(folder: Path) -> Files:
     return files
 
 
+def summary_of(files: Files) -> dict[str, Any]:
+    return mapping_of(files.get("summary.json", ""), "summary.json")[0]
+
+
 def is_finished(files: Files) -> bool:
-    return summary_of(files.get("summary.json", ""))[0].get("status") == "finished"
+    return summary_of(files).get("status") == "finished"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -144,13 +148,13 @@ def place_for(name: str, files: Files, runs: Mapping[str, Files]) -> str:
 
 def original_of(files: Files, file: Path) -> str | None:
     """The name in an archive of the run from which a run was copied (app/reproduce/sharing.py)."""
-    sweep, _, name = str(summary_of(files.get("summary.json", ""))[0].get("copied_from")).rpartition("/")
+    sweep, _, name = str(summary_of(files).get("copied_from")).rpartition("/")
     return name if sweep == file.name.removesuffix(SUFFIX) else None
 
 
 def experiment(files: Files) -> dict[str, Any]:
     """The values that tell the configuration of a run from others; none if it cannot be read."""
-    config = config_of(files.get("config.yaml", ""))[0]
+    config = mapping_of(files.get("config.yaml", ""), "config.yaml")[0]
     return identity(config) if config else {}
 
 

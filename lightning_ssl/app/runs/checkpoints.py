@@ -85,7 +85,8 @@ def has_form(found: Any) -> bool:
     """Whether the content of a checkpoint has the parts above, each of its type."""
     match found:
         case {"lightning_ssl": {"config": {"model": {"class_path": str(), **model}, **config}}, "state_dict": state}:
-            data = config.get("data") or {"name": ""}  # a training from Python can have other data than a DataModule
+            # A training from Python can have other data than a DataModule.
+            data: Any = config.get("data") or {"name": ""}
             mappings = [state, model.get("init_args", {}), data]
             if not all(map(has_names, mappings)) or not has_names(data.get("options") or {}):
                 return False

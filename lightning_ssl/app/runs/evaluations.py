@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from lightning_ssl.app.runs import RunFolder
-from lightning_ssl.app.runs.folder import read_summary
 from lightning_ssl.app.runs.restore import TrainedMethod
+from lightning_ssl.app.runs.small_files import read_mapping
 from lightning_ssl.app.runs.version import version
 from lightning_ssl.base.checks import UserError
 from lightning_ssl.base.files import require_writable, write_atomic
@@ -56,7 +56,7 @@ def require_record(trained: TrainedMethod) -> None:
     read_records(file)
     require_writable(file, f"cannot write {file}")
     if trained.run is not None:
-        problems = read_summary(trained.run.path / "summary.json")[1]
+        problems = read_mapping(trained.run.path / "summary.json")[1]
         if problems:
             raise UserError(f"{trained.run.path}: {problems[0]}")
 

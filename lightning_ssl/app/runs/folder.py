@@ -27,28 +27,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import yaml  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
 
-from lightning_ssl.app.runs import metrics
 from lightning_ssl.app.runs.checkpoints import damage, load_checkpoint
-from lightning_ssl.app.runs.metrics import METRICS, OLD_METRICS, Series, growing_metric, metrics_file, read_metrics
+from lightning_ssl.app.runs.metrics import Series, growing_metric, read_metrics
 from lightning_ssl.app.runs.metrics_writer import MetricsWriter
+from lightning_ssl.app.runs.small_files import FILES, METRICS, OLD_METRICS, metrics_file, read_mapping
 from lightning_ssl.app.runs.status import status_of
 from lightning_ssl.base.checks import UserError, require
 from lightning_ssl.base.files import remove_leftovers, special_kind, write_atomic
-from lightning_ssl.base.untrusted import load_json, load_yaml, one_line, printable
-from lightning_ssl.base.untrusted import read_text as read_limited
+from lightning_ssl.base.untrusted import printable
 
-FILES = ("config.yaml", METRICS, "summary.json")
-SMALL_FILES = (*FILES, OLD_METRICS, "parameters.json", "evaluation.json")
 LOG_TAIL = 20_000  # bytes at the end of a log in which its last line is looked for
 MAX_LINE = 500  # characters kept of a log's last line
-
-Files: TypeAlias = dict[str, str]
-"""The texts of the small files of a run, by their names."""
 
 
 class RunFolder:
@@ -73,18 +67,18 @@ class RunFolder:
 
     def config(self) -> dict[str, Any]:
         """The complete configuration; empty where config.yaml is missing or unreadable."""
-        return config_of(read_text(self.path / "config.yaml")[0])[0]
+        return read_mapping(self.path / "config.yaml")[0]
 
     def summary(self) -> dict[str, Any]:
         """The content of summary.json; empty where it is missing or unreadable."""
-        return read_summary(self.path / "summary.json")[0]
+        return read_mapping(self.path / "summary.json")[0]
 
     def has_files(self) -> bool:
         """Whether a run was begun here, even if its files cannot be read now.
 
         A summary without `started` is that of a sweep's trial whose run has not begun.
         """
-        summary, problems = read_summary(self.path / "summary.json")
+        summary, problems = read_mapping(self.path / "summary.json")
         begun = bool(problems) or "started" in summary or (self.path / "config.yaml").exists()
         return begun or self.has_metrics() or bool(self.step_checkpoints())
 
@@ -271,59 +265,6 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             raise UserError(f"checkpoint={str(path)!r}: {file / 'checkpoints'} holds no undamaged checkpoint")
         file = newest
     return load_checkpoint(file)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# The readers of the small files. Each returns the content and a list of problems.
-
-
-def read_files(folder: Path) -> tuple[Files, list[str]]:
-    """The texts of the small files of a run, by their names."""
-    found: Files = {}
-    problems: list[str] = []
-    for name in SMALL_FILES:
-        if (folder / name).is_file():
-            read = metrics.read_text if name in (METRICS, OLD_METRICS) else read_text
-            found[name], more = read(folder / name)
-            problems += more
-    return found, problems
-
-
-def config_of(text: str) -> tuple[dict[str, Any], list[str]]:
-    """The content of config.yaml."""
-    try:
-        content = load_yaml(text)
-    except ValueError as error:
-        return {}, [f"config.yaml cannot be read: {one_line(error)}"]
-    return content if isinstance(content, dict) else {}, []
-
-
-def read_summary(file: Path) -> tuple[dict[str, Any], list[str]]:
-    """Read summary.json."""
-    text, problems = read_text(file)
-    content, more = summary_of(text)
-    return content, [*problems, *more]
-
-
-def summary_of(text: str) -> tuple[dict[str, Any], list[str]]:
-    """The content of summary.json."""
-    try:
-        content = load_json(text) if text else {}
-    except ValueError as error:
-        return {}, [f"summary.json cannot be read: {one_line(error)}"]
-    if not isinstance(content, dict):
-        return {}, [f"summary.json cannot be read: expected a mapping, not {type(content).__name__}"]
-    return content, []
-
-
-def read_text(file: Path) -> tuple[str, list[str]]:
-    """Read a text file. Bytes that are not UTF-8 are replaced."""
-    if not file.is_file():
-        return "", []
-    try:
-        return read_limited(file, errors="replace"), []
-    except ValueError as error:
-        return "", [f"{file.name} cannot be read: {one_line(error).removeprefix(f'{file}: ')}"]
 
 
 def as_number(value: Any) -> float | None:

@@ -24,9 +24,9 @@ from typing import Any, BinaryIO, TypeAlias
 import numpy as np
 
 from lightning_ssl.app.runs import metrics_csv, panels
+from lightning_ssl.app.runs.small_files import METRICS, OLD_METRICS, metrics_file, read_text
 from lightning_ssl.base.untrusted import load_json
 
-METRICS, OLD_METRICS = "metrics.jsonl", "metrics.csv"
 LOWER_IS_BETTER = re.compile(
     "|".join(["loss", *(re.escape(each.key) for each in panels.METRICS if each.better == "lower")])
 )
@@ -67,30 +67,14 @@ class Series:
 # Reading
 
 
-def metrics_file(folder: Path) -> Path:
-    """The file with the metrics of a run: metrics.jsonl, or metrics.csv in a folder of an older version."""
-    new, old = folder / METRICS, folder / OLD_METRICS
-    return old if old.exists() and not new.exists() else new
-
-
 def read_events(folder: Path) -> tuple[list[Event | None], list[str]]:
     """The events of a run folder, and a list of problems. An unreadable event is None and keeps its place.
 
     A last line without a newline is incomplete: it is being written, or its writer was killed. It is left out.
     """
     file = metrics_file(folder)
-    if not file.is_file():
-        return [], []
     text, problems = read_text(file)
-    return ([], problems) if problems else parse_events(text, file.name)
-
-
-def read_text(file: Path) -> tuple[str, list[str]]:
-    """The text of a metrics file, which can have any size, and a list of problems."""
-    try:
-        return file.read_text(encoding="utf-8", errors="replace"), []
-    except OSError as error:
-        return "", [f"{file.name} cannot be read: {' '.join(str(error).split())[:200]}"]
+    return parse_events(text, file.name) if text else ([], problems)
 
 
 def parse_events(text: str, name: str = METRICS) -> tuple[list[Event | None], list[str]]:

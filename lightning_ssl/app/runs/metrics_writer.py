@@ -12,17 +12,8 @@ from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
-from lightning_ssl.app.runs.metrics import (
-    LOWER_IS_BETTER,
-    METRICS,
-    OLD_METRICS,
-    PLACE,
-    Event,
-    as_float,
-    event_of,
-    metrics_file,
-    read_events,
-)
+from lightning_ssl.app.runs.metrics import LOWER_IS_BETTER, PLACE, Event, as_float, event_of, read_events
+from lightning_ssl.app.runs.small_files import METRICS, OLD_METRICS, metrics_file
 from lightning_ssl.base.files import write_atomic
 
 

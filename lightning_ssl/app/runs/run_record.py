@@ -19,19 +19,11 @@ from typing import Any, TypeAlias
 
 from lightning_ssl.app.config.labels import Scalar, flatten
 from lightning_ssl.app.runs import archive
-from lightning_ssl.app.runs.folder import Files, RunFolder, as_number, config_of, find, read_files, summary_of
-from lightning_ssl.app.runs.metrics import (
-    METRICS,
-    OLD_METRICS,
-    STEPWISE,
-    Curve,
-    Series,
-    metrics_file,
-    metrics_of,
-    parse_events,
-)
+from lightning_ssl.app.runs.folder import RunFolder, as_number, find
+from lightning_ssl.app.runs.metrics import STEPWISE, Curve, Series, metrics_of, parse_events
+from lightning_ssl.app.runs.small_files import METRICS, OLD_METRICS, Files, mapping_of, metrics_file, read_files
 from lightning_ssl.app.runs.status import BROKEN, status_of
-from lightning_ssl.base.untrusted import load_json, printable
+from lightning_ssl.base.untrusted import printable
 
 STALE_AFTER = 3600.0  # seconds without a write after which a "running" run is reported as possibly killed
 STALE = "no write for"
@@ -122,31 +114,20 @@ def record_of(folder: Path, files: Files, trial: Mapping[str, Any]) -> RunRecord
     metrics = OLD_METRICS if OLD_METRICS in files and METRICS not in files else METRICS
     run.problems += [f"{name} is missing" for name in ("config.yaml", metrics, "summary.json") if name not in files]
     run.config = files.get("config.yaml", "")
-    config, problems = config_of(run.config)
-    try:
-        run.settings = flatten(config)
-    except (RecursionError, TypeError, ValueError) as error:  # such as a document that contains itself
-        problems = [*problems, f"config.yaml cannot be read: {type(error).__name__}"]
-    run.summary, more = summary_of(files.get("summary.json", ""))
+    config, problems = mapping_of(run.config, "config.yaml")
+    run.settings = flatten(config)
+    run.summary, more = mapping_of(files.get("summary.json", ""), "summary.json")
     run.problems += [*problems, *more]
     if metrics in files:
         run.metrics, more = metrics_of(*parse_events(files[metrics], metrics), metrics)
         run.problems += more
-    run.parameters = parameters_of(files.get("parameters.json", "{}"))
+    run.parameters = flatten(mapping_of(files.get("parameters.json", ""), "parameters.json")[0])
     run.sweep = as_mapping(trial.get("settings"))
     is_readable = bool(run.settings) and (bool(run.metrics) or run.summary.get("status") != "finished")
     run.status = status_of(run.summary, trial=trial.get("status"), readable=is_readable)
     reason = run.summary.get("error") if trial.get("error") is None else trial["error"]
     run.error = None if reason is None else printable(reason)
     return run
-
-
-def parameters_of(text: str) -> dict[str, Scalar]:
-    """The parameters of a sweep's trial; none if the text cannot be read."""
-    try:
-        return flatten(load_json(text or "{}"))
-    except (ValueError, TypeError, RecursionError):
-        return {}
 
 
 def archived_runs(file: Path) -> list[RunRecord]:

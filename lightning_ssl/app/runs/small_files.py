@@ -1,0 +1,62 @@
+"""The small files of a run folder: their names, their texts, and the content of config.yaml and summary.json.
+
+A missing or unreadable file counts as an empty one. Each reader returns the content and a list of problems.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from lightning_ssl.base.checks import UserError
+from lightning_ssl.base.untrusted import load_json, load_yaml, one_line
+from lightning_ssl.base.untrusted import read_text as read_limited
+
+METRICS, OLD_METRICS = "metrics.jsonl", "metrics.csv"
+FILES = ("config.yaml", METRICS, "summary.json")
+SMALL_FILES = (*FILES, OLD_METRICS, "parameters.json", "evaluation.json")
+
+Files: TypeAlias = dict[str, str]
+"""The texts of the small files of a run, by their names."""
+
+
+def metrics_file(folder: Path) -> Path:
+    """The file with the metrics of a run: metrics.jsonl, or metrics.csv in a folder of an older version."""
+    new, old = folder / METRICS, folder / OLD_METRICS
+    return old if old.exists() and not new.exists() else new
+
+
+def read_files(folder: Path) -> tuple[Files, list[str]]:
+    """The texts of the small files of a run, by their names."""
+    read = {name: read_text(folder / name) for name in SMALL_FILES if (folder / name).is_file()}
+    return {name: text for name, (text, _) in read.items()}, [line for _, more in read.values() for line in more]
+
+
+def read_text(file: Path) -> tuple[str, list[str]]:
+    """Read a text file. Bytes that are not UTF-8 are replaced. Metrics can have any size."""
+    if not file.is_file():
+        return "", []
+    try:
+        if file.name in (METRICS, OLD_METRICS):
+            return file.read_text(encoding="utf-8", errors="replace"), []
+        return read_limited(file, errors="replace"), []
+    except (OSError, UserError) as error:
+        return "", [f"{file.name} cannot be read: {one_line(error).removeprefix(f'{file}: ')}"]
+
+
+def read_mapping(file: Path) -> tuple[dict[str, Any], list[str]]:
+    """Read config.yaml or summary.json."""
+    text, problems = read_text(file)
+    content, more = mapping_of(text, file.name)
+    return content, [*problems, *more]
+
+
+def mapping_of(text: str, name: str) -> tuple[dict[str, Any], list[str]]:
+    """The content of the text of a YAML or JSON file."""
+    try:
+        content = (load_yaml if name.endswith(".yaml") else load_json)(text) if text else {}
+    except UserError as error:
+        return {}, [f"{name} cannot be read: {one_line(error)}"]
+    if not isinstance(content, dict):
+        return {}, [f"{name} cannot be read: expected a mapping, not {type(content).__name__}"]
+    return content, []
