@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from functools import partial
-from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 import torch
@@ -19,23 +17,11 @@ from lightning_ssl.base.checks import UserError, require
 from lightning_ssl.base.user_code import name_of, place_of, place_of_error, reason
 
 ARGUMENTS = ("d2_pos", "d2_neg", "valid")
-FUNCTIONS = (FunctionType, BuiltinFunctionType, MethodType, partial)
 
 
 def call_of(cls: type) -> Callable[..., Any] | None:
     """The `__call__` that a class defines. `cls.__call__` would find that of the metaclass."""
     return next((vars(base)["__call__"] for base in cls.__mro__ if "__call__" in vars(base)), None)
-
-
-def accepts_pairs(function: Callable[..., Any], of_instance: bool = False) -> bool:
-    """Whether a function accepts three positional arguments; an unbound method, `of_instance`, accepts self before."""
-    try:
-        inspect.signature(function).bind(*([None] if of_instance else []), *ARGUMENTS)
-    except TypeError:
-        return False
-    except ValueError:  # a builtin without a signature
-        return True
-    return True
 
 
 def require_importance(importance: Any) -> None:
@@ -48,24 +34,19 @@ def require_importance(importance: Any) -> None:
 
 def wrong_importance(found: Any) -> str | None:
     """Why an object of the user's own that does not inherit from `Importance` cannot be used as one; None if it can."""
-    if inspect.isclass(found):
-        call = call_of(found)
-        if call is None:
-            return f"{place_of(found)}: class {found.__name__} has no __call__; it must accept ({', '.join(ARGUMENTS)})"
-        return None if accepts_pairs(call, of_instance=True) else wrong_signature(found)
-    if not callable(found):
-        kind = type(found).__name__
-        return f"it is of type {kind}; expected a function or a class that accepts ({', '.join(ARGUMENTS)})"
-    function = found if isinstance(found, FUNCTIONS) else call_of(type(found))
-    of_instance = not isinstance(found, FUNCTIONS)
-    return None if function is None or accepts_pairs(function, of_instance) else wrong_signature(found)
-
-
-def wrong_signature(importance: Any) -> str:
-    """Say which arguments a function, or the call of a class, accepts instead of three."""
-    function = call_of(importance) if isinstance(importance, type) else importance
-    taken = "()" if function is None else str(inspect.signature(function))
-    return f"{place_of(importance)}: it must accept ({', '.join(ARGUMENTS)}); its signature is {taken}"
+    is_class, accepted = inspect.isclass(found), f"it must accept ({', '.join(ARGUMENTS)})"
+    function = call_of(found) if is_class else found
+    if function is None or not callable(function):
+        return f"{place_of(found)} has no __call__; {accepted}"
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # a builtin without a signature
+        return None
+    try:
+        signature.bind(*([None] if is_class else []), *ARGUMENTS)  # None: self
+    except TypeError:
+        return f"{place_of(found)}: {accepted}; its signature is {signature}"
+    return None
 
 
 def call_checked(importance: Any, key: str, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor) -> Tensor:

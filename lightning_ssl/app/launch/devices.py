@@ -11,7 +11,7 @@ from pytorch_lightning.plugins.environments import ClusterEnvironment, Lightning
 from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
 
 from lightning_ssl.app.launch.ranks import Launch, launch, print_once
-from lightning_ssl.app.launch.trainer_arguments import checked_trainer
+from lightning_ssl.app.launch.trainer_arguments import as_list, checked_trainer
 from lightning_ssl.base.checks import UserError
 
 
@@ -112,7 +112,3 @@ class SrunEnvironment(ClusterEnvironment):
 
     def node_rank(self) -> int:
         return int(os.environ["SLURM_NODEID"])
-
-
-def as_list(value: Any) -> list[Any]:
-    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]

@@ -13,9 +13,9 @@ import torch
 
 from lightning_ssl._lightning import pl
 from lightning_ssl.app.config.configuration import Parts
-from lightning_ssl.app.launch.devices import as_list
 from lightning_ssl.app.launch.ranks import print_once
 from lightning_ssl.app.launch.signals import StopAtSignal, StopSignals, replace_lightnings_handlers
+from lightning_ssl.app.launch.trainer_arguments import as_list
 from lightning_ssl.app.runs.checkpoints import load_checkpoint
 from lightning_ssl.app.runs.folder import RunFolder
 from lightning_ssl.app.runs.version import version
