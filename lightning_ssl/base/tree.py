@@ -279,7 +279,11 @@ def default_tree(argument: Argument) -> Any:
     if isinstance(hint, Group) or is_node(default):
         return complete(default, hint, argument.name, [])
     is_part = is_group(hint) or isinstance(default, node_bases(hint))
-    return to_tree(default, hint) if is_part or isinstance(default, (*PLAIN, list, tuple, dict)) else str(default)
+    return to_tree(default, hint) if is_part or is_plain(default) else str(default)
+
+
+def is_plain(value: Any) -> bool:
+    return isinstance(value, (*PLAIN, list, tuple, dict))
 
 
 def is_own(found: Any) -> bool:
@@ -357,18 +361,13 @@ def made(kind: Any, tree: Mapping[str, Any], named: Mapping[str, Argument], key:
 
 
 def constructed(tree: Mapping[str, Any], named: Mapping[str, Argument], key: str) -> dict[str, Any]:
-    """The arguments of a tree as objects, without defaults that have no plain form."""
+    """The arguments of a tree as objects, without defaults that `default_tree` could only describe."""
     given = {}
     for name, value in tree.items():
         argument = named.get(name, Argument(name, Any))
-        if argument.default is REQUIRED or value != default_tree(argument) or not is_text_of(argument):
+        if is_plain(argument.default) or value != str(argument.default):
             given[name] = construct(value, argument.type, f"{key}.{name}")
     return given
-
-
-def is_text_of(argument: Argument) -> bool:
-    """Whether the tree of a default is a text that does not describe it."""
-    return isinstance(default_tree(argument), str) and not isinstance(argument.default, str)
 
 
 @contextmanager

@@ -44,13 +44,8 @@ def require_trusted(tree: Any, key: str, trust: Sequence[str] | None = ()) -> No
 def paths_in(tree: Any, key: str) -> Iterator[tuple[str, str]]:
     """Every import path in nested dictionaries and lists, with its dotted key."""
     for where, value in walk(tree, key, into_lists=True):
-        if isinstance(value, str) and names_import(value):
+        if isinstance(value, str) and is_path(value.strip()):
             yield where, value.strip()
-
-
-def names_import(text: str) -> bool:
-    parts = text.strip().split(".")
-    return len(parts) > 1 and all(part.isidentifier() for part in parts)
 
 
 def is_trusted(path: str, trust: Sequence[str]) -> bool:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import yaml  # type: ignore[import-untyped]
 
@@ -17,6 +17,7 @@ from lightning_ssl import data, labs
 from lightning_ssl.app.config import packaged
 from lightning_ssl.augment.presets import PRESETS, View
 from lightning_ssl.base.facts import Room, concrete
+from lightning_ssl.base.walk import walk
 
 
 class Entry(NamedTuple):
@@ -142,12 +143,4 @@ def config_of(name: str) -> str:
 def values(short: str) -> list[str]:
     """Every value of a packaged configuration, as text. Each name of the catalog looks through all of them."""
     text = (packaged.PACKAGE / "configs" / f"{short}.yaml").read_text(encoding="utf-8")
-    return list(leaves(yaml.safe_load(text)))
-
-
-def leaves(tree: Any) -> Iterator[str]:
-    if isinstance(tree, dict | list):
-        for item in tree.values() if isinstance(tree, dict) else tree:
-            yield from leaves(item)
-    else:
-        yield str(tree)
+    return [str(value) for _, value in walk(yaml.safe_load(text), into_lists=True)]

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import inspect
 import re
-import types
-import typing
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cache
-from typing import Any, Literal
+from itertools import chain
+from types import NoneType
+from typing import Any
 
 from lightning_ssl.app.config import catalog
 from lightning_ssl.app.config.configuration import root
 from lightning_ssl.app.config.run_flags import run
 from lightning_ssl.app.config.text import PRINT
+from lightning_ssl.base.convert import choices_in, members, origin
 from lightning_ssl.base.signatures import REQUIRED, Argument, arguments_of, concrete, is_group, summary
 from lightning_ssl.callbacks import BY_FLAG as CALLBACKS
 from lightning_ssl.callbacks.checkpoints import Checkpoints
@@ -35,7 +36,10 @@ CATALOGUED = {
     "model.augment": ("augmentations", "the distribution of the two views"),
     "data.name": ("data", "the data set"),
 }
-TYPE_NAMES = {int: "INT", float: "FLOAT", str: "TEXT", bool: "true | false", dict: "JSON", list: "LIST", tuple: "LIST"}
+TYPE_NAMES = {
+    int: "INT", float: "FLOAT", str: "TEXT", bool: "true | false", dict: "JSON", list: "LIST", tuple: "LIST",
+    NoneType: "null",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -111,21 +115,18 @@ def is_same(argument: Argument, other: Argument | None) -> bool:
 
 def flags_of(key: str, arguments: Mapping[str, Argument]) -> Iterator[Flag]:
     """The flags of the arguments of a class. An argument that is a dataclass gives a flag for each of its fields."""
-    for argument in arguments.values():
-        path = f"{key}.{argument.name}" if key else argument.name
-        if is_group(argument.type):
-            for each in arguments_of(argument.type).values():
-                value = default_text(getattr(argument.default, each.name))
-                yield Flag(
-                    f"{path}.{each.name}", values_text(each.type), value, each.description, choices_of(each.type)
-                )
-        elif path in CATALOGUED:
-            yield catalogued(path, default_text(argument.default))
-        else:
-            text = short(argument.description) if key == "trainer" else argument.description
-            yield Flag(
-                path, values_text(argument.type), default_text(argument.default), text, choices_of(argument.type)
+    for each in arguments.values():
+        path = f"{key}.{each.name}" if key else each.name
+        if is_group(each.type):
+            fields = arguments_of(each.type).items()
+            yield from flags_of(
+                path, {name: replace(inner, default=getattr(each.default, name)) for name, inner in fields}
             )
+        elif path in CATALOGUED:
+            yield catalogued(path, default_text(each.default))
+        else:
+            text = short(each.description) if key == "trainer" else each.description
+            yield Flag(path, values_text(each.type), default_text(each.default), text, choices_of(each.type))
 
 
 def short(text: str) -> str:
@@ -159,27 +160,23 @@ def about(kind: type) -> str:
 
 def choices_of(hint: Any) -> tuple[str, ...]:
     """The allowed values of a type; empty if there is no list of them."""
-    if hint is bool:
-        return ("true", "false")
-    if typing.get_origin(hint) is Literal:
-        return tuple(str(value) for value in typing.get_args(hint))
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        inner = [choices_of(each) for each in typing.get_args(hint) if each is not types.NoneType]
-        null = ("null",) if types.NoneType in typing.get_args(hint) else ()
-        if inner and all(inner):
-            return tuple(dict.fromkeys(value for each in inner for value in each)) + null
-    return ()
+    kinds = [kind for kind in members(hint) if kind is not NoneType]
+    found = [["true", "false"] if kind is bool else choices_in(kind) for kind in kinds]
+    null = ["null"] if NoneType in members(hint) else []
+    return tuple(dict.fromkeys([*chain(*found), *null])) if found and all(found) else ()
 
 
 def values_text(hint: Any) -> str:
     """The values of a type: `FLOAT`, `INT | null`, `cosine | euclidean`."""
     if choices := choices_of(hint):
         return " | ".join(choices) if len(choices) <= 4 else "CHOICE"
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        inner = [values_text(each) for each in typing.get_args(hint) if each is not types.NoneType]
-        null = ["null"] if types.NoneType in typing.get_args(hint) else []
-        return " | ".join(dict.fromkeys([*inner, *null]))
-    return TYPE_NAMES.get(typing.get_origin(hint) or hint, "CLASS" if isinstance(hint, type) else "TEXT")
+    kinds = sorted(members(hint), key=lambda kind: kind is NoneType)
+    names = [" | ".join(choices_of(kind)) or name_of(kind) for kind in kinds]
+    return " | ".join(dict.fromkeys(names))
+
+
+def name_of(kind: Any) -> str:
+    return TYPE_NAMES.get(origin(kind), "CLASS" if isinstance(kind, type) else "TEXT")
 
 
 def default_text(value: Any) -> str:

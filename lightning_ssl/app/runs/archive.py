@@ -2,7 +2,7 @@
 
     {"folder": "001-direct", "files": {"config.yaml": "…", "metrics.jsonl": "…", "summary.json": "…"}}
 
-A line is a run. `record.Reader` reads an archive as it reads run folders: RUNS/SWEEP.jsonl.gz has the runs of
+A line is a run. `run_record.Reader` reads an archive as it reads run folders: RUNS/SWEEP.jsonl.gz has the runs of
 RUNS/SWEEP. Nothing is unpacked, so no name in an archive becomes a path of a file. The same runs give the same bytes.
 """
 

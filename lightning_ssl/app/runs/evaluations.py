@@ -13,7 +13,7 @@ from typing import Any
 
 from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.runs.restore import TrainedMethod
-from lightning_ssl.app.runs.small_files import read_mapping
+from lightning_ssl.app.runs.small_files import as_mapping, read_mapping
 from lightning_ssl.app.runs.version import version
 from lightning_ssl.base.checks import UserError
 from lightning_ssl.base.files import require_writable, write_atomic
@@ -64,8 +64,7 @@ def require_record(trained: TrainedMethod) -> None:
 def update_summary(run: RunFolder, step: int, metrics: dict[str, float]) -> None:
     """Add the accuracies to summary.json. Those of an earlier step are removed; evaluation.json still has them."""
     summary = run.summary()
-    linear = summary.get("linear")
-    previous = linear if isinstance(linear, dict) and summary.get("linear_step", step) == step else {}
+    previous = as_mapping(summary.get("linear")) if summary.get("linear_step", step) == step else {}
     new = {name: value for name, value in metrics.items() if is_result(name)}
     run.update_summary(linear={**previous, **new}, linear_step=step)
 

@@ -13,8 +13,8 @@
     run.summary()["last"]["online/top1"]
     run.metrics()["online/top1"].values
 
-Reading tolerates any content: a missing or unreadable file counts as an empty one. `record.py` also lists what is
-wrong with the files. Importing this module does not import torch.
+Reading tolerates any content: a missing or unreadable file counts as an empty one. `run_record.py` also lists what
+is wrong with the files. Importing this module does not import torch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,15 @@ from filelock import FileLock, Timeout
 from lightning_ssl.app.runs.checkpoints import damage, load_checkpoint
 from lightning_ssl.app.runs.metrics import Series, growing_metric, read_metrics
 from lightning_ssl.app.runs.metrics_writer import MetricsWriter
-from lightning_ssl.app.runs.small_files import FILES, METRICS, OLD_METRICS, metrics_file, read_mapping
+from lightning_ssl.app.runs.small_files import (
+    FILES,
+    METRICS,
+    OLD_METRICS,
+    as_mapping,
+    as_number,
+    metrics_file,
+    read_mapping,
+)
 from lightning_ssl.app.runs.status import status_of
 from lightning_ssl.base.checks import UserError, require
 from lightning_ssl.base.files import remove_leftovers, special_kind, write_atomic
@@ -87,7 +95,7 @@ class RunFolder:
         return file.is_file() and file.stat().st_size > 0
 
     def status(self) -> str:
-        """The status in summary.json (status.py). `record.py` also checks the other files."""
+        """The status in summary.json (status.py). `run_record.py` also checks the other files."""
         return status_of(self.summary())
 
     def is_finished(self) -> bool:
@@ -111,8 +119,8 @@ class RunFolder:
 
     def last_value(self, metric: str | None) -> float | None:
         """The last logged value of a metric, from its metrics or else from summary.json. None if it is not finite."""
-        logged, last = self.logged(metric), self.summary().get("last")
-        value = logged[-1] if logged else as_number(last.get(metric)) if isinstance(last, dict) else None
+        logged = self.logged(metric)
+        value = logged[-1] if logged else as_number(as_mapping(self.summary().get("last")).get(metric or ""))
         return value if value is not None and math.isfinite(value) else None
 
     def logged(self, metric: str | None) -> list[float]:
@@ -124,8 +132,7 @@ class RunFolder:
 
     def logged_metrics(self) -> list[str]:
         """The names of all metrics, logged or in summary.json."""
-        last = self.summary().get("last")
-        return sorted({*self.metrics(), *(last if isinstance(last, dict) else {})})
+        return sorted({*self.metrics(), *as_mapping(self.summary().get("last"))})
 
     def error_line(self, exit_code: int) -> str:
         """Why a trial failed: the error of its summary, or else the last line of its log."""
@@ -265,13 +272,3 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
             raise UserError(f"checkpoint={str(path)!r}: {file / 'checkpoints'} holds no undamaged checkpoint")
         file = newest
     return load_checkpoint(file)
-
-
-def as_number(value: Any) -> float | None:
-    """A number, or None for anything else: NaN, a boolean, an integer that no float can hold."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return None if math.isnan(value) else float(value)
-    except OverflowError:
-        return None

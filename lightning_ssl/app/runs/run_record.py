@@ -19,9 +19,18 @@ from typing import Any, TypeAlias
 
 from lightning_ssl.app.config.labels import Scalar, flatten
 from lightning_ssl.app.runs import archive
-from lightning_ssl.app.runs.folder import RunFolder, as_number, find
+from lightning_ssl.app.runs.folder import RunFolder, find
 from lightning_ssl.app.runs.metrics import STEPWISE, Curve, Series, metrics_of, parse_events
-from lightning_ssl.app.runs.small_files import METRICS, OLD_METRICS, Files, mapping_of, metrics_file, read_files
+from lightning_ssl.app.runs.small_files import (
+    METRICS,
+    OLD_METRICS,
+    Files,
+    as_mapping,
+    as_number,
+    mapping_of,
+    metrics_file,
+    read_files,
+)
 from lightning_ssl.app.runs.status import BROKEN, status_of
 from lightning_ssl.base.untrusted import printable
 
@@ -65,8 +74,6 @@ class RunRecord:
             return self.metrics[metric].last
         for table in ("last", "linear"):
             value = as_number(as_mapping(self.summary.get(table)).get(metric))
-            if value is None and table == "linear" and metric.startswith("linear/"):
-                value = as_number(as_mapping(self.summary.get(table)).get(metric.removeprefix("linear/")))
             if value is not None:
                 return value
         return None
@@ -77,9 +84,8 @@ class RunRecord:
 
     def linear(self) -> list[str]:
         """Names of the top-1 accuracies that `lightning-ssl evaluate` added."""
-        names = [key for key, value in as_mapping(self.summary.get("linear")).items() if as_number(value) is not None]
-        full = [name if name.startswith("linear/") else f"linear/{name}" for name in names]
-        return sorted(name for name in full if name.endswith("top1"))
+        found = as_mapping(self.summary.get("linear"))
+        return sorted(name for name, value in found.items() if name.endswith("top1") and as_number(value) is not None)
 
     def curve(self, metric: str) -> Curve | None:
         """The metric by epochs trained, or None where it was never logged."""
@@ -195,7 +201,3 @@ def stamps(folder: Path) -> tuple[tuple[int, int] | None, ...]:
         except OSError:
             found.append(None)
     return tuple(found)
-
-
-def as_mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -5,6 +5,7 @@ A missing or unreadable file counts as an empty one. Each reader returns the con
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -60,3 +61,17 @@ def mapping_of(text: str, name: str) -> tuple[dict[str, Any], list[str]]:
     if not isinstance(content, dict):
         return {}, [f"{name} cannot be read: expected a mapping, not {type(content).__name__}"]
     return content, []
+
+
+def as_mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def as_number(value: Any) -> float | None:
+    """A number, or None for anything else: NaN, a boolean, an integer that no float can hold."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return None if math.isnan(value) else float(value)
+    except OverflowError:
+        return None
