@@ -13,7 +13,7 @@ def available_cores() -> int:
 
 
 def memory() -> int:
-    """The bytes of memory of this machine; a huge number where the system does not tell."""
+    """The bytes of memory of this machine; 2^63 if unknown."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError, AttributeError):

@@ -9,8 +9,7 @@ There are three kinds:
   `Solved`     α_i = argmin over the simplex of Σ_j α_ij c_ij − Σ_j r(α_ij), r concave: one unknown per row
   `FromFamily` α_ij = φ'(ξ_i) ψ'(d2_pos_i − d2_neg_ij), Theorem 1
 
-To add your own, subclass one of these, or pass any callable with the signature above, which is slower but exact. Such a
-callable counts as an `Importance` (interface.py).
+To add your own, subclass one of these. Any callable with the signature above is accepted too: exact, but slower.
 """
 
 from __future__ import annotations
