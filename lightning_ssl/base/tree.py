@@ -204,7 +204,7 @@ def value_text(value: Any) -> str:
 
 
 def complete_node(node: Any, bases: Sequence[type], key: str, wrong: list[str]) -> Any:
-    path, given = node.get("class_path"), node.get("init_args") or {}
+    path, given = node.get("class_path"), node.get("init_args", {})
     odd = [name for name in node if name not in ("class_path", "init_args", "dict_kwargs")]
     if not isinstance(path, str) or not isinstance(given, Mapping) or odd:
         wrong.append(f"{key}={shown(node)}: expected the name of a class, or class_path and init_args")

@@ -34,6 +34,10 @@ def checked_trainer(arguments: dict[str, Any]) -> pl.Trainer:
         if any(isinstance(callback, kind) for callback in callbacks):
             reason = f"remove it and set {key}: config.yaml must record the value"
             raise UserError(f"trainer.callbacks={kind.__name__}: {reason}")
+    try:
+        pl.callbacks.Timer(arguments.get("max_time"))
+    except Exception as error:  # it does not name the argument
+        raise UserError(f"trainer.max_time={shown(arguments['max_time'])}: {error}") from error
     own = {"logger": [pl.loggers.logger.DummyLogger()], "callbacks": [*callbacks, pl.callbacks.ModelCheckpoint()]}
     try:
         return pl.Trainer(**{**arguments, **own})

@@ -13,7 +13,6 @@ metrics.csv instead (metrics_csv.py).
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -159,8 +158,7 @@ class GrowingMetric:
     def start_over(self) -> None:
         self.values: list[float] = []
         self.position = 0  # the end of the last line that was read
-        self.end = b""  # the bytes before it, and the identity of the file, to notice that it was written again
-        self.identity = (0, 0)
+        self.end = b""  # the bytes before it, to notice that the file was written again
 
     def look(self) -> list[float]:
         """All values so far, in the order in which they were logged."""
@@ -174,11 +172,9 @@ class GrowingMetric:
         return self.values
 
     def read_new(self, stream: BinaryIO) -> None:
-        status = os.fstat(stream.fileno())
         stream.seek(self.position - len(self.end))
-        if (status.st_dev, status.st_ino) != self.identity or stream.read(len(self.end)) != self.end:
+        if stream.read(len(self.end)) != self.end:
             self.start_over()
-            self.identity = status.st_dev, status.st_ino
             stream.seek(0)
         new = stream.read()
         new = new[: new.rfind(b"\n") + 1]
