@@ -28,7 +28,7 @@ def checked_trainer(arguments: dict[str, Any]) -> pl.Trainer:
         require(arguments.get(key) != 0, f"trainer.{key}", 0, "another number: 0 trains nothing")
     for least, most in (("min_epochs", "max_epochs"), ("min_steps", "max_steps")):
         low, high = arguments.get(least) or 0, arguments.get(most)
-        require(high in (None, -1) or low <= high, f"trainer.{least}", low, f"at most {most}, {high}")
+        require(not low or high in (None, -1) or low <= high, f"trainer.{least}", low, f"at most {most}, {high}")
     callbacks = as_list(arguments.get("callbacks"))
     for kind, key in TUNERS.items():
         if any(isinstance(callback, kind) for callback in callbacks):
@@ -42,8 +42,9 @@ def checked_trainer(arguments: dict[str, Any]) -> pl.Trainer:
     try:
         return pl.Trainer(**{**arguments, **own})
     except Exception as error:  # Lightning raises ValueError, TypeError, ImportError and its own classes
-        named = [key for key in arguments if re.search(rf"\b{key}\b", str(error))]
-        where = f"trainer.{named[0]}={shown(arguments[named[0]])}" if named else "trainer"
+        names = "|".join(arguments)  # the error has `devices=0`, or the word alone
+        found = re.search(rf"\b({names})=", str(error)) or re.search(rf"\b({names})\b", str(error))
+        where = f"trainer.{found[1]}={shown(arguments[found[1]])}" if found else "trainer"
         raise UserError(f"{where}: {error}") from error
 
 
