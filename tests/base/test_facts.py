@@ -80,7 +80,7 @@ def test_a_value_is_left_out_for_the_class_that_declares_it():
 
 
 def test_facts_roles_and_labels_are_read_without_torch():
-    code = "import sys; from lightning_ssl.app.runs import keys, labels, panels; "
+    code = "import sys; from lightning_ssl.app.config import keys, labels; from lightning_ssl.app.runs import panels; "
     code += (
         "from lightning_ssl.app.config import catalog; catalog.names('importances'); sys.exit('torch' in sys.modules)"
     )
