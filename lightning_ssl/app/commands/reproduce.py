@@ -239,7 +239,7 @@ def reproduce_lab(reproduction: Reproduction, arguments: argparse.Namespace, com
         return 0
     result = labs.result_of(reproduction, folder, arguments.seeds, train=not arguments.no_train)
     written = labs.write(reproduction, result, folder, out_folder(arguments), command)
-    for claim in result["claims"]:
-        print(f"  {labs.verdict_of(claim).ljust(13)}  {printable(claim['name'])}")
+    for claim in result.claims:
+        print(f"  {labs.verdict_of(claim).ljust(13)}  {printable(claim.name)}")
     print(", ".join(map(str, written)))
     return 0
