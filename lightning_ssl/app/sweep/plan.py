@@ -22,6 +22,7 @@ from lightning_ssl.app.sweep.state import Trial
 from lightning_ssl.app.sweep.wandb_sweeps import Parameters
 from lightning_ssl.base.checks import UserError, require_folder_name, require_line, shown
 from lightning_ssl.base.untrusted import load_yaml, read_text
+from lightning_ssl.base.walk import walk
 
 RESERVED_FLAGS = ("name", "runs", "resume")
 """Flags of `lightning-ssl fit` that the sweep sets for each trial."""
@@ -283,8 +284,8 @@ def check_parameter(where: str, name: object, entry: Any) -> None:
         raise UserError(f"{where}={shown(entry)}: expected `{{values: […]}}`, `{{value: …}}` or a distribution")
     if "parameters" in entry:
         raise UserError(f"{where}: nested parameters are not supported; write flat names, `{name}.…`")
-    for text in strings(entry):
-        if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+", text):
+    for _, text in walk(entry, into_lists=True):
+        if isinstance(text, str) and re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+", text):
             number = yaml.safe_dump(float(text)).split()[0]
             raise UserError(f"{where}: YAML reads {text} as text, not as a number; write {number}")
     check_plain(where, entry)
@@ -297,25 +298,13 @@ def check_parameter(where: str, name: object, entry: Any) -> None:
 def check_plain(where: str, value: Any) -> None:
     """Refuse values that JSON cannot hold, and text that cannot be a word of a command."""
     try:
-        is_json = json.loads(json.dumps(value, allow_nan=False)) == value
+        text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
-        is_json = False
-    if not is_json:
+        text = ""
+    if not text or json.loads(text) != value:
         raise UserError(f"{where}={shown(value)}: expected text, finite numbers, true, false, null, and lists of them")
-    if any("\0" in text for text in strings(value)):
+    if r"\u0000" in text:
         raise UserError(f"{where}={shown(value)}: expected text without null characters")
-
-
-def strings(value: Any) -> Iterator[str]:
-    """Yield every string in nested lists and dictionaries."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from strings(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from strings(item)
 
 
 def check_command(file: Path, command: Any, program: str, parameters: dict[str, Any]) -> None:
