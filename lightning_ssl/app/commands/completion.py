@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lightning_ssl import data
+from lightning_ssl.app.commands import bench
 from lightning_ssl.app.commands.names import COMMANDS
 from lightning_ssl.app.commands.parser import Parser
 from lightning_ssl.app.config import catalog, packaged
@@ -60,7 +61,7 @@ def program() -> argparse.ArgumentParser:
         elif name == "lab":
             add_labs(commands.add_parser(name, **options))
         elif name == "bench":
-            commands.add_parser(name, **options).add_argument("name", choices=benchmarks())
+            commands.add_parser(name, **options).add_argument("name", choices=list(bench.summaries()))
         else:
             module = importlib.import_module(f"lightning_ssl.app.commands.{name.replace('-', '_')}")
             commands.add_parser(name, parents=[module.parser()], **options)
@@ -100,13 +101,6 @@ def add_labs(parser: argparse.ArgumentParser) -> None:
     names.add_parser("list", help="list the labs", add_help=False)
     for name in ("all", *catalog.names("labs")):
         names.add_parser(name, help=name, add_help=False, parents=[lab.flags_of(name)])
-
-
-def benchmarks() -> list[str]:
-    """The benchmarks, if this is a source checkout."""
-    from lightning_ssl.app.commands import bench
-
-    return list(bench.summaries()) if bench.BENCHMARKS.is_dir() else []
 
 
 def set_completion(command: str, action: argparse.Action) -> None:

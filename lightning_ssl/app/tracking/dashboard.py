@@ -121,8 +121,8 @@ def line_plot(title: str, metric: str, x: str = "epoch") -> Any:
     """A line plot: one line per loss, with the standard error over its runs."""
     import wandb_workspaces.reports.v2 as wr
 
-    axes = {"x": x, "y": [metric], "title_x": x.rpartition("_")[2]}
-    return wr.LinePlot(title=title, **axes, **by_loss("stderr"), smoothing_type="none", max_runs_to_show=100)
+    options = {**by_loss("stderr"), "smoothing_type": "none", "max_runs_to_show": 100}
+    return wr.LinePlot(title=title, x=x, y=[metric], title_x=x.rpartition("_")[2], **options)
 
 
 def bar_plot(title: str, metric: str) -> Any:
