@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -129,28 +128,20 @@ def run_timed(run: Callable[..., Result], arguments: dict[str, Any]) -> Result:
 
 
 def output_folder(given: str | None, name: str) -> Path:
-    """The folder to write into. A path that cannot be one is refused before the lab runs for minutes."""
-    if given is None:
-        return timestamped_folder(Path("runs") / "labs" / name)
-    require_line("folder", given)
-    folder = Path(given)
-    above = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
-    require(above.is_dir(), "folder", given, f"a folder: {above} is {'a file' if above.exists() else 'a broken link'}")
+    """The folder to write into: the given one, or a new one with the time in its name."""
+    if given is not None:
+        require_line("folder", given)
+        return Path(given)
+    parent, stamp, n = Path("runs") / "labs" / name, time.strftime("%Y%m%d-%H%M%S"), 1
+    folder = parent / stamp
+    while folder.exists():
+        folder, n = parent / f"{stamp}-{n}", n + 1
     return folder
 
 
 def require_lab_folder(folder: Path) -> None:
-    """Refuse a folder with other files than those of an earlier lab."""
+    """Refuse a folder with other files than those of an earlier lab, before the lab runs for minutes."""
     require_own_folder(folder, "results.json", b"lightning-ssl lab", key="folder")
-
-
-def timestamped_folder(parent: Path) -> Path:
-    """A path below `parent` that does not exist yet."""
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    folder, n = parent / stamp, 1
-    while folder.exists():
-        folder, n = parent / f"{stamp}-{n}", n + 1
-    return folder
 
 
 def build_parser(function: Callable[..., Any], prog: str, description: str) -> Parser:
