@@ -17,6 +17,7 @@ from lightning_ssl.app.reproduce.verdicts import Judgement, judge
 from lightning_ssl.app.runs.run_record import RunRecord
 
 TOLERANCE = 0.02  # of the share of the training
+MOMENTS: tuple[Moment, ...] = ("early", "late")
 PROBE, EVALUATION = "online/top1", "linear/adam_top1"
 
 
@@ -65,8 +66,7 @@ def tabulate(reproduction: Reproduction, work: Work, runs: Sequence[RunRecord]) 
     ]
     table = Table(reproduction, work, metric, measured, [])
     for data in work.data:
-        moments: tuple[Moment, ...] = ("early", "late")
-        results = {(row, at): table.values(row, data, at) for row in reproduction.rows for at in moments}
+        results = {(row, at): table.values(row, data, at) for row in reproduction.rows for at in MOMENTS}
         for claim in reproduction.claims:
             table.judgements.append(judge(reproduction, claim, data, results, work.published_on or data))
     return table
