@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, Literal
@@ -110,10 +109,7 @@ def load(name: str) -> Reproduction:
     """Read one reproduction. An unknown name is a UserError."""
     file = files(papers.__name__) / "reproductions" / f"{name}.yaml"
     if not name.replace("-", "").isalnum() or not file.is_file():
-        known = names()
-        close = difflib.get_close_matches(name, known, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        raise UserError(f"name={name!r}: no such reproduction; expected one of {', '.join(known)}, list{hint}")
+        raise UserError(f"name={name!r}: no such reproduction; expected one of {', '.join(names())}, list")
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     rows = {key: Row(key, **row) for key, row in content.get("rows", {}).items()}
     claims = tuple(each for entry in content.get("claims", []) for each in claims_of(entry))
