@@ -14,6 +14,7 @@ import traceback
 from collections.abc import MutableMapping, Sequence
 
 from lightning_ssl.app.commands.names import COMMANDS
+from lightning_ssl.app.commands.parser import columns
 from lightning_ssl.app.config import help
 from lightning_ssl.app.launch.noted_signals import NotedSignals, must_start
 from lightning_ssl.app.launch.rank_variables import check_rank_variables
@@ -130,9 +131,7 @@ def dispatch(words: list[str]) -> int:
     if words and words[0] not in ("-h", "--help"):
         raise UserError(f"command={shown(words[0])}: expected one of {', '.join(COMMANDS)} (see --help)")
     print("usage: lightning-ssl COMMAND …     lightning-ssl COMMAND --help\n\nThe commands:")
-    width = max(map(len, COMMANDS))
-    for name, summary in COMMANDS.items():
-        print(f"  {name.ljust(width)}  {summary}")
+    print(columns(COMMANDS))
     return 0
 
 

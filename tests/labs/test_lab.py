@@ -201,7 +201,7 @@ def test_files_of_others_are_not_replaced(toy, capsys):
         assert cli.main(["lab", *words]) == 2
     first, second = capsys.readouterr().err.splitlines()
     assert "notes has files that `lightning-ssl lab` did not write; choose another name" in first
-    assert "notes/results.json is a file" in second
+    assert "notes/results.json exists and is not a folder" in second
     assert (toy / "notes" / "results.json").read_text() == "{}"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -43,7 +42,6 @@ def parser() -> Parser:
         prog="lightning-ssl archive",
         description="Keep configuration, metrics and results of runs in one compressed file that `report` reads.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("sources", nargs="+", metavar="RUNS", help="the folder of a sweep, or another archive")
     top.add_argument("--out", required=True, metavar="FILE.jsonl.gz", help="the archive, new or existing")

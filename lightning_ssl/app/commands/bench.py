@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import lightning_ssl
+from lightning_ssl.app.commands.parser import columns
 from lightning_ssl.base.checks import UserError, shown
 
 BENCHMARKS = Path(lightning_ssl.__file__).parent.parent / "benchmarks"
@@ -20,8 +21,7 @@ def main(argv: list[str]) -> int:
     known = summaries()
     if not argv or argv[0] in ("-h", "--help", "list"):
         print("usage: lightning-ssl bench NAME [--flags]     lightning-ssl bench NAME --help\n\nThe benchmarks:")
-        width = max(map(len, known))
-        print("\n".join(f"  {name.ljust(width)}  {line}" for name, line in known.items()))
+        print(columns(known))
         return 0
     name, *flags = argv
     if name not in known:

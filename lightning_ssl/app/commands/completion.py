@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import argparse
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lightning_ssl import data
+from lightning_ssl.app.commands import bench
 from lightning_ssl.app.commands.names import COMMANDS
 from lightning_ssl.app.commands.parser import Parser
 from lightning_ssl.app.config import catalog, packaged
@@ -33,7 +34,6 @@ def parser() -> Parser:
         prog="lightning-ssl completion",
         description="Print a script that completes commands, flags, files and names with the tab key.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("shell", metavar="SHELL", choices=("bash", "zsh"), help="bash or zsh")
     return top
@@ -61,7 +61,7 @@ def program() -> argparse.ArgumentParser:
         elif name == "lab":
             add_labs(commands.add_parser(name, **options))
         elif name == "bench":
-            commands.add_parser(name, **options).add_argument("name", choices=benchmarks())
+            commands.add_parser(name, **options).add_argument("name", choices=list(bench.summaries()))
         else:
             module = importlib.import_module(f"lightning_ssl.app.commands.{name.replace('-', '_')}")
             commands.add_parser(name, parents=[module.parser()], **options)
@@ -82,7 +82,7 @@ def add_fit_flags(parser: argparse.ArgumentParser) -> None:
             if f"--{flag.key}" not in parser._option_string_actions:
                 names = [name for name in flag.choices if ":" not in name]
                 values: dict[str, Any] = {"choices": names or None} if flag.values else {"action": "store_true"}
-                parser.add_argument(f"--{flag.key}", dest=flag.key, help=first_words(flag.description), **values)
+                parser.add_argument(f"--{flag.key}", dest=flag.key, help=flag.description, **values)
     for key in ("probe", "knn", "spectrum", "importance_monitor"):
         parser.add_argument(f"--{key}", choices=["null"], help="null switches it off")
 
@@ -99,30 +99,13 @@ def add_labs(parser: argparse.ArgumentParser) -> None:
 
     names = parser.add_subparsers()
     names.add_parser("list", help="list the labs", add_help=False)
-    functions: dict[str, Callable[..., Any]] = {
-        "all": lab.run_all,
-        **{name: lab.find_run(name) for name in catalog.names("labs")},
-    }
-    for name, function in functions.items():
-        each = names.add_parser(name, help=name, add_help=False)
-        for action in lab.build_parser(function, f"lightning-ssl lab {name}", "")._actions:
-            for flag in action.option_strings:
-                if flag.startswith("--"):
-                    switch = action.nargs in (0, "?")
-                    each.add_argument(flag, **{"action": "store_true"} if switch else {"nargs": action.nargs})
-        if "--folder" not in each._option_string_actions:
-            each.add_argument("--folder", help="folder to write into")
-
-
-def benchmarks() -> list[str]:
-    """The benchmarks, if this is a source checkout."""
-    from lightning_ssl.app.commands import bench
-
-    return list(bench.summaries()) if bench.BENCHMARKS.is_dir() else []
+    for name in ("all", *catalog.names("labs")):
+        names.add_parser(name, help=name, add_help=False, parents=[lab.flags_of(name)])
 
 
 def set_completion(command: str, action: argparse.Action) -> None:
     """Complete files, folders and names, by the name of the argument."""
+    action.help = first_words(action.help or "")
     if action.choices:
         return
     if command == "lightning-ssl data fetch" and action.dest == "name":

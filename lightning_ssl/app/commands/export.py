@@ -117,11 +117,10 @@ def backbone_state(trained: TrainedMethod) -> dict[str, Tensor]:
 
 
 def torchvision_file(trained: TrainedMethod) -> memoryview:
-    """The content of a file that loads strictly into torchvision's model of the same name. Loading is tested here."""
+    """The content of a file that loads strictly into torchvision's model of the same name."""
     import torch
-    import torchvision
 
-    from lightning_ssl.networks import RESNETS, ResNet, make_stem
+    from lightning_ssl.networks import RESNETS, ResNet
 
     name, backbone = backbone_name(trained), trained.method.backbone
     if not isinstance(backbone, ResNet) or name not in RESNETS:
@@ -129,10 +128,6 @@ def torchvision_file(trained: TrainedMethod) -> memoryview:
     state = backbone_state(trained)
     state["fc.weight"] = torch.zeros(IMAGENET_CLASSES, backbone.num_features)
     state["fc.bias"] = torch.zeros(IMAGENET_CLASSES)
-    model = getattr(torchvision.models, name)()
-    assert backbone.stem_name is not None
-    model.conv1, model.maxpool = make_stem(backbone.stem_name)
-    model.load_state_dict(state)
     return marked_archive(lambda file: torch.save(state, file), MARKER)
 
 

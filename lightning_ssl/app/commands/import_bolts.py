@@ -15,25 +15,22 @@ lightning-bolts need not be installed. `--help` imports no torch.
 from __future__ import annotations
 
 import argparse
-import inspect
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lightning_ssl import data
-from lightning_ssl.app.commands.bolts_file import Bolts, read
 from lightning_ssl.app.commands.parser import Parser
-from lightning_ssl.app.runs.checkpoints import require_weights
+from lightning_ssl.app.runs.checkpoints import is_whole, is_whole_tensor, load_archive, require_weights
 from lightning_ssl.app.runs.version import version
-from lightning_ssl.base.checks import UserError, require
+from lightning_ssl.base.checks import UserError, require, shown
 from lightning_ssl.base.files import marked_archive, require_replaceable, write_atomic
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from lightning_ssl.methods import Method, Optimization
+    from lightning_ssl.methods import Method
 
     State = dict[str, Tensor]
 
@@ -42,6 +39,8 @@ METHODS = ("SimCLR", "BYOL", "SimSiam")
 
 # Data sets by their names in bolts. The default of its scripts is CIFAR-10.
 DATASETS = {"cifar10": "cifar10", "stl10": "stl10", "imagenet": "folder", "imagenet2012": "folder"}
+
+MLP = {"layers": 2, "norm": "bn", "last_norm": None}  # the heads of bolts: linear, norm, ReLU, linear
 
 # Channel statistics of bolts (`pl_bolts.transforms.dataset_normalizations`). They differ slightly from ours.
 MOMENTS = {
@@ -65,7 +64,8 @@ EXAMPLES = """examples:
   lightning-ssl import-bolts byol.ckpt --normalize                for a script that normalized the images
   lightning-ssl evaluate simclr.imported.ckpt                     the next step
 
-docs/migration.md compares the names and arguments of bolts with ours."""
+A checkpoint with other objects than tensors and plain values is refused: save it again with only its state_dict and
+plain hyper_parameters. docs/migration.md compares the names and arguments of bolts with ours."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,7 +77,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     require(not is_source, "out", str(out), "another file than the checkpoint of bolts")
     require_replaceable(out, MARKER, arguments.force)
     imported = convert(read(source), arguments.method, arguments.data, arguments.normalize)
-    write(imported.checkpoint, out)
+    import torch  # late: --help needs none
+
+    write_atomic(out, marked_archive(lambda file: torch.save(imported.checkpoint, file), MARKER))
     print(f"{source}: {imported.summary}")
     for line in imported.remarks:
         print(f"  {line}")
@@ -114,6 +116,33 @@ def parser() -> Parser:
 # Files
 
 
+class Bolts(NamedTuple):
+    """The parts of a bolts checkpoint that are converted."""
+
+    state: State
+    hparams: dict[str, Any]
+    """The arguments of its LightningModule."""
+    epoch: int
+    step: int
+    file: Path = Path("CKPT")  # for errors
+
+
+def read(path: Path) -> Bolts:
+    """Read a Lightning checkpoint, and check the shape of what is converted. No code in it is executed."""
+    require(path.is_file(), "checkpoint", str(path), "a file")
+    found = load_archive(path)
+    valid = isinstance(found, dict) and isinstance(found.get("state_dict"), dict)
+    require(valid, "checkpoint", str(path), "a checkpoint of Lightning, with a state_dict")
+    for name, value in found["state_dict"].items():
+        is_weight = is_whole_tensor(value) and (value.ndim > 0 or str(name).endswith("num_batches_tracked"))
+        require(isinstance(name, str) and is_weight, "state_dict", name, "names of weights, each a tensor")
+    hparams = found.get("hyper_parameters") or {}
+    require(isinstance(hparams, dict), "hyper_parameters", hparams, "a mapping")
+    for key in ("epoch", "global_step"):
+        require(is_whole(found.get(key, 0)), key, found.get(key), "a whole number from 0")
+    return Bolts(found["state_dict"], hparams, found.get("epoch", 0), found.get("global_step", 0), path)
+
+
 class Imported(NamedTuple):
     """The converted method, its checkpoint, and the lines to print."""
 
@@ -121,12 +150,6 @@ class Imported(NamedTuple):
     checkpoint: dict[str, Any]
     summary: str
     remarks: list[str]
-
-
-def write(checkpoint: dict[str, Any], path: Path) -> None:
-    import torch
-
-    write_atomic(path, marked_archive(lambda file: torch.save(checkpoint, file), MARKER))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -141,12 +164,27 @@ def convert(
     An argument that is None is taken from the checkpoint, or else from the scripts of bolts.
     """
     kind, hparams = recognize(bolts, method), bolts.hparams
+    import pytorch_lightning as pl
+
+    from lightning_ssl.base.tree import Group, checked, construct
+    from lightning_ssl.data import DataModule
+    from lightning_ssl.methods import Method
+
     state = convert_weights(kind, bolts.state)
     known_data = data_name or DATASETS.get(str(hparams.get("dataset")))
     name, normalized = known_data or "cifar10", kind == "SimCLR" if normalize is None else normalize
     arguments = method_arguments(kind, hparams, state) | network_arguments(kind, hparams, state, name, normalized)
-    built = build(kind, arguments, state, bolts.file)
-    checkpoint = make_checkpoint(bolts, built, kind, arguments, name)
+    node = {"class_path": f"lightning_ssl.methods.{kind}", "init_args": arguments}
+    config = {
+        "seed_everything": 0,
+        "model": checked(node, Method, "model", allow=()),
+        "data": checked(
+            {"name": name, "batch_size": hparams.get("batch_size", 256), "seed": 0}, Group(DataModule), "data", allow=()
+        ),
+    }
+    built: Method = construct(config["model"], Method, "model")
+    require_weights(built, state, bolts.file)
+    built.load_state_dict(state)
     hidden, out = widths(state, "projector")
     shape = f"{arguments['backbone']}, {arguments['stem']} stem, projector {hidden}-{out}"
     summary = f"{kind} of lightning-bolts after {bolts.step} steps: {shape}"
@@ -159,34 +197,14 @@ def convert(
         "dropped: target_network, a copy of the initial weights that bolts never updates": kind == "SimSiam",
         "dropped: the state of the optimizer": True,
     }
-    return Imported(built, checkpoint, summary, [line for line, applies in remarks.items() if applies])
-
-
-def make_checkpoint(
-    bolts: Bolts, method: Method, kind: str, arguments: dict[str, Any], data_name: str
-) -> dict[str, Any]:
-    """A checkpoint in the layout of `lightning-ssl fit`."""
-    import pytorch_lightning as pl
-
-    from lightning_ssl.data import DataModule
-    from lightning_ssl.methods import Method
-
-    config = {
-        "seed_everything": 0,
-        "model": {
-            "class_path": f"lightning_ssl.methods.{kind}",
-            "init_args": plain(defaults(Method) | arguments),
-        },
-        "data": defaults(DataModule)
-        | {"name": data_name, "batch_size": int(bolts.hparams.get("batch_size", 256)), "seed": 0},
-    }
-    return {
+    checkpoint = {  # in the layout of `lightning-ssl fit`
         "epoch": bolts.epoch,
         "global_step": bolts.step,
         "pytorch-lightning_version": pl.__version__,
-        "state_dict": dict(method.state_dict()),
+        "state_dict": dict(built.state_dict()),
         "lightning_ssl": {"config": config, "version": version()},
     }
+    return Imported(built, checkpoint, summary, [line for line, applies in remarks.items() if applies])
 
 
 def recognize(bolts: Bolts, requested: str | None = None) -> str:
@@ -264,23 +282,23 @@ def widths(state: State, head: str) -> tuple[int, int]:
 
 def method_arguments(kind: str, hparams: dict[str, Any], state: State) -> dict[str, Any]:
     """The arguments that only this method has."""
-    from lightning_ssl.methods import PredictorHead
-
     if kind == "SimCLR":
-        return {"tau": float(hparams.get("temperature", 0.1)), "eps": 1.0, "anchors": "both"}
-    predictor = PredictorHead(widths(state, "predictor")[0], layers=2, norm="bn", last_norm=None)
-    if kind == "SimSiam":
-        return {"predictor": predictor}
-    return {"predictor": predictor, "momentum": float(hparams.get("initial_tau", 0.996))}
+        return {"tau": hparams.get("temperature", 0.1), "eps": 1.0, "anchors": "both"}
+    predictor = {"hidden": widths(state, "predictor")[0], **MLP}
+    return {"predictor": predictor} | ({"momentum": hparams.get("initial_tau", 0.996)} if kind == "BYOL" else {})
 
 
 def network_arguments(kind: str, hparams: dict[str, Any], state: State, name: str, normalized: bool) -> dict[str, Any]:
-    """The arguments that all methods have: network, images, optimizer."""
-    from lightning_ssl.methods import Head
+    """The arguments that all methods have: network, images, optimizer. Settings that bolts lacks are our defaults."""
     from lightning_ssl.networks import SMALL
 
     backbone, stem = architecture(strip_prefix(state, "backbone."), hparams)
     size, mean, std = image_info(name)
+    hidden, out = widths(state, "projector")
+    optimizer = {"SimCLR": hparams.get("optimizer", "adam"), "BYOL": "adam", "SimSiam": "sgd"}[kind]
+    numbers = {"lr": "learning_rate", "weight_decay": "weight_decay", "warmup_epochs": "warmup_epochs"}
+    numbers |= {"momentum": "momentum"} if kind == "SimSiam" else {}
+    given = {ours: hparams[theirs] for ours, theirs in numbers.items() if theirs in hparams}
     return {
         "backbone": backbone,
         "stem": stem,
@@ -288,8 +306,8 @@ def network_arguments(kind: str, hparams: dict[str, Any], state: State, name: st
         "mean": mean,
         "std": std,
         "augment": AUGMENT[size <= SMALL, normalized],
-        "projector": Head(*widths(state, "projector"), layers=2, norm="bn", last_norm=None),
-        "optimization": optimization(kind, hparams),
+        "projector": {"hidden": hidden, "out": out, **MLP},
+        "optimization": {"name": optimizer, "schedule": "warmup_cosine", **given},
         "seed": 0,
     }
 
@@ -306,10 +324,10 @@ def architecture(encoder: State, hparams: dict[str, Any]) -> tuple[str, str]:
     shape = f"{blocks} {'bottleneck' if bottleneck else 'basic'} blocks"
     require(bool(names) and "conv1.weight" in encoder, "encoder", shape, f"one of bolts' {', '.join(RESNETS)}")
     kernel, pooled = encoder["conv1.weight"].shape[-1], hparams.get("maxpool1")
-    stem = {(7, True): "standard", (3, False): "cifar"}.get((kernel, kernel == 7 if pooled is None else pooled))
-    if stem is None:
+    stem = {7: "standard", 3: "cifar"}.get(kernel)
+    if stem is None or pooled not in (None, kernel == 7):
         allowed = "True after a 7×7 convolution or False after a 3×3 one: there is no other stem here"
-        raise UserError(f"maxpool1={pooled!r}: maxpool1 must be {allowed} (this one is {kernel}×{kernel})")
+        raise UserError(f"maxpool1={shown(pooled)}: maxpool1 must be {allowed} (this one is {kernel}×{kernel})")
     return names[0], stem
 
 
@@ -319,44 +337,3 @@ def image_info(name: str) -> tuple[int, tuple[float, ...], tuple[float, ...]]:
         return 224, *MOMENTS[name]
     info = data.info(name)
     return info.image_size, *MOMENTS.get(name, (info.mean, info.std))
-
-
-def optimization(kind: str, hparams: dict[str, Any]) -> Optimization:
-    """The optimizer of bolts. Settings that the checkpoint lacks are our defaults."""
-    from lightning_ssl.methods import Optimization
-
-    default = Optimization()
-    name = {"SimCLR": str(hparams.get("optimizer", "adam")), "BYOL": "adam", "SimSiam": "sgd"}[kind]
-    return Optimization(
-        name=name,  # type: ignore[arg-type]  # Optimization rejects an unknown name
-        lr=float(hparams.get("learning_rate", default.lr)),
-        momentum=float(hparams.get("momentum", default.momentum)) if kind == "SimSiam" else default.momentum,
-        weight_decay=float(hparams.get("weight_decay", default.weight_decay)),
-        schedule="warmup_cosine",
-        warmup_epochs=int(hparams.get("warmup_epochs", default.warmup_epochs)),
-    )
-
-
-def build(kind: str, arguments: dict[str, Any], state: State, file: Path) -> Method:
-    """The method with these weights."""
-    from lightning_ssl import methods
-
-    built: Method = getattr(methods, kind)(**arguments)
-    require_weights(built, state, file)
-    built.load_state_dict(state)
-    return built
-
-
-def defaults(kind: type) -> dict[str, Any]:
-    """The default values of the arguments of a class."""
-    parameters = inspect.signature(kind).parameters.values()
-    return {p.name: p.default for p in parameters if p.default is not p.empty}
-
-
-def plain(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Dataclasses as dictionaries and tuples as lists, as in a configuration file."""
-    found = {}
-    for key, value in arguments.items():
-        value = asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-        found[key] = list(value) if isinstance(value, tuple) else value
-    return found

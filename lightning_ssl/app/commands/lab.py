@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
-import re
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -19,12 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning_ssl import labs
-from lightning_ssl.app.commands.parser import Parser
+from lightning_ssl.app.commands.parser import Parser, columns
 from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut, require, require_line, require_seed, shown
 from lightning_ssl.base.convert import Mismatch, allows_null, as_object, choices_in, convert, in_words, members, origin
 from lightning_ssl.base.files import require_own_folder
 from lightning_ssl.base.signatures import arguments_of
-from lightning_ssl.base.untrusted import one_line
 
 if TYPE_CHECKING:
     from lightning_ssl.labs.lab import Result
@@ -34,46 +31,49 @@ COUNTS = ("steps", "epochs", "samples", "batch")  # endings of flags whose value
 MAX_COUNT = 1_000_000
 MAX_SIZE = 10_000  # of other whole numbers, such as widths; a layer of this size takes 800 MB
 MAX_NUMBER = 1e9
-# Messages of torch's RuntimeError.
-NO_MEMORY = re.compile("allocate memory|size calculation overflowed|multiplication overflow")
-DIVERGED = re.compile("linalg|without overflow|non-finite")
+ALL = "every one of them, with a summary at the end"
 
 
 def main(argv: Sequence[str]) -> int:
     """Run one lab or all of them; returns the exit code. A wrong name, flag or value is a UserError."""
     name, *flags = argv or ["--help"]
-    summaries = labs.summaries()
+    known = labs.summaries()
     if name in ("-h", "--help"):
         print(f"usage: {PROG} NAME [--flags]     {PROG} NAME --help     {PROG} all --quick\n\nThe laboratories:")
-        print(listing(summaries | {"all": "every one of them, with a summary at the end"}))
+        print(columns(known | {"all": ALL}))
         return 0
     if name == "list":
         if flags:
             raise UserError(f"{flags[0]}: unexpected word (see {PROG} --help)")
-        print(listing(summaries))
+        print(columns(known))
         return 0
+    if name not in (*known, "all"):
+        raise UserError(f"lab={shown(name)}: no such laboratory; expected one of {', '.join(known)}, all, list")
+    arguments = parse(flags_of(name), run_of(name), flags)
     if name == "all":
-        parser = build_parser(run_all, f"{PROG} all", "Run every laboratory with its defaults.")
-        return run_all(**parse(parser, run_all, flags))
-    if name not in summaries:
-        raise UserError(f"lab={shown(name)}: no such laboratory; expected one of {', '.join(summaries)}, all, list")
-    run = find_run(name)
-    parser = build_parser(run, f"{PROG} {name}", summaries[name])
-    parser.set_defaults(progress=True)
-    parser.add_argument("--folder", metavar="DIR", help=f"folder to write into (by default runs/labs/{name}/TIMESTAMP)")
-    arguments = parse(parser, run, flags)
+        return run_all(**arguments)
     folder = output_folder(arguments.pop("folder"), name)
     require_lab_folder(folder)
-    result = run_timed(run, arguments)
+    result = run_timed(find_run(name), arguments)
     print(result.table())
     print(f"{result.seconds:.1f} s, written to {result.save(folder)}")
     return 0
 
 
-def listing(summaries: dict[str, str]) -> str:
-    """Names and summaries in two columns."""
-    width = max(map(len, summaries), default=0)
-    return "\n".join(f"  {name.ljust(width)}  {line}" for name, line in summaries.items())
+def flags_of(name: str) -> Parser:
+    """The flags of a lab, or of `all`."""
+    parser = build_parser(run_of(name), f"{PROG} {name}", {**labs.summaries(), "all": ALL}.get(name, ""))
+    if name != "all":
+        parser.set_defaults(progress=True)
+        parser.add_argument(
+            "--folder", metavar="DIR", help=f"folder to write into (by default runs/labs/{name}/TIMESTAMP)"
+        )
+    return parser
+
+
+def run_of(name: str) -> Callable[..., Any]:
+    """The function whose arguments are the flags."""
+    return run_all if name == "all" else find_run(name)
 
 
 def find_run(name: str) -> Callable[..., Result]:
@@ -122,41 +122,26 @@ def run_all(*, quick: bool = False, seeds: int | None = None, progress: bool = T
 def run_timed(run: Callable[..., Result], arguments: dict[str, Any]) -> Result:
     """Run a lab and record its duration."""
     start = time.perf_counter()
-    try:
-        result = run(**arguments)
-    except (MemoryError, ArithmeticError, RuntimeError) as error:
-        if isinstance(error, MemoryError) or NO_MEMORY.search(str(error)):
-            raise UserError("not enough memory for these settings; use smaller sizes") from error
-        if isinstance(error, ArithmeticError) or DIVERGED.search(str(error)):
-            raise UserError(f"the numbers diverge with these settings ({one_line(error)})") from error
-        raise
+    result = run(**arguments)
     result.seconds = time.perf_counter() - start
     return result
 
 
 def output_folder(given: str | None, name: str) -> Path:
-    """The folder to write into. A path that cannot be one is refused before the lab runs for minutes."""
-    if given is None:
-        return timestamped_folder(Path("runs") / "labs" / name)
-    require_line("folder", given)
-    folder = Path(given)
-    above = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
-    require(above.is_dir(), "folder", given, f"a folder: {above} is {'a file' if above.exists() else 'a broken link'}")
+    """The folder to write into: the given one, or a new one with the time in its name."""
+    if given is not None:
+        require_line("folder", given)
+        return Path(given)
+    parent, stamp, n = Path("runs") / "labs" / name, time.strftime("%Y%m%d-%H%M%S"), 1
+    folder = parent / stamp
+    while folder.exists():
+        folder, n = parent / f"{stamp}-{n}", n + 1
     return folder
 
 
 def require_lab_folder(folder: Path) -> None:
-    """Refuse a folder with other files than those of an earlier lab."""
+    """Refuse a folder with other files than those of an earlier lab, before the lab runs for minutes."""
     require_own_folder(folder, "results.json", b"lightning-ssl lab", key="folder")
-
-
-def timestamped_folder(parent: Path) -> Path:
-    """A path below `parent` that does not exist yet."""
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    folder, n = parent / stamp, 1
-    while folder.exists():
-        folder, n = parent / f"{stamp}-{n}", n + 1
-    return folder
 
 
 def build_parser(function: Callable[..., Any], prog: str, description: str) -> Parser:

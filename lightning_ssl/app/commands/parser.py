@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -41,6 +41,12 @@ class Parser(argparse.ArgumentParser):
         known = [flag for action in self._actions for flag in action.option_strings]
         close = difflib.get_close_matches(unknown[1].replace("_", "-"), known, n=1) if unknown else []
         return f"; did you mean {close[0]}?" if close else ""
+
+
+def columns(entries: Mapping[str, str]) -> str:
+    """Names and their lines in two columns."""
+    width = max(map(len, entries), default=0)
+    return "\n".join(f"  {name.ljust(width)}  {line}" for name, line in entries.items())
 
 
 def add_trust(parser: argparse.ArgumentParser) -> None:

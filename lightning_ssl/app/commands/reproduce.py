@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_ssl.app.commands.parser import Parser, whole_number
+from lightning_ssl.app.commands.parser import Parser, columns, whole_number
 from lightning_ssl.app.config import packaged
 from lightning_ssl.base.checks import UserError, require
 from lightning_ssl.base.files import require_own_set
@@ -45,7 +45,6 @@ def parser() -> Parser:
         prog=PROG,
         description="Repeat a published table and judge its claims: holds, does not hold, or not decided.",
         epilog=EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("name", metavar="NAME", help="a reproduction such as table1, or `list`")
     top.add_argument(
@@ -126,10 +125,7 @@ def out_folder(arguments: argparse.Namespace) -> Path:
 def print_list() -> None:
     from lightning_ssl.app.reproduce import recipe
 
-    names = recipe.names()
-    width = max(map(len, names))
-    for name in names:
-        print(f"  {name.ljust(width)}  {recipe.load(name).title}")
+    print(columns({name: recipe.load(name).title for name in recipe.names()}))
     for scale in recipe.scales().values():
         print(f"--scale {scale.name}: {scale.summary}")
 
@@ -239,7 +235,7 @@ def reproduce_lab(reproduction: Reproduction, arguments: argparse.Namespace, com
         return 0
     result = labs.result_of(reproduction, folder, arguments.seeds, train=not arguments.no_train)
     written = labs.write(reproduction, result, folder, out_folder(arguments), command)
-    for claim in result["claims"]:
-        print(f"  {labs.verdict_of(claim).ljust(13)}  {printable(claim['name'])}")
+    for claim in result.claims:
+        print(f"  {labs.verdict_of(claim).ljust(13)}  {printable(claim.name)}")
     print(", ".join(map(str, written)))
     return 0

@@ -27,14 +27,14 @@ from lightning_ssl.app.runs.panels import PANELS
 from lightning_ssl.base.facts import Panel
 from lightning_ssl.base.files import figure_files
 from lightning_ssl.base.palette import LINE_STYLES, line_style
+from lightning_ssl.labs.lab import panels
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BASELINE = "#7f7f7f"
 COLORMAP = "cividis"  # accuracy in the parallel coordinates
-PRINT = {"paper": "white", "axis": "0.6", "grid": "0.92"}  # background, axes and grid of the PNG and SVG files
+PRINT = {"paper": "white", "axis": "0.6"}  # background and axes of the PNG and SVG files
 
 GROUPS_DRAWN = 8  # best groups of a data set that are drawn; on the page the reader can choose others
 
@@ -96,7 +96,7 @@ def final_figure(grouping: Grouping, rows: Sequence[Row]) -> Figure | None:
     if not rows:
         return None
     styles = group_styles(grouping.groups)
-    figure, (ax,) = new_figure((7.5, 1.1 + 0.33 * len(rows)))
+    figure, (ax,) = panels(1, 1, (7.5, 1.1 + 0.33 * len(rows)))
     for k, row in enumerate(rows):
         assert row.spread is not None
         colour = styles[row.group.title][0]
@@ -119,7 +119,7 @@ def curve_figure(grouping: Grouping, panel: Panel, data: str) -> Figure | None:
     metrics = [metric for metric in panel.metrics if any(band(group, metric) is not None for group in drawn)][:2]
     if not metrics:
         return None
-    figure, axes = new_figure((max(6.0, 5.0 * len(metrics)), 4.2), len(metrics))
+    figure, axes = panels(1, len(metrics), (max(6.0, 5.0 * len(metrics)), 4.2))
     for ax, metric in zip(axes, metrics, strict=True):
         for group in drawn:
             line = band(group, metric)
@@ -147,7 +147,7 @@ def parameter_figure(grouping: Grouping, data: str) -> Figure | None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
-    figure, (ax,) = new_figure((1.6 * len(axes) + 2, 4))
+    figure, (ax,) = panels(1, 1, (1.6 * len(axes) + 2, 4))
     scale = Normalize(accuracy.min(), max(accuracy.max(), accuracy.min() + 1e-9))
     for values, result in zip(positions, accuracy, strict=True):
         ax.plot(range(len(axes)), values, color=colormaps[COLORMAP](scale(result)), alpha=0.6, linewidth=1)
@@ -216,19 +216,6 @@ def swept_values(grouping: Grouping, groups: Sequence[Group]) -> list[tuple[str,
         if len({value for value in values if value is not None}) > 1:
             found.append((SYMBOLS.get(name, name), values))
     return found + [(setting_name(key), [group.settings[key] for group in groups]) for key in grouping.swept]
-
-
-def new_figure(size: tuple[float, float], columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure with axes side by side, in the style of the report."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    axes = list(figure.subplots(1, columns, squeeze=False)[0])
-    for ax in axes:
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(True, color=PRINT["grid"], linewidth=0.8)
-        ax.set_axisbelow(True)
-    return figure, axes
 
 
 def figure_text(text: str) -> str:

@@ -58,10 +58,6 @@ class Group:
         """Mean of the final accuracies. Each seed counts once."""
         return fmean(self.results.values()) if self.results else None
 
-    def statuses(self) -> dict[str, int]:
-        """Number of runs by status."""
-        return count_statuses(self.runs)
-
 
 @dataclass
 class Grouping:

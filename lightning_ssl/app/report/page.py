@@ -5,8 +5,8 @@ read, searched and copied without JavaScript; page.js sorts and filters them and
 
 Text from run folders is untrusted. Three measures keep it from becoming code:
 1. Jinja2 escapes every value (autoescape).
-2. The figures' data is JSON without the characters that HTML interprets (`script_json`), and page.js escapes every name
-   that it gives to Plotly, which interprets markup.
+2. The figures' data is JSON without the characters that HTML interprets (Jinja2's `tojson`), and page.js escapes every
+   name that it gives to Plotly, which interprets markup.
 3. The page's Content-Security-Policy allows the two scripts whose hashes it lists, and no request to a server.
 """
 
@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
 import math
 from collections.abc import Sequence
 from datetime import datetime, timezone
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -68,7 +66,7 @@ def render(
         css=Markup(css),
         js=Markup(js),
         plotly=Markup(plotly),
-        data=script_json(figure_data(grouping, rows, refresh)),
+        data=figure_data(grouping, rows, refresh),
         grouping=grouping,
         rows=rows,
         styles=group_styles(grouping.groups),
@@ -95,6 +93,7 @@ def templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
     words = (format_value, setting_name, signed, p_digits, p_text, percent_text, duration)
     environment.filters |= {each.__name__: each for each in words}
     functions = (accuracy, command_of, count_statuses)
@@ -120,17 +119,6 @@ def plotly_js() -> str:
     """Return plotly.js from the plotly package. The smaller bundles have no parallel coordinates."""
     script = (files("plotly") / "package_data" / "plotly.min.js").read_text(encoding="utf-8")
     return script.replace("</script", "<\\/script")
-
-
-def script_json(value: Any) -> Markup:
-    """Return JSON for a script element: <, >, & and line separators are written as \\u escapes.
-
-    Markup is safe here: without < the text cannot close its element, and without & it contains no HTML entity.
-    """
-    encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
-        encoded = encoded.replace(character, f"\\u{ord(character):04x}")
-    return Markup(encoded)
 
 
 def filters(grouping: Grouping) -> list[tuple[str, str, list[str]]]:

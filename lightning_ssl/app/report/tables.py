@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from lightning_ssl.app.config.labels import Scalar, format_value
 from lightning_ssl.app.report.formats import Cell, latex_cell, md_cell, md_table, p_digits, percent, signed, to_csv
-from lightning_ssl.app.report.groups import Grouping, setting_name
+from lightning_ssl.app.report.groups import Grouping, count_statuses, setting_name
 from lightning_ssl.app.report.verdict import Row, Verdict
 from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.app.runs.status import STATUSES
@@ -33,7 +33,7 @@ def summary_csv(grouping: Grouping, rows: Sequence[Row]) -> str:
     header += ["baseline", *COMPARISON, *PUBLISHED, *STATUSES]
     lines: list[list[Cell]] = []
     for row in rows:
-        group, count = row.group, row.group.statuses()
+        group, count = row.group, count_statuses(row.group.runs)
         line: list[Cell] = [group.data, row.rank, group.label, *(value_cell(group.settings[k]) for k in grouping.swept)]
         line += [grouping.metric, len(group.results), *(getattr(row.spread, name, None) for name in SPREAD.values())]
         line += [row.baseline.title if row.baseline else None]

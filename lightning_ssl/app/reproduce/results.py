@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lightning_ssl.app.config.labels import Scalar, label_of, plain_number
+from lightning_ssl.app.report.data_sets import base_name
 from lightning_ssl.app.report.groups import accuracy
 from lightning_ssl.app.reproduce.recipe import EARLY, Moment, Reproduction, Row, Work
 from lightning_ssl.app.reproduce.verdicts import Judgement, judge
 from lightning_ssl.app.runs.run_record import RunRecord
 
 TOLERANCE = 0.02  # of the share of the training
+MOMENTS: tuple[Moment, ...] = ("early", "late")
 PROBE, EVALUATION = "online/top1", "linear/adam_top1"
 
 
@@ -59,13 +61,12 @@ def tabulate(reproduction: Reproduction, work: Work, runs: Sequence[RunRecord]) 
     evaluated = bool(finished) and all(run.last(EVALUATION) is not None for run in finished)
     metric = EVALUATION if evaluated else PROBE
     measured = [
-        Measured(run, row_of(run, reproduction), data_of(run), early_accuracy(run), accuracy(run, metric))
+        Measured(run, row_of(run, reproduction), base_name(run.settings), early_accuracy(run), accuracy(run, metric))
         for run in runs
     ]
     table = Table(reproduction, work, metric, measured, [])
     for data in work.data:
-        moments: tuple[Moment, ...] = ("early", "late")
-        results = {(row, at): table.values(row, data, at) for row in reproduction.rows for at in moments}
+        results = {(row, at): table.values(row, data, at) for row in reproduction.rows for at in MOMENTS}
         for claim in reproduction.claims:
             table.judgements.append(judge(reproduction, claim, data, results, work.published_on or data))
     return table
@@ -81,10 +82,6 @@ def row_of(run: RunRecord, reproduction: Reproduction) -> Row | None:
         if row.loss == label and all(plain_number(run.settings.get(k)) == plain_number(v) for k, v in settings):
             return row
     return None
-
-
-def data_of(run: RunRecord) -> str:
-    return str(run.settings.get("data.name", "?"))
 
 
 def early_accuracy(run: RunRecord) -> float | None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from lightning_ssl.app.config.labels import label_of
 from lightning_ssl.app.report.differences import natural, value_list
 from lightning_ssl.app.report.formats import Cell, md_cell, md_table, percent, signed, to_csv
-from lightning_ssl.app.reproduce.recipe import EARLY, Moment, Scale
-from lightning_ssl.app.reproduce.results import EVALUATION, PROBE, Measured, Table
+from lightning_ssl.app.reproduce.recipe import EARLY, Scale
+from lightning_ssl.app.reproduce.results import EVALUATION, MOMENTS, PROBE, Measured, Table
 from lightning_ssl.app.reproduce.verdicts import RULE, Judgement
 from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.app.sweep.screen import format_duration
@@ -28,7 +28,6 @@ SIZES = (
     "data.batch_size",
     "model.optimization.lr",
 )
-MOMENTS: tuple[Moment, ...] = ("early", "late")
 
 
 @dataclass(frozen=True)

@@ -331,10 +331,7 @@ def check_settings(state: State, plan: Plan, folder: Path) -> None:
             raise UserError(f"{state.file}: the parameters of trial {row.id} are not in the sweep file")
     if stored is None:
         return
-    try:
-        stored, current = plan.comparable_settings(stored), plan.comparable_settings(current)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise UserError(f"{state.file}: the settings of the sweep cannot be read") from error
+    stored, current = plan.comparable_settings(stored), plan.comparable_settings(current)
     changed = [key for key in current if stored.get(key) != current[key]]
     if changed:
         raise UserError(

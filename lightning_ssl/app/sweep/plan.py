@@ -22,6 +22,7 @@ from lightning_ssl.app.sweep.state import Trial
 from lightning_ssl.app.sweep.wandb_sweeps import Parameters
 from lightning_ssl.base.checks import UserError, require_folder_name, require_line, shown
 from lightning_ssl.base.untrusted import load_yaml, read_text
+from lightning_ssl.base.walk import walk
 
 RESERVED_FLAGS = ("name", "runs", "resume")
 """Flags of `lightning-ssl fit` that the sweep sets for each trial."""
@@ -36,9 +37,6 @@ INTERPRETER = {"${env}", "/usr/bin/env", "env", "${interpreter}", "python", "-m"
 """Words of a command before `lightning-ssl fit` or `-m lightning_ssl fit` that start no other program."""
 
 MAX_TRIALS = 100_000
-
-PARAMETER_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-"""W&B's; its own check also takes a newline at the end."""
 
 MAX_BANDS = 100
 """`s` of hyperband."""
@@ -250,17 +248,13 @@ def grid_values(entry: dict[str, Any]) -> float:
 
 def check_config(file: Path, config: dict[str, Any]) -> None:
     """Check a sweep with W&B's schema. Cases in which the schema gives no message or an unclear one come first."""
-    parameters = config.get("parameters")
-    if not isinstance(parameters, dict) or not parameters:
-        raise UserError(f"{file}: parameters={shown(parameters)}: expected at least one, as `name: {{values: […]}}`")
-    for name, entry in parameters.items():
-        if not isinstance(name, str) or not PARAMETER_NAME.fullmatch(name):
-            raise UserError(f"{file}: parameters: {shown(name)}: expected a name of letters, digits, _, . and -")
-        check_parameter(f"{file}: parameters.{name}", name, entry)
-    if config.get("method") not in ("grid", "random", "bayes"):
-        raise UserError(f"{file}: method={shown(config.get('method'))}: expected grid, random or bayes")
     for key, value in config.items():
         check_plain(f"{file}: {key}", value)
+    if config.get("method") not in ("grid", "random", "bayes"):
+        raise UserError(f"{file}: method={shown(config.get('method'))}: expected grid, random or bayes")
+    parameters = config.get("parameters")
+    for name, entry in parameters.items() if isinstance(parameters, dict) else ():
+        check_parameter(f"{file}: parameters.{name}", name, entry)
     violations = wandb_sweeps.schema_violations(config)
     if violations:
         raise UserError(f"{file}: {' '.join(violations[0].split())}")
@@ -283,11 +277,10 @@ def check_parameter(where: str, name: object, entry: Any) -> None:
         raise UserError(f"{where}={shown(entry)}: expected `{{values: […]}}`, `{{value: …}}` or a distribution")
     if "parameters" in entry:
         raise UserError(f"{where}: nested parameters are not supported; write flat names, `{name}.…`")
-    for text in strings(entry):
-        if re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+", text):
+    for _, text in walk(entry, into_lists=True):
+        if isinstance(text, str) and re.fullmatch(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+", text):
             number = yaml.safe_dump(float(text)).split()[0]
             raise UserError(f"{where}: YAML reads {text} as text, not as a number; write {number}")
-    check_plain(where, entry)
     try:
         wandb_sweeps.check_distribution(name, entry)
     except ValueError as error:
@@ -297,25 +290,13 @@ def check_parameter(where: str, name: object, entry: Any) -> None:
 def check_plain(where: str, value: Any) -> None:
     """Refuse values that JSON cannot hold, and text that cannot be a word of a command."""
     try:
-        is_json = json.loads(json.dumps(value, allow_nan=False)) == value
+        text = json.dumps(value, allow_nan=False)
     except (TypeError, ValueError):
-        is_json = False
-    if not is_json:
+        text = ""
+    if not text or json.loads(text) != value:
         raise UserError(f"{where}={shown(value)}: expected text, finite numbers, true, false, null, and lists of them")
-    if any("\0" in text for text in strings(value)):
+    if r"\u0000" in text:
         raise UserError(f"{where}={shown(value)}: expected text without null characters")
-
-
-def strings(value: Any) -> Iterator[str]:
-    """Yield every string in nested lists and dictionaries."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from strings(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from strings(item)
 
 
 def check_command(file: Path, command: Any, program: str, parameters: dict[str, Any]) -> None:

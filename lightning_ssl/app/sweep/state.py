@@ -89,11 +89,11 @@ def recorded(folder: Path) -> dict[str, Any]:
 def as_settings(file: Path, text: str) -> dict[str, Any]:
     """The settings of a sweep. Text of another shape is refused; they are a mapping with parameters."""
     try:
-        value = load_json(text)
-    except (ValueError, TypeError) as error:
-        raise UserError(f"{file}: settings of the table `metadata` cannot be read ({error})") from error
-    if not (isinstance(value, dict) and isinstance(value.get("parameters"), dict)):
-        raise UserError(f"{file}: the settings of the sweep cannot be read")
+        value: dict[str, Any] = load_json(text)
+        for entry in value["parameters"].values():
+            entry.keys()
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise UserError(f"{file}: the settings of the sweep cannot be read") from error
     return value
 
 

@@ -70,8 +70,10 @@ def build(
 
 def sections(parameters: Sequence[str]) -> list[Any]:
     """The sections of the workspace, from accuracies to diagnostics."""
+    import wandb_workspaces.reports.v2 as wr
     import wandb_workspaces.workspaces as ws
 
+    searched = [parallel_coordinates(parameters), wr.ParameterImportancePlot(with_respect_to=FINAL)]
     return [
         ws.Section(
             name="Final accuracy",
@@ -87,7 +89,7 @@ def sections(parameters: Sequence[str]) -> list[Any]:
             is_open=True,
             panels=[line_plot(title(each), each.key) for each in RESULTS.values()],
         ),
-        ws.Section(name="Parameters", is_open=True, panels=[parallel_coordinates(parameters), parameter_importance()]),
+        ws.Section(name="Parameters", is_open=True, panels=searched),
         *(
             ws.Section(
                 name=panel.title,
@@ -119,32 +121,22 @@ def line_plot(title: str, metric: str, x: str = "epoch") -> Any:
     """A line plot: one line per loss, with the standard error over its runs."""
     import wandb_workspaces.reports.v2 as wr
 
-    return wr.LinePlot(
-        title=title,
-        x=x,
-        y=[metric],
-        title_x=x.rpartition("_")[2],
-        groupby=wr.Config(LOSS),
-        groupby_aggfunc="mean",
-        groupby_rangefunc="stderr",
-        smoothing_type="none",
-        max_runs_to_show=100,
-    )
+    options = {**by_loss("stderr"), "smoothing_type": "none", "max_runs_to_show": 100}
+    return wr.LinePlot(title=title, x=x, y=[metric], title_x=x.rpartition("_")[2], **options)
 
 
 def bar_plot(title: str, metric: str) -> Any:
     """A bar plot: one bar per loss, with the standard deviation over its runs."""
     import wandb_workspaces.reports.v2 as wr
 
-    return wr.BarPlot(
-        title=title,
-        metrics=[metric],
-        groupby=wr.Config(LOSS),
-        groupby_aggfunc="mean",
-        groupby_rangefunc="stddev",
-        max_runs_to_show=1000,
-        max_bars_to_show=50,
-    )
+    return wr.BarPlot(title=title, metrics=[metric], **by_loss("stddev"), max_runs_to_show=1000, max_bars_to_show=50)
+
+
+def by_loss(spread: str) -> dict[str, Any]:
+    """Arguments of a plot: the mean of each loss, with the spread over its runs."""
+    import wandb_workspaces.reports.v2 as wr
+
+    return {"groupby": wr.Config(LOSS), "groupby_aggfunc": "mean", "groupby_rangefunc": spread}
 
 
 def parallel_coordinates(parameters: Sequence[str]) -> Any:
@@ -154,10 +146,3 @@ def parallel_coordinates(parameters: Sequence[str]) -> Any:
     axes = [wr.ParallelCoordinatesPlotColumn(wr.Config(name), log=name in LOGARITHMIC) for name in (LOSS, *parameters)]
     accuracy = wr.ParallelCoordinatesPlotColumn(wr.SummaryMetric(FINAL), display_name="linear probe")
     return wr.ParallelCoordinatesPlot(title="From parameters to accuracy", columns=[*axes, accuracy])
-
-
-def parameter_importance() -> Any:
-    """The importance of each parameter for the accuracy."""
-    import wandb_workspaces.reports.v2 as wr
-
-    return wr.ParameterImportancePlot(with_respect_to=FINAL)

@@ -6,7 +6,7 @@ from helpers.closeness import close
 from helpers.run_folders import with_images, write_mixed, write_run, write_trials
 
 from lightning_ssl.app.report.figures import group_styles
-from lightning_ssl.app.report.groups import Grouping, accuracy
+from lightning_ssl.app.report.groups import Grouping, accuracy, count_statuses
 from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.runs.run_record import Reader, read_record
 
@@ -165,7 +165,7 @@ def test_only_finished_runs_are_results_and_the_others_stay_in_their_group(tmp_p
     write_run(tmp_path / "c", seed=2, accuracy=0.9, status="running")
     (group,) = grouping_of(tmp_path).groups
     assert group.results == {0: 60.0}
-    assert group.statuses() == {"finished": 1, "failed": 1, "running": 1}
+    assert count_statuses(group.runs) == {"finished": 1, "failed": 1, "running": 1}
 
 
 def test_a_seed_that_ran_twice_is_one_observation(tmp_path):

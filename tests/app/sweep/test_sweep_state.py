@@ -84,7 +84,7 @@ def test_a_row_that_the_sweep_file_cannot_give_is_refused_in_one_line(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("value", ["x", "[1]", "{}", '{"parameters": 7}'])
+@pytest.mark.parametrize("value", ["x", "[1]", "{}", '{"parameters": 7}', '{"parameters": {"a": 7}}'])
 def test_settings_of_another_shape_are_refused_in_one_line(run_sweep, write_sweep, tmp_path, value):
     folder, file = tmp_path / "runs" / "one", write_sweep(parameters={"a": {"values": [1, 2]}})
     folder.mkdir(parents=True)

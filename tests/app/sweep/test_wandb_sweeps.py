@@ -9,7 +9,10 @@ from helpers import ROOT
 
 from lightning_ssl.app.sweep import wandb_sweeps
 from lightning_ssl.app.sweep.state import STATUSES
-from lightning_ssl.app.sweep.wandb_sweeps import CHECKED, INTERFACES, interface, sweep_run
+from lightning_ssl.app.sweep.wandb_sweeps import interface, sweep_run
+
+CHECKED = {"sweeps": "0.2.0", "wandb": "0.31.0"}  # the versions with which these tests passed
+INTERFACES = sorted(set(re.findall(r'interface\("([\w.]+)"\)', Path(wandb_sweeps.__file__).read_text())))
 
 GRID = {"method": "grid", "parameters": {"a": {"values": [1, 2]}, "b": {"values": ["x"]}}}
 METRIC = {"metric": {"name": "score", "goal": "maximize"}}
@@ -20,7 +23,7 @@ def test_the_interface_exists(path):
     try:
         interface(path)
     except ImportError as error:
-        pytest.fail(f"{error}. It is in use for: {INTERFACES[path]}.")
+        pytest.fail(f"{error}: {path} has moved")
 
 
 @pytest.mark.parametrize("package", CHECKED)
