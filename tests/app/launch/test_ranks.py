@@ -111,7 +111,6 @@ def test_devices_auto_are_the_ranks_that_were_started_on_a_node(started):
     assert isinstance(arguments["plugins"][-1], SrunEnvironment)
 
 
-@pytest.mark.filterwarnings("ignore:GPU available but not used")
 @pytest.mark.parametrize(("variables", "launcher"), [(STEP, "srun"), (ONE_NODE, "torchrun")])
 @pytest.mark.parametrize("accelerator", ["auto", "gpu", "cuda"])
 def test_ranks_that_do_not_see_the_gpus_of_their_node_are_refused(
