@@ -18,7 +18,7 @@ import torch
 import yaml  # type: ignore[import-untyped]
 from torch import Tensor
 
-from lightning_ssl.base.checks import UserError, require
+from lightning_ssl.base.checks import UserError, require, require_positive
 from lightning_ssl.base.files import figure_files, write_all
 from lightning_ssl.base.palette import BLACK, COLOURS
 from lightning_ssl.comparison.claims import Relation, margin_of, mean_holds
@@ -204,9 +204,11 @@ def normal(
     return per_seed(lambda g: torch.randn(tuple(shape), generator=g, dtype=dtype), seeds, first_seed, stream)
 
 
-def require_least(settings: dict[str, Any], **bounds: float) -> None:
-    """Refuse a setting below its bound."""
-    for name, bound in bounds.items():
+def require_bounds(settings: dict[str, Any], *positive: str, **least: float) -> None:
+    """Refuse a setting below its least value, and one of `positive` that is not a finite number above 0."""
+    for name in positive:
+        require_positive(name, settings[name])
+    for name, bound in least.items():
         require(settings[name] >= bound, name, settings[name], f"at least {bound}")
 
 

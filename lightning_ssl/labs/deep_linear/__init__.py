@@ -25,12 +25,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lightning_ssl.base.checks import require, require_positive
+from lightning_ssl.base.checks import require
 from lightning_ssl.labs.deep_linear.ascent import ascend, doubled_eigenvalue, energy, initial
 from lightning_ssl.labs.deep_linear.data import fixed_alpha, mean_covariance, views
 from lightning_ssl.labs.deep_linear.figures import DRAWN_STEPS, draw
 from lightning_ssl.labs.deep_linear.flow import NORMALIZATIONS, balance, gradient_flow, norm_drift
-from lightning_ssl.labs.lab import Claim, Result, per_seed, require_least
+from lightning_ssl.labs.lab import Claim, Result, per_seed, require_bounds
 
 TOLERANCE = 1e-4
 
@@ -70,10 +70,8 @@ def run(
     """
     settings = {name: value for name, value in locals().items() if name != "progress"}
     require(len(widths) >= 3 and min(widths) >= 2, "widths", widths, "three or more widths of at least 2")
-    require_least(settings, samples=3, augmentation=0, steps=1, flow_steps=1, seeds=1)
+    require_bounds(settings, "tau", "lr", "flow_ds", samples=3, augmentation=0, steps=1, flow_steps=1, seeds=1)
     require(alpha in ("uniform", "entropy", "random"), "alpha", alpha, "uniform, entropy or random")
-    for name in ("tau", "lr", "flow_ds"):
-        require_positive(name, settings[name])
     if quick:
         settings |= {"steps": min(steps, 1000), "seeds": min(seeds, 5), "flow_steps": min(flow_steps, 40)}
     seeds, steps = settings["seeds"], settings["steps"]

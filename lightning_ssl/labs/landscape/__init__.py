@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl.base.checks import require
-from lightning_ssl.labs.lab import Result
+from lightning_ssl.labs.lab import Result, require_bounds
 from lightning_ssl.labs.landscape.claims import cell_claims, direction_claims, make_notes, ordering_claims
 from lightning_ssl.labs.landscape.data import permuted_counts
 from lightning_ssl.labs.landscape.figures import draw
@@ -125,10 +125,7 @@ def _check(settings: dict[str, Any]) -> None:
         require(0 <= s[name] < 1, name, s[name], "a probability in [0, 1)")
     require(s["p"] >= s["d"], "p", s["p"], f"at least d = {s['d']}: the dictionary is orthonormal")
     require(2 <= s["batch"] <= s["samples"], "batch", s["batch"], f"2 to samples = {s['samples']}")
-    for name in ("epochs", "seeds", "importance_epochs", "workers", "d", "m"):
-        require(s[name] >= 1, name, s[name], "at least 1")
-    for name in ("lr", "tau"):
-        require(s[name] > 0, name, s[name], "a positive number")
+    require_bounds(s, "lr", "tau", epochs=1, seeds=1, importance_epochs=1, workers=1, d=1, m=1)
     for name in s["importances"]:
         require(name in IMPORTANCES, "importances", name, f"some of {', '.join(IMPORTANCES)}")
 
