@@ -206,15 +206,18 @@ def warmup_cosine(step: int, warmup_steps: int, total_steps: int, start: float =
     return height + final * (1 - height)
 
 
-def released(step: int, steps_per_epoch: int, flat_epochs: int = 10) -> float:
+FLAT_EPOCHS = 10  # of `released`
+
+
+def released(step: int, steps_per_epoch: int) -> float:
     """The schedule of the α-CL papers' released code, for reproducing their tables only.
 
     It is a cosine whose half period is the number of steps per epoch, but which advances once per epoch, at the end of
-    each epoch from `flat_epochs` on (counted from 0). Epochs 0 … 10 have the full rate, epoch 11 is one advance lower.
+    each epoch from `FLAT_EPOCHS` on (counted from 0). Epochs 0 … 10 have the full rate, epoch 11 is one advance lower.
     CIFAR in batches of 128 has 390 steps per epoch: the rate is lower by an eighth after 100 epochs, 0 in epoch 400,
     and rises afterwards.
     """
-    advances = max(0, step // steps_per_epoch - flat_epochs)
+    advances = max(0, step // steps_per_epoch - FLAT_EPOCHS)
     return half_cosine(advances, steps_per_epoch)
 
 

@@ -63,19 +63,13 @@ class Claim:
 
     @classmethod
     def near(
-        cls,
-        name: str,
-        values: Values,
-        paper: float,
-        paper_std: float | None = None,
-        tolerance: float = 0.03,
-        sigmas: float = 2.0,
+        cls, name: str, values: Values, paper: float, paper_std: float | None = None, tolerance: float = 0.03
     ) -> Claim:
-        """Claim that the mean of `values` is within `tolerance` of the paper, or within `sigmas` of its deviations."""
+        """Claim that the mean of `values` is within `tolerance` of the paper, or within two of its deviations."""
         rule = f"within {tolerance:g} of the paper" if tolerance else "the paper's figure exactly"
         if paper_std is not None:
-            rule = f"within {sigmas:g} of the paper's standard deviations or {tolerance:g}"
-        margin = margin_of(tolerance, paper_std, sigmas)
+            rule = f"within 2 of the paper's standard deviations or {tolerance:g}"
+        margin = margin_of(tolerance, paper_std)
         return cls.of_mean(name, values, "=", paper, rule, margin, paper_std)
 
     @classmethod
