@@ -46,8 +46,8 @@ class DataModule(pl.LightningDataModule):
                   and take at most 2 GiB per split. The batches are the same
     options       options of the data set: `{"train_images": 5000}` of shapes, `{"store_size": 160}` of a folder
 
-    `DataModule.of(train, test)` takes map-style data sets of torch. `image_size` (pixels), `num_classes`, and `mean` and
-    `std` (of the channels, for pixels in [0, 1]) are those of the data set.
+    `DataModule.of(train, test)` takes map-style data sets of torch. Its `image_size` (pixels), `num_classes`, `mean`
+    and `std` (of the channels, for pixels in [0, 1]) are those of the data set.
 
     >>> data = DataModule("shapes", batch_size=64, options={"train_images": 256, "test_images": 64})
     >>> data.setup("fit")

@@ -57,11 +57,10 @@ class Setting:
 
 @dataclass
 class Trained:
-    """Max-cosines (T, D, S, K, 3) at `epochs` (T,), losses (T − 1, D, S, K), and the first encoder at the end."""
+    """Max-cosines (T, D, S, K, 3) at `epochs` (T,), and the first encoder at the end."""
 
     epochs: Tensor
     cosines: Tensor
-    losses: Tensor
     W: Tensor
 
 
@@ -206,49 +205,43 @@ def train(
         batches = Batches(start, keep, s, drop_last=model.objective == "pairs")
         W1 = start.networks[0]["W1"]
         every = max(1, s.epochs // s.record)
-        recorded_at, cosines, losses = [0], [max_cosine(W1, start.M)], []
+        recorded_at, cosines = [0], [max_cosine(W1, start.M)]
         for epoch in track(range(1, s.epochs + 1), label, progress):
             for step, (x, clean) in enumerate(batches.epoch()):
                 # Dual encoders are updated alternately; every epoch begins with the first one.
                 k = step % 2 if model.objective == "dual" else 0
-                loss, grads = _loss_and_gradients(x, clean, start.networks, k, model, s, importance)
+                grads = _gradients(x, clean, start.networks, k, model, s, importance)
                 _update(start, k, grads, s.lr, model)
             if epoch % every == 0 or epoch == s.epochs:
                 recorded_at.append(epoch)
                 cosines.append(max_cosine(W1, start.M))
-                losses.append(loss)
-    shape = (-1, *start.shape)
-    return Trained(
-        torch.tensor(recorded_at),
-        torch.stack(cosines).view(*shape, 3),
-        torch.stack(losses).view(shape),
-        W1.view(*start.shape, s.m, s.p),
-    )
+    shape = start.shape
+    return Trained(torch.tensor(recorded_at), torch.stack(cosines).view(-1, *shape, 3), W1.view(*shape, s.m, s.p))
 
 
-def _loss_and_gradients(
+def _gradients(
     x: Tensor, clean: Tensor, networks: list[Params], k: int, model: Model, s: Setting, importance: Importance | None
-) -> tuple[Tensor, Params]:
-    """The loss of every run (B·K,) and its gradient for network k, of views x (2, B, p, N)."""
+) -> Params:
+    """The gradient of every run's loss for network k, of views x (2, B, p, N)."""
     symmetric = s.recipe == "text"
     P = networks[k]
     y, encoder_vjp = encode(x[k : k + 1] if model.objective == "dual" else x, P, model, symmetric)
     out, head_vjp = affine(y, P["H"], P["c"]) if model.head else (y, None)
     if model.objective == "dual":
         target, _ = encode(x[1 - k : 2 - k], networks[1 - k], model, symmetric)
-        loss, g = squared_distance(out, target, model.normalized)
+        _, g = squared_distance(out, target, model.normalized)
     elif model.objective == "siamese":
-        loss, g = negative_cosine(out, y.flip(0))
+        _, g = negative_cosine(out, y.flip(0))
     elif importance is None:
-        loss, g = nt_xent(out, s.tau)
+        _, g = nt_xent(out, s.tau)
     else:
         clean_output, _ = encode(clean.transpose(1, 2)[None], P, model, symmetric)
-        loss, g = weighted_pairs(out, importance, 1 / s.tau, clean_output[0])
+        _, g = weighted_pairs(out, importance, 1 / s.tau, clean_output[0])
     grads: Params = {}
     if head_vjp is not None:
         head_grads, g = head_vjp(g)
         grads |= head_grads
-    return loss, grads | encoder_vjp(g)
+    return grads | encoder_vjp(g)
 
 
 def _update(start: InitialValues, k: int, grads: Params, lr: float, model: Model) -> None:
