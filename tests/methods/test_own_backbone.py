@@ -112,7 +112,7 @@ def test_given_moments_win_over_those_of_the_data():
 
 def test_images_of_another_size_are_refused_where_the_backbone_would_differ():
     module = data()
-    module.image_size = 96
+    module._info = module._info._replace(image_size=96)
     with pytest.raises(ValueError, match=r"image_size=None: the images have 96 .* pass image_size=96 to AlphaCL"):
         fit(AlphaCL(Direct(), backbone="resnet_tiny"), [], module)
 
