@@ -26,7 +26,7 @@ from lightning_ssl.app.commands.parser import Parser, whole_number
 from lightning_ssl.labs.hltm.training import train as train_trees
 from lightning_ssl.labs.landscape.data import sparse_codes
 from lightning_ssl.labs.landscape.tables import MODELS
-from lightning_ssl.labs.landscape.training import Condition, Setting, Variant, train
+from lightning_ssl.labs.landscape.training import Setting, train
 
 
 @dataclass(frozen=True)
@@ -201,8 +201,7 @@ def cases() -> list[Case]:
     many, few = Setting(epochs=10, record=1), Setting(epochs=3, record=1)
 
     def batched(model: str, setting: Setting) -> Callable[[int], object]:
-        condition, variant = [Condition(0.1, 0.5)], [Variant(0.025)]
-        return lambda seeds: train(MODELS[model], condition, variant, list(range(seeds)), setting)
+        return lambda seeds: train(MODELS[model], 0.5, [0.1], list(range(seeds)), setting)
 
     def batched_tree(seeds: int) -> object:
         knobs: dict[str, Any] = {"epochs": 1, "samples": 1280, "batch": 128, "curve_samples": 128, "latents": ("root",)}

@@ -5,7 +5,8 @@ call per step:
 
     LambdaLR(optimizer, partial(warmup_cosine, warmup_steps=100, total_steps=1000))
 
-A schedule has no state, so a resumed run has the same rate at every step as an uninterrupted one.
+A schedule has no state, so a resumed run has the same rate at every step as an uninterrupted one. `Optimization`,
+`BYOL` and `Method.total_steps` check the arguments.
 """
 
 from __future__ import annotations
@@ -186,7 +187,6 @@ def check_group(group: dict[str, Any]) -> None:
 
 def constant(step: int) -> float:
     """1: the base learning rate at every step."""
-    require_step("step", step)
     return 1.0
 
 
@@ -198,11 +198,6 @@ def warmup_cosine(step: int, warmup_steps: int, total_steps: int, start: float =
     >>> [warmup_cosine(step, warmup_steps=10, total_steps=110) for step in (0, 5, 10, 110)]
     [0.0, 0.5, 1.0, 0.0]
     """
-    require_step("step", step)
-    require_step("warmup_steps", warmup_steps)
-    require_count("total_steps", total_steps)
-    for name, factor in (("start", start), ("final", final)):
-        require(0 <= factor < math.inf, name, factor, "a finite factor of the learning rate, at least 0")
     if step < warmup_steps:
         return start + (1 - start) * step / warmup_steps
     if step >= total_steps:
@@ -211,18 +206,18 @@ def warmup_cosine(step: int, warmup_steps: int, total_steps: int, start: float =
     return height + final * (1 - height)
 
 
-def released(step: int, steps_per_epoch: int, flat_epochs: int = 10) -> float:
+FLAT_EPOCHS = 10  # of `released`
+
+
+def released(step: int, steps_per_epoch: int) -> float:
     """The schedule of the α-CL papers' released code, for reproducing their tables only.
 
     It is a cosine whose half period is the number of steps per epoch, but which advances once per epoch, at the end of
-    each epoch from `flat_epochs` on (counted from 0). Epochs 0 … 10 have the full rate, epoch 11 is one advance lower.
+    each epoch from `FLAT_EPOCHS` on (counted from 0). Epochs 0 … 10 have the full rate, epoch 11 is one advance lower.
     CIFAR in batches of 128 has 390 steps per epoch: the rate is lower by an eighth after 100 epochs, 0 in epoch 400,
     and rises afterwards.
     """
-    require_step("step", step)
-    require_count("steps_per_epoch", steps_per_epoch)
-    require_step("flat_epochs", flat_epochs)
-    advances = max(0, step // steps_per_epoch - flat_epochs)
+    advances = max(0, step // steps_per_epoch - FLAT_EPOCHS)
     return half_cosine(advances, steps_per_epoch)
 
 
@@ -234,9 +229,6 @@ def momentum_schedule(step: int, total: int, base: float = 0.996) -> float:
     >>> momentum_schedule(0, total=100), momentum_schedule(100, total=100)
     (0.996, 1.0)
     """
-    require_step("step", step)
-    require_count("total", total)
-    require(0 <= base <= 1, "base", base, "in [0, 1]")
     height = half_cosine(min(step, total), total)
     return base * height + (1 - height)
 
@@ -244,13 +236,3 @@ def momentum_schedule(step: int, total: int, base: float = 0.996) -> float:
 def half_cosine(step: int, period: int) -> float:
     """(1 + cos(π step/period)) / 2: exactly 1 at step 0 and exactly 0 at `period`."""
     return (1 + math.cos(math.pi * step / period)) / 2
-
-
-def require_step(argument: str, value: int) -> None:
-    """Refuse anything but a whole number of at least 0."""
-    require(value >= 0 and float(value).is_integer(), argument, value, "a whole number, at least 0")
-
-
-def require_count(argument: str, value: int) -> None:
-    """Refuse anything but a whole number of at least 1."""
-    require(value >= 1 and float(value).is_integer(), argument, value, "a whole number, at least 1")

@@ -21,8 +21,12 @@ from lightning_ssl.base.user_code import reason
 from lightning_ssl.data.map_style import OPTIONS, Source, kept_source
 
 PREFIX = "hf:"
-COLUMNS = {"image": ("image", "img", "picture"), "label": ("label", "labels", "fine_label", "target")}
-SPLITS = {"train": ("train",), "test": ("test", "validation", "valid", "val")}
+USUAL = {
+    "image": ("image", "img", "picture"),
+    "label": ("label", "labels", "fine_label", "target"),
+    "train": ("train",),
+    "test": ("test", "validation", "valid", "val"),
+}  # the names of columns and splits
 
 
 class Columns:
@@ -56,38 +60,35 @@ def load(name: str, options: dict[str, Any]) -> Source:
         library: Any = importlib.import_module("datasets")
     except ImportError as error:
         raise UserError(f"data.name={name}: it needs the package datasets: pip install datasets") from error
-    ours = (*OPTIONS, *COLUMNS, *SPLITS)
-    arguments = {key: value for key, value in options.items() if key not in ours}
+    arguments = {key: value for key, value in options.items() if key not in (*OPTIONS, *USUAL)}
     try:
         splits = library.load_dataset(name.removeprefix(PREFIX), **arguments)
     except Exception as error:
         raise UserError(f"data.name={name}: datasets.load_dataset failed: {reason(error)}") from error
     if not isinstance(splits, Mapping):
         raise UserError(f"data.name={name}: expected all splits; leave out the option split and use train and test")
-    train = chosen(name, "train", options, list(splits), SPLITS)
-    test = None if options.get("val_share") else chosen(name, "test", options, list(splits), SPLITS)
+    train = chosen(name, "train", options, splits)
+    test = None if options.get("val_share") else chosen(name, "test", options, splits)
     if train is None:
         raise UserError(f"data.options.train: {name} has no split train; choose one of {', '.join(splits)}")
-    columns = list(splits[train].features)
-    image = chosen(name, "image", options, columns, COLUMNS) or image_column(splits[train].features)
+    columns = splits[train].features
+    image = chosen(name, "image", options, columns) or image_column(columns)
     if image is None:
         raise UserError(f"data.options.image: {name} has no column of images; choose one of {', '.join(columns)}")
-    label = chosen(name, "label", options, columns, COLUMNS)
+    label = chosen(name, "label", options, columns)
     made = [None if split is None else Columns(splits[split], image, label) for split in (train, test)]
     given = {key: options[key] for key in OPTIONS if key in options}
     return Source(made[0], made[1], f"data.name={name}", **given)
 
 
-def chosen(
-    name: str, role: str, options: dict[str, Any], present: list[str], usual: dict[str, tuple[str, ...]]
-) -> str | None:
+def chosen(name: str, role: str, options: dict[str, Any], present: Mapping[str, Any]) -> str | None:
     """The column or split for a role: as given, or the first usual one that is present."""
     given = options.get(role)
     if given is not None:
         if given not in present:
             raise UserError(f"data.options.{role}={given!r}: {name} has {', '.join(present)}")
         return str(given)
-    return next((each for each in usual[role] if each in present), None)
+    return next((each for each in USUAL[role] if each in present), None)
 
 
 def image_column(features: Mapping[str, Any]) -> str | None:

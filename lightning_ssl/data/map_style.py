@@ -20,8 +20,9 @@ from torch import Tensor
 
 from lightning_ssl.base.checks import UserError, require
 from lightning_ssl.base.user_code import place_of, place_of_error, reason
+from lightning_ssl.data.loader import load_all
 from lightning_ssl.data.pixels import from_anything
-from lightning_ssl.data.split import Batch, DatasetInfo, Images, held_out, load_all
+from lightning_ssl.data.split import Batch, DatasetInfo, Images, held_out
 
 OPTIONS = ("store_size", "num_classes", "val_share")  # of a `Source`
 KEPT = 4  # sources in memory: the parser and the data module ask for the same one

@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl.base.checks import require
-from lightning_ssl.base.machine import available_cores
 from lightning_ssl.base.seeding import generator_of
-from lightning_ssl.data.workers import decoded_batches
 
 Batch = tuple[Tensor, Tensor, Tensor]
 """images uint8 (B, 3, H, W), labels int64 (B,), ids int64 (B,)."""
@@ -78,16 +76,6 @@ class Images:
 
     def load(self) -> Images:
         return self
-
-
-def load_all(split: Split, size: int, classes: tuple[str, ...]) -> Images:
-    """Read every image of a split into memory, by worker processes."""
-    images = torch.empty(len(split), 3, size, size, dtype=torch.uint8)
-    labels = torch.empty(len(split), dtype=torch.int64)
-    batches = torch.arange(len(split)).split(64)
-    for part, known, ids in decoded_batches(split.batch, batches, min(available_cores(), len(batches))):
-        images[ids], labels[ids] = part, known
-    return Images(images, labels, classes)
 
 
 def held_out(labels: Tensor, share: float) -> Tensor:

@@ -30,9 +30,8 @@ import torch
 from torch import Tensor
 
 from lightning_ssl import papers
-from lightning_ssl.base.checks import require_positive
 from lightning_ssl.base.palette import line_style
-from lightning_ssl.labs.lab import Claim, Result, mean_std, normal, panels, per_seed, require_least, track
+from lightning_ssl.labs.lab import Claim, Result, mean_std, normal, panels, per_seed, require_bounds, track
 from lightning_ssl.losses.families import InfoNCE, Quadratic
 from lightning_ssl.losses.importance import Direct, Entropy, Exact, FromFamily, Gaussian, Importance, Uniform
 from lightning_ssl.losses.solved import Inverse, Square, Tsallis
@@ -238,10 +237,8 @@ def run(
         progress: show a progress bar
     """
     settings = {name: value for name, value in locals().items() if name != "progress"}
-    require_least(settings, classes=2, samples=2, signal=1, outputs=2, nuisance=0, spread=0, loudness=0, hidden=1)
-    require_least(settings, steps=1, seeds=1)
-    for name in ("tau", "lr"):
-        require_positive(name, settings[name])
+    require_bounds(settings, "tau", "lr", classes=2, samples=2, signal=1, outputs=2, hidden=1, steps=1, seeds=1)
+    require_bounds(settings, nuisance=0, spread=0, loudness=0)
     if quick:
         settings |= {"steps": min(steps, 100), "seeds": min(seeds, 3)}
     named = entries(tau, negatives=2 * samples - 2)

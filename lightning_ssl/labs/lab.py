@@ -1,6 +1,6 @@
 """Code that the laboratories share: a claim beside its published figure, a result, seeds, progress and panels.
 
-torch, matplotlib and rich are imported where they are used, so that `lab list` and `lab --help` start fast.
+matplotlib and rich are imported where they are used, so that `lab NAME --help` starts fast.
 """
 
 from __future__ import annotations
@@ -14,18 +14,23 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lightning_ssl.base.checks import UserError, require
+import torch
+import yaml  # type: ignore[import-untyped]
+from torch import Tensor
+
+from lightning_ssl.base.checks import UserError, require, require_positive
 from lightning_ssl.base.files import figure_files, write_all
 from lightning_ssl.base.palette import BLACK, COLOURS
 from lightning_ssl.comparison.claims import Relation, margin_of, mean_holds
 from lightning_ssl.comparison.spread import standard_deviation
 
 if TYPE_CHECKING:
-    import torch
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 T = TypeVar("T")
+Values = Tensor | Sequence[float] | float
+"""The values of some runs, or of one."""
 
 PALETTE = (*COLOURS, BLACK)  # for a fixed number of lines; palette.line_style is for any number
 RELATIONS: dict[str, Relation] = {"=": "equal", "≥": "above", "≤": "below"}
@@ -58,26 +63,20 @@ class Claim:
 
     @classmethod
     def near(
-        cls,
-        name: str,
-        values: torch.Tensor | Sequence[float] | float,
-        paper: float,
-        paper_std: float | None = None,
-        tolerance: float = 0.03,
-        sigmas: float = 2.0,
+        cls, name: str, values: Values, paper: float, paper_std: float | None = None, tolerance: float = 0.03
     ) -> Claim:
-        """Claim that the mean of `values` is within `tolerance` of the paper, or within `sigmas` of its deviations."""
+        """Claim that the mean of `values` is within `tolerance` of the paper, or within two of its deviations."""
         rule = f"within {tolerance:g} of the paper" if tolerance else "the paper's figure exactly"
         if paper_std is not None:
-            rule = f"within {sigmas:g} of the paper's standard deviations or {tolerance:g}"
-        margin = margin_of(tolerance, paper_std, sigmas)
+            rule = f"within 2 of the paper's standard deviations or {tolerance:g}"
+        margin = margin_of(tolerance, paper_std)
         return cls.of_mean(name, values, "=", paper, rule, margin, paper_std)
 
     @classmethod
     def of_mean(
         cls,
         name: str,
-        values: torch.Tensor | Sequence[float] | float,
+        values: Values,
         relation: str,
         paper: float,
         rule: str,
@@ -90,13 +89,13 @@ class Claim:
         return cls(name, mean, std, paper, paper_std, rule, agrees, relation, margin, len(_floats(values)))
 
     @classmethod
-    def at_most(cls, name: str, values: torch.Tensor | Sequence[float] | float, bound: float) -> Claim:
+    def at_most(cls, name: str, values: Values, bound: float) -> Claim:
         """Claim that every one of `values` is at most `bound`."""
         mean, std = mean_std(values)
         return cls(name, mean, std, bound, None, "every run at or below the bound", max(_floats(values)) <= bound, "≤")
 
     @classmethod
-    def at_least(cls, name: str, values: torch.Tensor | Sequence[float] | float, bound: float) -> Claim:
+    def at_least(cls, name: str, values: Values, bound: float) -> Claim:
         """Claim that every one of `values` is at least `bound`."""
         mean, std = mean_std(values)
         return cls(name, mean, std, bound, None, "every run at or above the bound", min(_floats(values)) >= bound, "≥")
@@ -108,7 +107,7 @@ class Result:
 
     lab: str
     settings: dict[str, Any]
-    arrays: dict[str, torch.Tensor]
+    arrays: dict[str, Tensor]
     claims: list[Claim]
     notes: list[str] = field(default_factory=list)
     draw: Callable[[Result], Figure] | None = None
@@ -155,8 +154,6 @@ class Result:
 
     def save(self, folder: str | Path) -> Path:
         """Write results.json, settings.yaml, figure.png and figure.svg into `folder`."""
-        import yaml  # type: ignore[import-untyped]
-
         folder = Path(folder)
         content = {
             "generator": "lightning-ssl lab",  # a later lab may replace the files of a folder with this word
@@ -175,7 +172,7 @@ class Result:
         return folder
 
 
-def mean_std(values: torch.Tensor | Sequence[float] | float) -> tuple[float, float]:
+def mean_std(values: Values) -> tuple[float, float]:
     """Mean and standard deviation (n − 1 in the denominator; 0 for a single value)."""
     x = _floats(values)
     return fmean(x), standard_deviation(x) or 0.0
@@ -183,43 +180,35 @@ def mean_std(values: torch.Tensor | Sequence[float] | float) -> tuple[float, flo
 
 def seeded_generator(seed: int, stream: int = 0) -> torch.Generator:
     """Make the random generator of one seed; different streams of a seed are independent of each other."""
-    import torch
-
     return torch.Generator().manual_seed(seed * 1_000_003 + stream)
 
 
-def per_seed(
-    draw: Callable[[torch.Generator], torch.Tensor], seeds: int, first_seed: int = 0, stream: int = 0
-) -> torch.Tensor:
+def per_seed(draw: Callable[[torch.Generator], Tensor], seeds: int, first_seed: int = 0, stream: int = 0) -> Tensor:
     """Stack the draws of every seed, each from the seed's own generator: (seeds, ...).
 
     A seed therefore has the same numbers alone and in a batch.
     """
-    import torch
-
     return torch.stack([draw(seeded_generator(seed, stream)) for seed in range(first_seed, first_seed + seeds)])
 
 
 def normal(
     shape: Sequence[int], seeds: int, first_seed: int = 0, stream: int = 0, dtype: torch.dtype | None = None
-) -> torch.Tensor:
+) -> Tensor:
     """Standard normal draws of every seed, (seeds, *shape); see `per_seed`."""
-    import torch
-
     return per_seed(lambda g: torch.randn(tuple(shape), generator=g, dtype=dtype), seeds, first_seed, stream)
 
 
-def require_least(settings: dict[str, Any], **bounds: float) -> None:
-    """Refuse a setting below its bound."""
-    for name, bound in bounds.items():
+def require_bounds(settings: dict[str, Any], *positive: str, **least: float) -> None:
+    """Refuse a setting below its least value, and one of `positive` that is not a finite number above 0."""
+    for name in positive:
+        require_positive(name, settings[name])
+    for name, bound in least.items():
         require(settings[name] >= bound, name, settings[name], f"at least {bound}")
 
 
 @contextmanager
 def use_threads(count: int) -> Iterator[None]:
     """Run the body with `count` threads of torch."""
-    import torch
-
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -255,7 +244,7 @@ def panels(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, 
 def band(
     ax: Axes,
     x: Sequence[float],
-    values: torch.Tensor,
+    values: Tensor,
     style: str,
     colour: str,
     name: str,
@@ -268,10 +257,9 @@ def band(
     ax.plot(x, median, style, color=colour, label=name)
 
 
-def _floats(values: torch.Tensor | Sequence[float] | float) -> list[float]:
-    if isinstance(values, int | float):
-        return [float(values)]
-    return [float(v) for v in (values if isinstance(values, Sequence) else values.detach().flatten().tolist())]
+def _floats(values: Values) -> list[float]:
+    found: list[float] = torch.as_tensor(values, dtype=torch.float64).flatten().tolist()
+    return found
 
 
 def _format_number(x: float, sign: bool = False) -> str:
@@ -284,19 +272,15 @@ def _format_number(x: float, sign: bool = False) -> str:
 def _to_json(value: Any) -> Any:
     """Convert to the types of JSON and YAML. Infinities and NaN become None, because JSON cannot express them."""
     if isinstance(value, dict):
-        return {key if isinstance(key, str | int | float) else str(key): _to_json(item) for key, item in value.items()}
+        return {key: _to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_to_json(item) for item in value]
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if hasattr(value, "tolist"):
+    if isinstance(value, Tensor):
         return _to_json(value.tolist())
-    return str(value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _array_to_json(array: torch.Tensor) -> dict[str, Any]:
+def _array_to_json(array: Tensor) -> dict[str, Any]:
     """The values of a small array, the statistics of a large one."""
     shape = list(array.shape)
     if array.numel() <= _LARGEST_ARRAY_IN_JSON:

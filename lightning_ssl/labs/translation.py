@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from lightning_ssl.base.checks import require, require_positive
-from lightning_ssl.labs.lab import PALETTE, Claim, Result, band, normal, panels, require_least, track
+from lightning_ssl.base.checks import require
+from lightning_ssl.labs.lab import PALETTE, Claim, Result, band, normal, panels, require_bounds, track
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -123,8 +123,7 @@ def run(
     settings = {name: value for name, value in locals().items() if name not in ("quick", "progress")}
     require(d >= 5, "d", d, "at least 5, for 11 and 101 to be different objects with room to move")
     require(len(widths) > 0 and all(2 <= k <= d for k in widths), "widths", widths, f"whole numbers from 2 to d={d}")
-    require_positive("alpha", alpha)
-    require_least(settings, steps=1, seeds=1)
+    require_bounds(settings, "alpha", steps=1, seeds=1)
     if quick:
         seeds, steps = max(seeds // 10, 1), max(steps // 10, 1)
         settings |= {"seeds": seeds, "steps": steps}

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from lightning_ssl import data
-from lightning_ssl.data import unreadable_files
+from lightning_ssl.data import folder
 from lightning_ssl.data.folder import decode
 from lightning_ssl.data.module import DataModule
 
@@ -188,8 +188,8 @@ def test_the_first_unreadable_file_is_named_at_the_start(root):
 
 
 def test_an_image_whose_name_is_not_utf8_is_read(tmp_path):
-    for folder, name in ((b"train", b"caf\xe9.png"), (b"val", b"0.png")):
-        file = os.path.join(os.fsencode(tmp_path), folder, b"ant", name)
+    for split, name in ((b"train", b"caf\xe9.png"), (b"val", b"0.png")):
+        file = os.path.join(os.fsencode(tmp_path), split, b"ant", name)
         os.makedirs(os.path.dirname(file))
         Image.new("RGB", (9, 9), (0, 100, 0)).save(os.fsdecode(file))
     assert data.load("folder", tmp_path, "train", store_size=8).images[0, 1].unique().tolist() == [100]
@@ -220,7 +220,7 @@ def test_the_name_of_a_skipped_image_is_printed_without_escape_sequences(root):
 
 def test_a_checked_folder_is_not_read_again_until_a_file_changes(root, monkeypatch):
     data.open_split("folder", root, "train")
-    monkeypatch.setattr(unreadable_files, "why_unreadable", lambda file: "read again")
+    monkeypatch.setattr(folder, "why_unreadable", lambda file: "read again")
     data.open_split("folder", root, "train")
     save(root / "train" / "ant" / "new.png", (1, 2, 3))
     with pytest.raises(ValueError, match="read again"):

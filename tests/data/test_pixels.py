@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 
 from lightning_ssl import data
+from lightning_ssl.data.folder import why_unreadable
 from lightning_ssl.data.pixels import decode, from_anything
-from lightning_ssl.data.unreadable_files import why_unreadable
 
 RAMP = np.linspace(0, 1, 64 * 64).reshape(64, 64)
 

@@ -40,7 +40,7 @@ def test_an_error_of_an_item_ends_the_workers_while_its_traceback_is_kept():
 
 HELD = """
 import torch
-from lightning_ssl.data.workers import decoded_batches
+from lightning_ssl.data.loader import decoded_batches
 held = decoded_batches(torch.Tensor.clone, torch.arange(16).split(4), workers=1)
 next(held)
 """

@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_ssl.base.checks import require, require_positive
+from lightning_ssl.base.checks import require
 from lightning_ssl.labs.covariance_operator import gradients, operators
 from lightning_ssl.labs.covariance_operator.figures import draw
 from lightning_ssl.labs.covariance_operator.losses import (
@@ -41,7 +41,7 @@ from lightning_ssl.labs.covariance_operator.losses import (
 )
 from lightning_ssl.labs.covariance_operator.networks import Population
 from lightning_ssl.labs.covariance_operator.residue import residue_bound, train
-from lightning_ssl.labs.lab import Claim, Result, mean_std, require_least
+from lightning_ssl.labs.lab import Claim, Result, mean_std, require_bounds
 
 ROUNDING = 1e-9
 
@@ -83,11 +83,9 @@ def run(
     """
     settings = {name: value for name, value in locals().items() if name not in ("quick", "progress")}
     require(len(sizes) >= 2 and min(sizes) >= 1, "sizes", sizes, "at least two whole numbers, of at least 1")
-    require_least(settings, samples=2, steps=1, seeds=1)
+    require_bounds(settings, "sigma", "tau", "lr", samples=2, steps=1, seeds=1)
     require(views >= 2 and views % 2 == 0, "views", views, "an even number of at least 2")
     require(len(sigmas) > 0 and min(sigmas) > 0, "sigmas", sigmas, "numbers above 0")
-    for name in ("sigma", "tau", "lr"):
-        require_positive(name, settings[name])
     if quick:
         settings |= {"seeds": min(seeds, 4), "steps": min(steps, 10)}
     new_population = partial(Population, sizes, samples, views, seeds=settings["seeds"], first_seed=first_seed)

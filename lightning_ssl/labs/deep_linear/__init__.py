@@ -25,12 +25,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lightning_ssl.base.checks import require, require_positive
+from lightning_ssl.base.checks import require
 from lightning_ssl.labs.deep_linear.ascent import ascend, doubled_eigenvalue, energy, initial
 from lightning_ssl.labs.deep_linear.data import fixed_alpha, mean_covariance, views
 from lightning_ssl.labs.deep_linear.figures import DRAWN_STEPS, draw
 from lightning_ssl.labs.deep_linear.flow import NORMALIZATIONS, balance, gradient_flow, norm_drift
-from lightning_ssl.labs.lab import Claim, Result, per_seed, require_least
+from lightning_ssl.labs.lab import Claim, Result, per_seed, require_bounds
 
 TOLERANCE = 1e-4
 
@@ -70,10 +70,8 @@ def run(
     """
     settings = {name: value for name, value in locals().items() if name != "progress"}
     require(len(widths) >= 3 and min(widths) >= 2, "widths", widths, "three or more widths of at least 2")
-    require_least(settings, samples=3, augmentation=0, steps=1, flow_steps=1, seeds=1)
+    require_bounds(settings, "tau", "lr", "flow_ds", samples=3, augmentation=0, steps=1, flow_steps=1, seeds=1)
     require(alpha in ("uniform", "entropy", "random"), "alpha", alpha, "uniform, entropy or random")
-    for name in ("tau", "lr", "flow_ds"):
-        require_positive(name, settings[name])
     if quick:
         settings |= {"steps": min(steps, 1000), "seeds": min(seeds, 5), "flow_steps": min(flow_steps, 40)}
     seeds, steps = settings["seeds"], settings["steps"]
@@ -83,8 +81,13 @@ def run(
     x_alpha = mean_covariance(x1, x2, fixed)
     start = initial(widths, seeds, first_seed)
     claims, arrays = _ascent(start, x_alpha, steps, lr, progress)
-    drift, imbalance, moved = _measure_flows(start, x1, x2, fixed, settings["flow_steps"], flow_ds)
-    claims += _remark_claims(seeds, first_seed) + _flow_claims(drift, imbalance)
+    energy_reached, second = doubled_eigenvalue(seeds, first_seed)
+    flow_claims, drift, moved = _flows(start, x1, x2, fixed, settings["flow_steps"], flow_ds)
+    claims += [
+        Claim.near("Remark: energy / λ_max, λ_max doubled, L=1", energy_reached, 1.0, tolerance=TOLERANCE),
+        Claim.at_least("Remark: σ₂ there (rank two)", second, 1e-3),
+        *flow_claims,
+    ]
     notes = _notes(arrays["eigenvalues"], arrays["reached"], steps, moved)
     return Result("deep_linear", settings, arrays | {"norm_drift": drift}, claims, notes, draw)
 
@@ -138,35 +141,25 @@ def _ascent(
     }
 
 
-def _measure_flows(
+def _flows(
     start: list[Tensor], x1: Tensor, x2: Tensor, alpha: Tensor, steps: int, ds: float
-) -> tuple[Tensor, Tensor, float]:
-    """Drift of the norms (normalizations, T, seeds); without normalization, the change of balance, and the movement."""
+) -> tuple[list[Claim], Tensor, float]:
+    """The conservation laws: claims, drift of the norms (normalizations, T, seeds), and the unnormalized movement."""
     # ‖W_l‖²_F = n_l, so that outputs are of the inputs' size and the normalizations are not stiff.
     scaled = [w * w.shape[1] ** 0.5 for w in start]
     paths = {n: gradient_flow(scaled, x1, x2, alpha, n, steps, ds) for n in NORMALIZATIONS}
     drift = torch.stack([norm_drift(path, n) for n, path in paths.items()])
     path = paths["none"]
     moved = max(float((a - b).abs().max()) for a, b in zip(path[0], path[-1], strict=True))
-    return drift, (balance(path[-1]) - balance(path[0])).abs().amax(1), moved
-
-
-def _remark_claims(seeds: int, first_seed: int) -> list[Claim]:
-    reached, second = doubled_eigenvalue(seeds, first_seed)
-    return [
-        Claim.near("Remark: energy / λ_max, λ_max doubled, L=1", reached, 1.0, tolerance=TOLERANCE),
-        Claim.at_least("Remark: σ₂ there (rank two)", second, 1e-3),
-    ]
-
-
-def _flow_claims(drift: Tensor, imbalance: Tensor) -> list[Claim]:
-    return [
+    imbalance = (balance(path[-1]) - balance(path[0])).abs().amax(1)
+    claims = [
         Claim.at_least("no normalization: change of ‖W‖²", drift[0, -1], 1e-3),
         Claim.at_most("Lemma 2: change of ‖W‖² below l2", drift[1, -1], 1e-6),
         Claim.at_most("Lemma 2: change of ‖W‖² below LayerNorm", drift[2, -1], 1e-6),
         Claim.at_most("Lemma 10: change of ‖w_k‖² below BatchNorm", drift[3, -1], 1e-6),
         Claim.at_most("Lemma 1: change of the balance of layers", imbalance, 1e-6),
     ]
+    return claims, drift, moved
 
 
 def _notes(eigenvalues: Tensor, reached: Tensor, steps: int, moved: float) -> list[str]:

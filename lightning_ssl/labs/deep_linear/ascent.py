@@ -80,14 +80,12 @@ def ascend(
     return weights
 
 
-def doubled_eigenvalue(
-    seeds: int, first_seed: int = 0, inputs: int = 6, steps: int = 200, lr: float = 0.5
-) -> tuple[Tensor, Tensor]:
+def doubled_eigenvalue(seeds: int, first_seed: int = 0) -> tuple[Tensor, Tensor]:
     """The remark's counterexample, one layer and the top eigenvalue twice: energy / λ_max (R,) and σ₂ (R,)."""
-    basis = torch.linalg.qr(normal((inputs, inputs), seeds, first_seed, 3).double()).Q
-    spectrum = torch.linspace(1, -0.5, inputs - 1).double()
+    basis = torch.linalg.qr(normal((6, 6), seeds, first_seed, 3).double()).Q
+    spectrum = torch.linspace(1, -0.5, 5).double()
     spectrum = torch.cat([spectrum[:1], spectrum])  # 1 appears twice
     x_alpha = basis * spectrum @ basis.mT
-    start = [normal((4, inputs), seeds, first_seed, 4).double()]
-    (w,) = ascend(start, x_alpha, torch.zeros(seeds, dtype=torch.bool), range(steps), lr)
+    start = [normal((4, 6), seeds, first_seed, 4).double()]
+    (w,) = ascend(start, x_alpha, torch.zeros(seeds, dtype=torch.bool), range(200), lr=0.5)
     return energy([w], x_alpha), torch.linalg.svdvals(w)[:, 1]

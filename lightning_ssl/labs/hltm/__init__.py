@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from lightning_ssl.base.checks import require, require_positive
+from lightning_ssl.base.checks import require
 from lightning_ssl.labs.hltm.claims import (
     PAPER_SAMPLES,
     PAPER_WIDTHS,
@@ -36,7 +36,7 @@ from lightning_ssl.labs.hltm.figures import draw
 from lightning_ssl.labs.hltm.networks import LOSSES
 from lightning_ssl.labs.hltm.training import train
 from lightning_ssl.labs.hltm.tree import find_latent
-from lightning_ssl.labs.lab import Result, require_least
+from lightning_ssl.labs.lab import Result, require_bounds
 
 TABLE6_LATENTS = ("root", "s0", "s1", "s101", "s0111")
 FIGURE_OPERATORS = ("s0", "s1", "s010", "s1100")
@@ -91,14 +91,12 @@ def run(
         progress: show a progress bar
     """
     settings = {name: value for name, value in locals().items() if name not in ("quick", "progress")}
-    require_least(settings, depth=1, epochs=1, seeds=1)
+    require_bounds(settings, "lr", "tau", depth=1, epochs=1, seeds=1)
     require(depth <= 16, "depth", depth, "at most 16: a tree has 2^depth leaves")
     require(len(widths) > 0 and min(widths) >= 1, "widths", widths, "whole numbers of at least 1")
     inside = len(delta_lower) > 0 and all(0 <= d <= 1 for d in delta_lower)
     require(inside, "delta_lower", delta_lower, "numbers between 0 and 1")
     require(samples >= batch >= 1, "batch", batch, f"between 1 and samples={samples}")
-    for name in ("lr", "tau"):
-        require_positive(name, settings[name])
     require(loss in LOSSES, "loss", loss, f"one of {', '.join(LOSSES)}")
     require(all(d >= 1 for d in other_depths), "other_depths", other_depths, "whole numbers of at least 1")
     if quick:

@@ -18,17 +18,16 @@ class Correlation:
     """Accumulates |corr(z, f̃_j)| over chunks of samples."""
 
     def __init__(self) -> None:
-        self.sums: Tensor | None = None
+        self.sums = torch.zeros(())
 
     def add(self, z: Tensor, f: Tensor) -> None:
         """Add samples: z (R, N) of two values, f (R, N, h)."""
         t, f = z.to(torch.float64)[..., None].expand_as(f), f.to(torch.float64)
         sums = torch.stack([x.sum(1) for x in (torch.ones_like(f), t, f, t * t, f * f, t * f)])  # (6, R, h)
-        self.sums = sums if self.sums is None else self.sums + sums
+        self.sums = self.sums + sums
 
     def value(self) -> Tensor:
         """|corr| of every node, (R, h); 0 for a constant node."""
-        assert self.sums is not None
         n, t, f, tt, ff, tf = self.sums
         spread = ((tt / n - (t / n) ** 2).clamp_min(0) * (ff / n - (f / n) ** 2).clamp_min(0)).sqrt()
         corr = (tf / n - t * f / n**2) / spread
@@ -46,8 +45,7 @@ class OperatorNorm:
         layer, position = find_latent(name, depth)
         self.path = [(layer + up, position >> up) for up in range(depth - layer, -1, -1)]  # root … μ
         self.children = [(layer - 1, 2 * position), (layer - 1, 2 * position + 1)]
-        self.sum: Tensor | float = 0.0
-        self.count: Tensor | float = 0.0
+        self.sum = self.count = torch.zeros(())
 
     @property
     def latents(self) -> set[Latent]:
@@ -69,8 +67,6 @@ class OperatorNorm:
 
     def value(self) -> Tensor:
         """‖OP_μ‖_F of every run, (R,)."""
-        assert isinstance(self.sum, Tensor)
-        assert isinstance(self.count, Tensor)
         mean = self.sum / self.count[:, :, None, None, None]
         D = (mean[:, 1] - mean[:, 0]).movedim(2, 3).flatten(1, 2)  # (R, |ch|·h, h_L)
         share = self.count / self.count.sum(1, keepdim=True)

@@ -7,7 +7,6 @@ import math
 import torch
 from torch import Tensor
 
-from lightning_ssl.base.checks import require
 from lightning_ssl.labs.hltm.networks import Networks
 from lightning_ssl.labs.hltm.tree import pattern_probabilities
 from lightning_ssl.labs.lab import seeded_generator
@@ -15,13 +14,12 @@ from lightning_ssl.labs.lab import seeded_generator
 
 @torch.no_grad()
 def theorem6(rho: list[Tensor], networks: Networks, layer: int) -> tuple[Tensor, Tensor]:
-    """V_{z0}[E[f_ch | z_0]] of every latent of `layer` by enumeration, and o_μ a_μ a_μᵀ: each (R, n, 2h, 2h).
+    """V_{z0}[E[f_ch | z_0]] of every latent of `layer` ≤ T + 1 by enumeration, and o_μ a_μ a_μᵀ: each (R, n, 2h, 2h).
 
     o_μ = ρ_{0μ}²(1 − ρ_0²) with ρ_0 = 0 here, a_μ = [ρ_{μν} s_k] over the nodes k of both children ν,
     s_k = ½(E[f_k | z_ν=1] − E[f_k | z_ν=0]).
     """
     below = layer - 1
-    require(below <= networks.table, "layer", layer, f"at most {networks.table + 1}, to enumerate leaf patterns")
     R, depth = networks.runs, networks.depth
     _, inputs = networks.forward(networks.table_index(torch.zeros(R, 2**depth, 1, dtype=torch.bool)))
     f = inputs[below].unflatten(0, (R, -1)).double()  # (R, n_below, P, h)
@@ -67,12 +65,11 @@ def lucky_width(c: float, gamma: float, eta: float) -> int:
 def theorem5(rho: float, c: float, eta: float, children: int, seeds: range) -> Tensor:
     """Find the lucky nodes of random layers of the width that Theorem 5 requires: bool (S, |N_μ|).
 
-    The children are perfectly selective: node k has value 2v̄_k for one value of its latent and 0 for the other
-    (σ_l = 0, s_k = ±v̄_k). Half of them belong to each of the two child latents, half of each sign. Lucky: the
-    pre-activation gap is positive and |s_j| ≥ 3σ_w²/(4v̄_j) · mean_k s_k² ((c + 6)ρ²/6 − 1) (Eqn. 130), with v_j(z_μ)
-    enumerated over the children's values and σ_w = 1.
+    The children, a multiple of 4, are perfectly selective: node k has value 2v̄_k for one value of its latent and 0 for
+    the other (σ_l = 0, s_k = ±v̄_k). Half of them belong to each of the two child latents, half of each sign. Lucky:
+    the pre-activation gap is positive and |s_j| ≥ 3σ_w²/(4v̄_j) · mean_k s_k² ((c + 6)ρ²/6 − 1) (Eqn. 130), with
+    v_j(z_μ) enumerated over the children's values and σ_w = 1.
     """
-    require(children >= 4 and children % 4 == 0, "children", children, "a multiple of 4")
     gamma = (1 - rho**2) / (1 + rho**2)  # Eqn. 129 for these children
     width = lucky_width(c, gamma, eta)
     generators = [seeded_generator(seed, 4) for seed in seeds]

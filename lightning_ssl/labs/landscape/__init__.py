@@ -19,7 +19,7 @@ the rows of the paper, `theorems` the exact settings of Theorems 1-3.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -27,15 +27,14 @@ import torch
 from torch import Tensor
 
 from lightning_ssl.base.checks import require
-from lightning_ssl.labs.lab import Result
+from lightning_ssl.labs.lab import Result, require_bounds
 from lightning_ssl.labs.landscape.claims import cell_claims, direction_claims, make_notes, ordering_claims
 from lightning_ssl.labs.landscape.data import permuted_counts
 from lightning_ssl.labs.landscape.figures import draw
-from lightning_ssl.labs.landscape.losses import IMPORTANCES, importance_named
-from lightning_ssl.labs.landscape.models import Model
-from lightning_ssl.labs.landscape.tables import MODELS, STUDIES, Row, table_rows
+from lightning_ssl.labs.landscape.losses import IMPORTANCES
+from lightning_ssl.labs.landscape.tables import STUDIES, Row, table_rows
 from lightning_ssl.labs.landscape.theorems import theorem_claims
-from lightning_ssl.labs.landscape.training import Condition, Setting, Trained, Variant, train_all
+from lightning_ssl.labs.landscape.training import Setting, train_all
 
 # A smaller problem that runs in seconds. It shows the paper's orderings; its values are not those of the tables.
 QUICK = {
@@ -62,7 +61,7 @@ def run(
     m: int = 50,
     noise: float | None = None,
     latents: str | None = None,
-    importances: tuple[str, ...] = IMPORTANCES,
+    importances: tuple[str, ...] = tuple(IMPORTANCES),
     importance_epochs: int = 300,
     importance_batch: int = 128,
     workers: int = 1,
@@ -99,13 +98,13 @@ def run(
     """
     settings = {name: value for name, value in locals().items() if name != "progress"}
     _check(settings)
-    used = settings if not quick else settings | QUICK | _quick_subset(settings)
-    setting = Setting(**{name: used[name] for name in _SETTING})
-    rows = table_rows(tables, used["sigmas"], mask, used["mask_table1"], used["p"])
-    trained_importances = used["importances"] if "importance" in tables else ()
-    jobs, sparsity_index = _plan(rows, trained_importances, setting, used, importance_tau=tau)
-    trained = dict(zip(jobs, train_all(list(jobs.values()), workers, progress), strict=True))
-    arrays, paths = _collect(rows, trained_importances, jobs, trained, sparsity_index, used)
+    used = dict(settings)
+    if quick:
+        used |= QUICK | {"sparsities": sparsities[:1], "mask_table1": mask, "importances": importances[:2]}
+        used["seeds"] = min(seeds, 3)
+    rows = table_rows(tables, used["sigmas"], mask, used["mask_table1"], used["p"], used["importances"])
+    arrays = _train_rows(rows, used, importance_tau=tau, progress=progress)
+    paths = {row: arrays[row.key] for row in rows}  # (T, sparsities, S, 3)
     final = {row: path[-1] for row, path in paths.items()}  # (sparsities, S, 3)
     claims = ordering_claims(final, used["sparsities"])
     if not quick and (p, d, m) == (50, 10, 50):
@@ -113,12 +112,6 @@ def run(
     claims += theorem_claims()
     notes = make_notes(claims, arrays, used["sparsities"])
     return Result("landscape", settings, arrays, claims, notes, partial(draw, rows=rows))
-
-
-_SETTING = ("epochs", "recipe", "samples", "batch", "p", "d", "m", "tau", "noise", "latents")
-
-# What is trained together: a model and the probability that its masks keep an entry, or an importance by name.
-Job = tuple[Model, float] | str
 
 
 def _check(settings: dict[str, Any]) -> None:
@@ -132,75 +125,44 @@ def _check(settings: dict[str, Any]) -> None:
         require(0 <= s[name] < 1, name, s[name], "a probability in [0, 1)")
     require(s["p"] >= s["d"], "p", s["p"], f"at least d = {s['d']}: the dictionary is orthonormal")
     require(2 <= s["batch"] <= s["samples"], "batch", s["batch"], f"2 to samples = {s['samples']}")
-    for name in ("epochs", "seeds", "importance_epochs", "workers", "d", "m"):
-        require(s[name] >= 1, name, s[name], "at least 1")
-    for name in ("lr", "tau"):
-        require(s[name] > 0, name, s[name], "a positive number")
+    require_bounds(s, "lr", "tau", epochs=1, seeds=1, importance_epochs=1, workers=1, d=1, m=1)
     for name in s["importances"]:
-        importance_named(name, s["tau"])
+        require(name in IMPORTANCES, "importances", name, f"some of {', '.join(IMPORTANCES)}")
 
 
-def _quick_subset(settings: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "sparsities": settings["sparsities"][:1],
-        "mask_table1": settings["mask"],
-        "importances": settings["importances"][:2],
-        "seeds": min(settings["seeds"], 3),
-    }
+def _train_rows(rows: Sequence[Row], used: dict[str, Any], importance_tau: float, progress: bool) -> dict[str, Tensor]:
+    """Train the models of all rows: the arrays of the result, with the max-cosines (T, sparsities, S, 3) of each row.
 
-
-def _plan(
-    rows: Sequence[Row], importances: Sequence[str], setting: Setting, used: dict[str, Any], importance_tau: float
-) -> tuple[dict[Job, dict[str, Any]], list[int]]:
-    """List the arguments of `train` for everything that is trained, and where each sparsity is in the results.
-
-    Sparsities with the same codes (see `sparse_codes`) give the same runs and are trained once.
+    Rows that differ only in their start are one batch. Sparsities with the same codes (see `sparse_codes`) give the
+    same runs and are trained once.
     """
+    setting = Setting(**{each.name: used[each.name] for each in fields(Setting) if each.name in used})
     kinds = [permuted_counts(setting.d, x) if setting.codes == "permuted" else (x,) for x in used["sparsities"]]
-    distinct = [used["sparsities"][kinds.index(kind)] for kind in dict.fromkeys(kinds)]
-    common = {"seeds": list(range(used["seeds"])), "setting": setting}
-    groups: dict[tuple[Model, float], list[Row]] = {}
-    for row in rows:
-        groups.setdefault((row.model, row.keep), []).append(row)
-    jobs: dict[Job, dict[str, Any]] = {}
+    distinct = list(dict.fromkeys(kinds))
+    groups: dict[Any, list[Row]] = {}
     # The longest trainings come first, so that the processes end at about the same time.
-    for model, keep in sorted(groups, key=lambda group: group[0].objective != "pairs"):
-        members = groups[model, keep]
-        jobs[model, keep] = common | {
+    for row in sorted(rows, key=lambda row: (row.importance is not None, row.model.objective != "pairs")):
+        groups.setdefault((row.model, row.keep, row.importance), []).append(row)
+    jobs = []
+    for (model, keep, importance), members in groups.items():
+        job = {
             "model": model,
-            "conditions": [Condition(sparsity, keep) for sparsity in distinct],
-            "variants": [Variant(used["lr"], sigma) for sigma in dict.fromkeys(row.sigma for row in members)],
+            "keep": keep,
+            "sparsities": [used["sparsities"][kinds.index(kind)] for kind in distinct],
+            "seeds": list(range(used["seeds"])),
+            "setting": setting,
+            "starts": [row.sigma for row in members],
             "label": ", ".join(dict.fromkeys(row.name.split(" σ")[0] for row in members)),
         }
-    shorter = {"epochs": used["importance_epochs"], "batch": used["importance_batch"]}
-    for name in importances:
-        jobs[name] = common | {
-            "model": MODELS["cl_basic"],
-            "conditions": [Condition(sparsity, 1 - used["mask"]) for sparsity in distinct],
-            "variants": [Variant(used["lr"])],
-            "setting": replace(setting, **shorter),
-            "importance": importance_named(name, importance_tau),
-            "label": f"α: {name}",
-        }
-    return jobs, [list(dict.fromkeys(kinds)).index(kind) for kind in kinds]
-
-
-def _collect(
-    rows: Sequence[Row],
-    importances: Sequence[str],
-    jobs: dict[Job, dict[str, Any]],
-    trained: dict[Job, Trained],
-    sparsity_index: list[int],
-    used: dict[str, Any],
-) -> tuple[dict[str, Tensor], dict[Row, Tensor]]:
-    """The arrays of the result, and the max-cosines of every row in training, (T, sparsities, S, 3)."""
-    arrays: dict[str, Tensor] = {"sparsities": torch.tensor(used["sparsities"])}
-    paths: dict[Row, Tensor] = {}
-    for row in rows:
-        job = row.model, row.keep
-        variant = [variant.sigma for variant in jobs[job]["variants"]].index(row.sigma)
-        paths[row] = trained[job].cosines[:, :, :, variant][:, sparsity_index]
-        arrays["epochs"], arrays[row.key] = trained[job].epochs, paths[row]
-    for name in importances:
-        arrays[f"importance {name}"] = trained[name].cosines[:, :, :, 0][:, sparsity_index]
-    return arrays, paths
+        if importance is not None:
+            shorter = {"epochs": used["importance_epochs"], "batch": used["importance_batch"]}
+            job["setting"] = replace(setting, **shorter)
+            job |= {"importance": IMPORTANCES[importance](importance_tau), "label": f"α: {importance}"}
+        jobs.append(job)
+    arrays, found = {"sparsities": torch.tensor(used["sparsities"])}, {}
+    for members, trained in zip(groups.values(), train_all(jobs, used["workers"], progress), strict=True):
+        if not members[0].importance:
+            arrays["epochs"] = trained.epochs
+        for k, row in enumerate(members):
+            found[row.key] = trained.cosines[:, :, :, k][:, [distinct.index(kind) for kind in kinds]]
+    return arrays | {row.key: found[row.key] for row in rows}

@@ -7,12 +7,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lightning_ssl.base.checks import require
 from lightning_ssl.losses.families import InfoNCE, Quadratic
 from lightning_ssl.losses.importance import Direct, Entropy, FromFamily, Gaussian, Importance
 from lightning_ssl.losses.solved import Inverse, Square, Tsallis
-
-IMPORTANCES = ("infonce", "entropy", "inverse", "square", "tsallis", "direct", "uniform", "gaussian")
 
 
 def normalize(y: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,17 +109,14 @@ def _normalize_vjp(g: Tensor, z: Tensor, inv: Tensor, N: int) -> Tensor:
     return torch.stack([dy[:, :, :N], dy[:, :, N:]])
 
 
-def importance_named(name: str, tau: float) -> Importance:
-    """Build an importance of the suite by name, with the temperature of NT-Xent where it has one."""
-    known: dict[str, Callable[[], Importance]] = {
-        "infonce": lambda: FromFamily(InfoNCE(tau=tau, eps=1.0)),
-        "entropy": lambda: Entropy(tau=tau),
-        "inverse": lambda: Inverse(tau=tau, gamma=2.0),
-        "square": lambda: Square(tau=5.0),
-        "tsallis": lambda: Tsallis(tau=tau, q=1.5),
-        "direct": lambda: Direct(tau=tau, p=4.0),
-        "uniform": lambda: FromFamily(Quadratic()),
-        "gaussian": lambda: Gaussian(tau=tau),
-    }
-    require(name in known, "importances", name, f"some of {', '.join(known)}")
-    return known[name]()
+IMPORTANCES: dict[str, Callable[[float], Importance]] = {
+    "infonce": lambda tau: FromFamily(InfoNCE(tau=tau, eps=1.0)),
+    "entropy": lambda tau: Entropy(tau=tau),
+    "inverse": lambda tau: Inverse(tau=tau, gamma=2.0),
+    "square": lambda tau: Square(tau=5.0),
+    "tsallis": lambda tau: Tsallis(tau=tau, q=1.5),
+    "direct": lambda tau: Direct(tau=tau, p=4.0),
+    "uniform": lambda tau: FromFamily(Quadratic()),
+    "gaussian": lambda tau: Gaussian(tau=tau),
+}
+"""Importances of the suite by name, with the temperature of NT-Xent where they have one."""

@@ -22,7 +22,10 @@ MODELS = {
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a published table: the model, the probability that a mask keeps an entry, and the warm start."""
+    """One row of a study: the model, the probability that a mask keeps an entry, and the warm start.
+
+    In the study of importances, the importance of this name replaces NT-Xent.
+    """
 
     table: str
     name: str
@@ -31,12 +34,23 @@ class Row:
     sigma: float | None = None
 
     @property
+    def importance(self) -> str | None:
+        return self.name if self.table == "importance" else None
+
+    @property
     def key(self) -> str:
         """The name of its array of max-cosines, (T, sparsities, S, 3)."""
-        return f"table {self.table}: {self.name}"
+        return f"importance {self.name}" if self.importance else f"table {self.table}: {self.name}"
 
 
-def table_rows(tables: Sequence[str], sigmas: Sequence[float], mask: float, mask_table1: float, p: int) -> list[Row]:
+def table_rows(
+    tables: Sequence[str],
+    sigmas: Sequence[float],
+    mask: float,
+    mask_table1: float,
+    p: int,
+    importances: Sequence[str] = (),
+) -> list[Row]:
     """List the rows of the given tables. A mask of 0.9 removes nine of ten entries."""
     rows = []
     if "1" in tables:
@@ -56,6 +70,8 @@ def table_rows(tables: Sequence[str], sigmas: Sequence[float], mask: float, mask
             Row("figures", "fig 7: warm start, row-normalized", replace(basic, unit="row"), 0.1, 1 / p),
             Row("figures", "fig 16: warm start, column-normalized", replace(basic, unit="column"), 0.25, 1 / p),
         ]
+    if "importance" in tables:
+        rows += [Row("importance", name, MODELS["cl_basic"], 1 - mask) for name in importances]
     return rows
 
 

@@ -1,4 +1,4 @@
-"""Train every data set × seed × variant of one model at once, by plain SGD with written-out gradients.
+"""Train every data set × seed × start of one model at once, by plain SGD with written-out gradients.
 
 Speed. All runs are one batch. Batch normalization is folded into the weights (see `models.Layer`). NT-Xent computes
 half of its symmetric matrix, one run after the other, in the cache. Masks are 16-bit draws that all conditions of a
@@ -29,6 +29,7 @@ class Setting:
     """Settings that all runs of a study share; `run` describes them."""
 
     epochs: int
+    lr: float = 0.025
     recipe: str = "released"
     samples: int = 1000
     batch: int = 512
@@ -54,50 +55,35 @@ class Setting:
         return self.latents or ("permuted" if self.recipe == "released" else "bernoulli")
 
 
-@dataclass(frozen=True)
-class Condition:
-    """One data set: its sparsity β and the probability that a mask keeps an entry."""
-
-    sparsity: float
-    keep: float
-
-
-@dataclass(frozen=True)
-class Variant:
-    """One way to train on a data set: the learning rate, and the σ of the warm start (None: random weights)."""
-
-    lr: float
-    sigma: float | None = None
-
-
 @dataclass
 class Trained:
-    """Max-cosines (T, D, S, K, 3) at `epochs` (T,), losses (T − 1, D, S, K), and the first encoder at the end."""
+    """Max-cosines (T, D, S, K, 3) at `epochs` (T,), and the first encoder at the end."""
 
     epochs: Tensor
     cosines: Tensor
-    losses: Tensor
     W: Tensor
 
 
 class InitialValues:
-    """Dictionaries, data and initial weights of D conditions × S seeds × K variants.
+    """Dictionaries, data and initial weights of D sparsities × S seeds × K starts.
+
+    A start is the σ of a warm start, or None for random weights.
 
     Every seed has its own generator. Runs of one seed share dictionary, noise, initial weights, order of samples and
-    masks, for every model. Differences between conditions, variants and models are therefore paired.
+    masks, for every model. Differences between sparsities, starts and models are therefore paired.
     """
 
     def __init__(
         self,
         model: Model,
-        conditions: Sequence[Condition],
-        variants: Sequence[Variant],
+        sparsities: Sequence[float],
+        starts: Sequence[float | None],
         seeds: Sequence[int],
         setting: Setting,
     ) -> None:
         s = setting
         self.generators = [seeded_generator(seed) for seed in seeds]
-        D, S, K = len(conditions), len(seeds), len(variants)
+        D, S, K = len(sparsities), len(seeds), len(starts)
         self.shape = D, S, K
         dictionaries: list[Tensor] = []
         data: list[Tensor] = []
@@ -106,14 +92,14 @@ class InitialValues:
             M = torch.linalg.qr(torch.randn(s.p, s.d, generator=generator))[0]
             noise = s.sigma0 * torch.randn(s.samples, s.p, generator=generator)
             state = generator.get_state()
-            for condition in conditions:
+            for sparsity in sparsities:
                 generator.set_state(state)
-                z = sparse_codes(s.codes, s.samples, s.d, condition.sparsity, generator)
+                z = sparse_codes(s.codes, s.samples, s.d, sparsity, generator)
                 data.append(z @ M.T + noise)
             dictionaries.append(M)
-            networks.append([_draw_network(M, variants, s, generator) for _ in range(2)])
+            networks.append([_draw_network(M, starts, s, generator) for _ in range(2)])
         self.M = torch.stack(dictionaries).repeat(D, 1, 1)[:, None]  # (B, 1, p, d)
-        # Data are drawn seed by seed. Runs are ordered condition by condition.
+        # Data are drawn seed by seed. Runs are ordered sparsity by sparsity.
         self.X = torch.stack(data).view(S, D, s.samples, s.p).transpose(0, 1).reshape(D * S, s.samples, s.p)
         self.frozen = {"W2", "b2", "H", "c"} if s.recipe == "released" and model.objective == "dual" else set()
         self.networks = [self._parameters([pair[k] for pair in networks], model, s) for k in range(2)]
@@ -138,8 +124,8 @@ class InitialValues:
         return P
 
 
-def _draw_network(M: Tensor, variants: Sequence[Variant], s: Setting, generator: torch.Generator) -> Params:
-    """Draw the parameters of one encoder with two layers and a head, W1 for every variant."""
+def _draw_network(M: Tensor, starts: Sequence[float | None], s: Setting, generator: torch.Generator) -> Params:
+    """Draw the parameters of one encoder with two layers and a head, W1 for every start."""
 
     def uniform(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=generator) * 2 - 1
@@ -147,11 +133,11 @@ def _draw_network(M: Tensor, variants: Sequence[Variant], s: Setting, generator:
     W = torch.randn(s.m, s.p, generator=generator)
     columns = torch.randint(0, s.d, (s.m,), generator=generator) if s.m > s.d else torch.arange(s.m)
     cold = W / math.sqrt(s.p * s.d)
-    starts = [cold if v.sigma is None else M.T[columns] + v.sigma * W for v in variants]
+    first = [cold if sigma is None else M.T[columns] + sigma * W for sigma in starts]
     b1, W2, b2 = uniform(s.m), torch.randn(s.m, s.m, generator=generator), uniform(s.m)
     H, c = uniform(s.m, s.m), uniform(s.m)
     return {
-        "W1": torch.stack(starts),  # (K, m, p)
+        "W1": torch.stack(first),  # (K, m, p)
         "b1": b1 / math.sqrt(s.p),
         "W2": W2 / math.sqrt(s.m * s.d),
         "b2": b2 / math.sqrt(s.m),
@@ -163,17 +149,14 @@ def _draw_network(M: Tensor, variants: Sequence[Variant], s: Setting, generator:
 class Batches:
     """Masked views of all data sets, one batch after the other."""
 
-    def __init__(
-        self, start: InitialValues, conditions: Sequence[Condition], setting: Setting, drop_last: bool
-    ) -> None:
+    def __init__(self, start: InitialValues, keep: float, setting: Setting, drop_last: bool) -> None:
         s = self.setting = setting
         self.generators = start.generators
         self.D, self.S, _ = start.shape
         self.end = s.samples - s.batch + 1 if drop_last else s.samples
         self.X, self.first_row = start.X.flatten(0, 1), s.samples * torch.arange(self.D * self.S)[:, None]
-        # A mask keeps an entry whose 16-bit draw is at most this limit, so one draw serves every condition of a seed.
-        limits = [max(round(c.keep * 65536) - 32769, -32768) for c in conditions]
-        self.limit = torch.tensor(limits, dtype=torch.int16).view(1, self.D, 1, 1, 1)
+        # A mask keeps an entry whose 16-bit draw is at most this limit. All sparsities of a seed share the masks.
+        self.limit = max(round(keep * 65536) - 32769, -32768)
 
     def epoch(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the views (2, B, p, N) and the samples without a mask (B, N, p), in a new order with new masks."""
@@ -189,104 +172,84 @@ class Batches:
             batch = slice(first, min(first + s.batch, s.samples))
             clean = self.X.index_select(0, order[:, batch].flatten()).view(D * S, -1, s.p)  # (B, N, p)
             N = clean.shape[1]
-            masked = torch.le(bits[:, :, :, batch], self.limit, out=clean.new_empty(2, D, S, N, s.p))
-            yield masked.mul_(clean.view(1, D, S, N, s.p)).view(2, D * S, N, s.p).transpose(2, 3), clean
+            mask = torch.le(bits[:, :, :, batch], self.limit, out=clean.new_empty(2, 1, S, N, s.p))
+            yield (mask * clean.view(1, D, S, N, s.p)).view(2, D * S, N, s.p).transpose(2, 3), clean
 
 
 def train(
     model: Model,
-    conditions: Sequence[Condition],
-    variants: Sequence[Variant],
+    keep: float,
+    sparsities: Sequence[float],
     seeds: Sequence[int],
     setting: Setting,
     *,
+    starts: Sequence[float | None] = (None,),
     importance: Importance | None = None,
     progress: bool = False,
     label: str = "landscape",
 ) -> Trained:
-    """Train every condition × seed × variant by plain SGD (Section 4.2) and record the max-cosines.
+    """Train every sparsity × seed × start by plain SGD (Section 4.2) and record the max-cosines.
 
-    An `importance` replaces NT-Xent.
+    keep         probability that a mask keeps an entry
+    importance   replaces NT-Xent
     """
-    elements = len(conditions) * len(seeds) * len(variants) * setting.m * setting.batch
+    s = setting
+    elements = len(sparsities) * len(seeds) * len(starts) * s.m * s.batch
     # glibc keeps freed memory up to the largest block that was freed (at most 32 MiB). Without this the memory of every
     # step is faulted in again.
     torch.empty(31 * 2**18)
     # One thread for small problems: to wake a second one costs more than it gains.
     with torch.no_grad(), use_threads(torch.get_num_threads() if elements > 200_000 else 1):
-        return _train(model, conditions, variants, seeds, setting, importance, progress, label)
+        start = InitialValues(model, sparsities, starts, seeds, s)
+        # The released loaders drop the last, smaller batch for the pair losses only.
+        batches = Batches(start, keep, s, drop_last=model.objective == "pairs")
+        W1 = start.networks[0]["W1"]
+        every = max(1, s.epochs // s.record)
+        recorded_at, cosines = [0], [max_cosine(W1, start.M)]
+        for epoch in track(range(1, s.epochs + 1), label, progress):
+            for step, (x, clean) in enumerate(batches.epoch()):
+                # Dual encoders are updated alternately; every epoch begins with the first one.
+                k = step % 2 if model.objective == "dual" else 0
+                grads = _gradients(x, clean, start.networks, k, model, s, importance)
+                _update(start, k, grads, s.lr, model)
+            if epoch % every == 0 or epoch == s.epochs:
+                recorded_at.append(epoch)
+                cosines.append(max_cosine(W1, start.M))
+    shape = start.shape
+    return Trained(torch.tensor(recorded_at), torch.stack(cosines).view(-1, *shape, 3), W1.view(*shape, s.m, s.p))
 
 
-def _train(
-    model: Model,
-    conditions: Sequence[Condition],
-    variants: Sequence[Variant],
-    seeds: Sequence[int],
-    setting: Setting,
-    importance: Importance | None,
-    progress: bool,
-    label: str,
-) -> Trained:
-    s = setting
-    start = InitialValues(model, conditions, variants, seeds, setting)
-    D, S, K = start.shape
-    lr = torch.tensor([v.lr for v in variants]).expand(D * S, K)
-    # The released loaders drop the last, smaller batch for the pair losses only.
-    batches = Batches(start, conditions, setting, drop_last=model.objective == "pairs")
-    W1 = start.networks[0]["W1"]
-    every = max(1, s.epochs // s.record)
-    recorded_at, cosines, losses = [0], [max_cosine(W1, start.M)], []
-    for epoch in track(range(1, s.epochs + 1), label, progress):
-        for step, (x, clean) in enumerate(batches.epoch()):
-            # Dual encoders are updated alternately; every epoch begins with the first one.
-            k = step % 2 if model.objective == "dual" else 0
-            loss, grads = _loss_and_gradients(x, clean, start.networks, k, model, s, importance)
-            _update(start, k, grads, lr, model)
-        if epoch % every == 0 or epoch == s.epochs:
-            recorded_at.append(epoch)
-            cosines.append(max_cosine(W1, start.M))
-            losses.append(loss)
-    shape = (-1, D, S, K)
-    return Trained(
-        torch.tensor(recorded_at),
-        torch.stack(cosines).view(*shape, 3),
-        torch.stack(losses).view(shape),
-        W1.view(D, S, K, s.m, s.p),
-    )
-
-
-def _loss_and_gradients(
+def _gradients(
     x: Tensor, clean: Tensor, networks: list[Params], k: int, model: Model, s: Setting, importance: Importance | None
-) -> tuple[Tensor, Params]:
-    """The loss of every run (B·K,) and its gradient for network k, of views x (2, B, p, N)."""
+) -> Params:
+    """The gradient of every run's loss for network k, of views x (2, B, p, N)."""
     symmetric = s.recipe == "text"
     P = networks[k]
     y, encoder_vjp = encode(x[k : k + 1] if model.objective == "dual" else x, P, model, symmetric)
     out, head_vjp = affine(y, P["H"], P["c"]) if model.head else (y, None)
     if model.objective == "dual":
         target, _ = encode(x[1 - k : 2 - k], networks[1 - k], model, symmetric)
-        loss, g = squared_distance(out, target, model.normalized)
+        _, g = squared_distance(out, target, model.normalized)
     elif model.objective == "siamese":
-        loss, g = negative_cosine(out, y.flip(0))
+        _, g = negative_cosine(out, y.flip(0))
     elif importance is None:
-        loss, g = nt_xent(out, s.tau)
+        _, g = nt_xent(out, s.tau)
     else:
         clean_output, _ = encode(clean.transpose(1, 2)[None], P, model, symmetric)
-        loss, g = weighted_pairs(out, importance, 1 / s.tau, clean_output[0])
+        _, g = weighted_pairs(out, importance, 1 / s.tau, clean_output[0])
     grads: Params = {}
     if head_vjp is not None:
         head_grads, g = head_vjp(g)
         grads |= head_grads
-    return loss, grads | encoder_vjp(g)
+    return grads | encoder_vjp(g)
 
 
-def _update(start: InitialValues, k: int, grads: Params, lr: Tensor, model: Model) -> None:
+def _update(start: InitialValues, k: int, grads: Params, lr: float, model: Model) -> None:
     """Take one step of SGD with network k, in place, and normalize the encoders if the model requires it."""
     P = start.networks[k]
     for name, grad in grads.items():
         if name not in start.frozen and name in P:
-            rate = lr.view(*lr.shape, *[1] * (P[name].dim() - 2))
-            P[name].sub_(rate * grad.view_as(P[name]))
+            P[name].sub_(lr * grad.view_as(P[name]))
     if model.unit != "none":
         for network in start.networks:
             network["W1"] /= network["W1"].norm(dim=3 if model.unit == "row" else 2, keepdim=True)

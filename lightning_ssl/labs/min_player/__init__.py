@@ -28,9 +28,9 @@ Conventions: ½ in the energy, means over anchors, float64. Everything is batche
 
 from __future__ import annotations
 
-from lightning_ssl.base.checks import require, require_positive
+from lightning_ssl.base.checks import require
 from lightning_ssl.labs.importances import matched_tau
-from lightning_ssl.labs.lab import Result, require_least
+from lightning_ssl.labs.lab import Result, require_bounds
 from lightning_ssl.labs.min_player.claims import path_claims, q_axis, theorem_1, theorem_2_and_corollary_1
 from lightning_ssl.labs.min_player.descent import draw_problem
 from lightning_ssl.labs.min_player.figures import draw
@@ -75,9 +75,7 @@ def run(
     """
     settings = {name: value for name, value in locals().items() if name != "progress"}
     require(len(q) >= 1, "q", q, "one or more exponents")
-    require_least(settings, classes=2, samples=3, inputs=3, hidden=1, outputs=2, steps=1, seeds=1)
-    for name in ("tau", "lr"):
-        require_positive(name, settings[name])
+    require_bounds(settings, "tau", "lr", classes=2, samples=3, inputs=3, hidden=1, outputs=2, steps=1, seeds=1)
     settings["tau_of_q"] = taus = [matched_tau(tau, e, samples - 1) if matched else tau for e in q]
     if quick:
         settings |= {"steps": min(steps, 30), "seeds": min(seeds, 3)}

@@ -63,11 +63,8 @@ def theorem_2_and_corollary_1(
     rounding = descent.path_gaps(perturbed, descended)
     moved = descent.path_gaps([w[:1] for w in descended], [w[-1:] for w in descended])
     claims = [
-        *(
-            Claim.at_most(f"Thm 2: {name}, solved α − Eqn. 4", gap, 1e-6)
-            for name, gap in zip(families, alpha_gaps, strict=True)
-        ),
-        *(Claim.at_most(f"Cor 1: {name}, gap of paths", gap, 1e-6) for name, gap in zip(families, gaps, strict=True)),
+        *_small_gaps("Thm 2: {}, solved α − Eqn. 4", families, alpha_gaps),
+        *_small_gaps("Cor 1: {}, gap of paths", families, gaps),
         Claim.at_most("Cor 1: all of these, gradient gap at the end", descent.relative_gap(*end_gradients), 1e-6),
         Claim.at_least("Sec 3.2: propagating through α, gap of paths", propagated_gap, 1e-3),
     ]

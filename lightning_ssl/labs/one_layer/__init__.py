@@ -28,7 +28,7 @@ from functools import partial
 from torch import Tensor
 
 from lightning_ssl.base.checks import require
-from lightning_ssl.labs.lab import Claim, Result, mean_std, require_least, track
+from lightning_ssl.labs.lab import Claim, Result, mean_std, require_bounds, track
 from lightning_ssl.labs.one_layer import claims
 from lightning_ssl.labs.one_layer.figures import draw
 
@@ -71,7 +71,7 @@ def run(
     require(min(taus, default=0) > 0, "taus", taus, "positive temperatures")
     require(min(skews, default=-1) >= 0, "skews", skews, "non-negative sizes")
     require(samples >= patterns_count, "samples", samples, "at least one per pattern")
-    require_least(settings, noise=0, filters_count=1, steps=1, seeds=1)
+    require_bounds(settings, noise=0, filters_count=1, steps=1, seeds=1)
     if quick:
         seeds, samples, filters_count = min(seeds, 2), min(samples, 32), min(filters_count, 24)
         steps, taus = 60, taus[::2]

@@ -30,7 +30,7 @@ def summation(U: Tensor, q: float) -> tuple[Tensor, Tensor]:
     return y @ U, (q * on_ + (1 - q) * off).prod(1)
 
 
-def patterns(seeds: int, M: int, d: int, skew: float = 0.0, first_seed: int = 0) -> Tensor:
+def patterns(seeds: int, M: int, d: int, skew: float = 0.0) -> Tensor:
     """Draw M unit patterns per seed, orthonormal up to a Gaussian perturbation of size `skew`: (S, M, d)."""
 
     def draw(generator: torch.Generator) -> Tensor:
@@ -38,7 +38,7 @@ def patterns(seeds: int, M: int, d: int, skew: float = 0.0, first_seed: int = 0)
         U = U + skew * torch.randn(M, d, generator=generator, dtype=DTYPE) / math.sqrt(d)
         return U / U.norm(dim=1, keepdim=True)
 
-    return per_seed(draw, seeds, first_seed, stream=1)
+    return per_seed(draw, seeds, stream=1)
 
 
 def noisy_samples(seeds: int, M: int, n: int, noise: float, first_seed: int = 0) -> Tensor:

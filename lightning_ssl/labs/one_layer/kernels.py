@@ -34,7 +34,7 @@ def kernel_covariance(g: Tensor, prob: Tensor, phi: Tensor) -> Tensor:
     return g.T @ ((z @ weight)[:, None] * g) - mean.T @ mean
 
 
-def batch_covariance_error(seeds: int, sizes: tuple[int, ...], tau: float, first_seed: int = 0) -> Tensor:
+def batch_covariance_error(seeds: int, sizes: tuple[int, ...], tau: float) -> Tensor:
     """Relative error of C_α of a batch with augmentation against the limit of Lemma 2, g(x) = x̃: (sizes, S).
 
     Samples come from the latent summation model (M = 3, q = 0.3); a view adds Gaussian noise. The limit averages x̃
@@ -59,7 +59,7 @@ def batch_covariance_error(seeds: int, sizes: tuple[int, ...], tau: float, first
             views = y0 + sigma * torch.randn(2, size, d, generator=generator, dtype=DTYPE)
             return torch.cat([y0[None], views])
 
-        drawn = per_seed(draw, seeds, first_seed, stream=5)  # (S, 3, n, d)
+        drawn = per_seed(draw, seeds, stream=5)  # (S, 3, n, d)
         gated = ((drawn[:, 1:] @ w) > 0)[..., None] * drawn[:, 1:]  # (S, 2, n, d)
         alpha = gaussian_alpha((drawn[:, 0] @ w).relu(), tau)
         difference = gated[:, 0] - gated[:, 1]

@@ -27,8 +27,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from lightning_ssl.base.checks import require, require_positive
-from lightning_ssl.labs.lab import Result, require_least
+from lightning_ssl.base.checks import require
+from lightning_ssl.labs.lab import Result, require_bounds
 from lightning_ssl.labs.relu_two_layer.claims import end_claims, make_notes, path_claims
 from lightning_ssl.labs.relu_two_layer.figures import draw
 from lightning_ssl.labs.relu_two_layer.network import compare_paths, initial
@@ -71,15 +71,13 @@ def run(
         progress: show a progress bar
     """
     settings = {name: value for name, value in locals().items() if name != "progress"}
-    require_least(settings, modes=2, outputs=1, steps=1, seeds=1)
+    require_bounds(settings, "tau", "lr", modes=2, outputs=1, steps=1, seeds=1)
     require(min(hidden, default=0) >= 1, "hidden", hidden, "one or more widths of at least 1")
     require(samples > modes, "samples", samples, f"more than modes={modes}")
     enough = min(augmentation, default=-1) >= 0
     require(enough, "augmentation", augmentation, "one or more strengths of at least 0")
     require(alpha in ("uniform", "entropy", "random"), "alpha", alpha, "uniform, entropy or random")
     require(init in ("positive", "gaussian"), "init", init, "positive or gaussian")
-    for name in ("tau", "lr"):
-        require_positive(name, settings[name])
     if quick:
         settings |= {"steps": min(steps, 1500), "seeds": min(seeds, 15)}
     seeds, steps = settings["seeds"], settings["steps"]
