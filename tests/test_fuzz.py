@@ -13,7 +13,6 @@ import tempfile
 import warnings
 from pathlib import Path
 
-import pytest
 import torch
 import yaml
 from helpers.run_folders import config_of, old_folder, write_run
@@ -233,14 +232,6 @@ def test_a_sweep_file_of_any_shape_is_read_or_refused(tmp_path_factory, content)
     file = tmp_path_factory.getbasetemp() / "sweep.yaml"
     write(file, dumped(content))
     answered(plan.read, file)
-
-
-@pytest.mark.parametrize("content", [b"", b"no database", b"SQLite format 3\x00" + b"\xff" * 2000])
-def test_a_sweep_db_of_another_kind_does_not_hide_a_run(tmp_path, content):
-    write_run(tmp_path / "001", epochs=2)
-    (tmp_path / "sweep.db").write_bytes(content)
-    (run,) = Reader(recorded).runs([tmp_path])
-    assert run.status == "finished"
 
 
 def test_a_sweep_db_with_values_of_other_kinds_does_not_hide_a_run(tmp_path):

@@ -9,6 +9,7 @@ from unittest import mock
 import pytest
 import torch
 from helpers.closeness import close
+from helpers.refusals import refused
 from helpers.training import terms_of
 from torch import nn
 from torch.optim import SGD, Adam
@@ -90,49 +91,21 @@ def test_lars_without_adaptation_is_sgd(momentum, nesterov):
     close(actual, expected, terms=terms_of_training(model))
 
 
-def test_lars_is_sgd_if_the_trust_ratio_is_one():
-    p, g, decay = torch.tensor([3.0, 4.0]), torch.tensor([0.6, -0.8]), 0.2
-    trust = (1 + decay * 5) / 5  # ‖g‖ = 1, ‖p‖ = 5
-    ours, theirs = nn.Parameter(p.clone()), nn.Parameter(p.clone())
-    ours.grad, theirs.grad = g.clone(), g.clone()
-    LARS([ours], lr=0.5, weight_decay=decay, trust_coefficient=trust).step()
-    SGD([theirs], lr=0.5, weight_decay=decay, momentum=0.9).step()
-    close(ours, theirs, terms=len(p))
-
-
-def test_the_adapted_step_does_not_depend_on_the_scale_of_the_gradient():
-    moved = []
-    for scale in (1.0, 1e4):
-        p = nn.Parameter(torch.tensor([3.0, 4.0]))
-        p.grad = scale * torch.tensor([0.6, -0.8])
-        LARS([p], lr=1.0, trust_coefficient=0.01).step()
-        moved.append(p.detach())
-    close(moved[0], moved[1], terms=2)
-    close(torch.tensor(norm(moved[0] - torch.tensor([3.0, 4.0]))), torch.tensor(0.01 * 5), terms=2, scale=5.0)
-
-
-@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-def test_zero_parameters_take_the_step_of_sgd(weight_decay):
-    p = nn.Parameter(torch.zeros(3))
-    p.grad = torch.tensor([1.0, 2.0, -1.0])
-    LARS([p], lr=0.1, weight_decay=weight_decay).step()
-    close(p.detach(), torch.tensor([-0.1, -0.2, 0.1]))
-
-
-def test_zero_gradients_keep_the_weight_decay():
-    p = nn.Parameter(torch.tensor([3.0, 4.0]))
-    p.grad = torch.zeros(2)
-    optimizer = LARS([p], lr=0.5, weight_decay=0.1, trust_coefficient=0.02)
-    optimizer.step()
-    close(p.detach(), torch.tensor([3.0, 4.0]) * (1 - 0.5 * 0.02), terms=len(p))
-
-
-def test_zero_gradients_without_decay_change_nothing():
-    for value in (0.0, 1.0):
-        p = nn.Parameter(torch.full((4,), value))
-        p.grad = torch.zeros(4)
-        LARS([p], lr=0.1).step()
-        assert torch.equal(p, torch.full((4,), value))
+@pytest.mark.parametrize(
+    ("start", "gradient", "decay", "end"),
+    [
+        ([0.0, 0.0], [1.0, 2.0], 0.0, [-0.1, -0.2]),  # a step of SGD
+        ([0.0, 0.0], [1.0, 2.0], 0.1, [-0.1, -0.2]),
+        ([3.0, 4.0], [0.0, 0.0], 0.2, [3 * (1 - 0.1 * 0.02), 4 * (1 - 0.1 * 0.02)]),  # the decay alone
+        ([3.0, 4.0], [0.0, 0.0], 0.0, [3.0, 4.0]),
+        ([0.0, 0.0], [0.0, 0.0], 0.0, [0.0, 0.0]),
+    ],
+)
+def test_zero_parameters_take_the_step_of_sgd_and_zero_gradients_keep_the_decay(start, gradient, decay, end):
+    p = nn.Parameter(torch.tensor(start))
+    p.grad = torch.tensor(gradient)
+    LARS([p], lr=0.1, weight_decay=decay, trust_coefficient=0.02).step()
+    close(p.detach(), torch.tensor(end), terms=2)
 
 
 def test_norms_of_half_precision_do_not_overflow():
@@ -185,29 +158,29 @@ def test_the_closure_is_called_with_gradients_enabled_and_its_value_is_returned(
     assert (p < 1).all()
 
 
-@pytest.mark.parametrize(
-    ("argument", "value"),
-    [
-        ("lr", -1.0),
-        ("lr", math.nan),
-        ("momentum", 1.0),
-        ("momentum", -0.1),
-        ("weight_decay", -1e-4),
-        ("trust_coefficient", 0.0),
-        ("eps", 0.0),
-    ],
+WRONG = {
+    "lr": (-1.0, math.nan),
+    "momentum": (1.0, -0.1),
+    "weight_decay": (-1e-4,),
+    "trust_coefficient": (0.0,),
+    "eps": (0.0,),
+}
+test_bad_lars_settings_are_refused_by_name_and_value = refused(
+    *(
+        (
+            partial(LARS, [{"params": [nn.Parameter(torch.ones(2))], **of_group}], **{"lr": 0.1, **of_all}),
+            f"^{key}={value!r}: {key} must be",
+        )
+        for key, values in WRONG.items()
+        for value in values
+        for of_group, of_all in (({}, {key: value}), ({key: value}, {}))
+    ),
+    (
+        lambda: LARS([nn.Parameter(torch.ones(2))], lr=0.1, momentum=0.0, nesterov=True),
+        "nesterov=True: nesterov must be False if momentum is 0",
+    ),
+    (lambda: parameter_groups(nn.Linear(2, 2).requires_grad_(False), 0.1), "model='Linear'"),
 )
-def test_bad_lars_settings_are_refused_by_name_and_value(argument, value):
-    options = {"lr": 0.1, argument: value}
-    with pytest.raises(ValueError, match=f"^{argument}={value!r}: {argument} must be"):
-        LARS([nn.Parameter(torch.ones(2))], **options)
-    with pytest.raises(ValueError, match=f"^{argument}={value!r}: {argument} must be"):
-        LARS([{"params": [nn.Parameter(torch.ones(2))], argument: value}], lr=0.1)
-
-
-def test_nesterov_without_momentum_is_refused():
-    with pytest.raises(ValueError, match="nesterov=True: nesterov must be False if momentum is 0"):
-        LARS([nn.Parameter(torch.ones(2))], lr=0.1, momentum=0.0, nesterov=True)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -245,12 +218,13 @@ def test_groups_work_with_optimizers_of_torch(optimizer):
     assert torch.equal(model[1].weight, before[1].weight)
 
 
+@pytest.mark.parametrize("settings", [{"weight_decay": 0.1}, {"nesterov": True}, {"momentum": 0.0}])
 @pytest.mark.parametrize("unscales", [False, True])
-def test_lars_under_a_grad_scaler_takes_the_steps_without_one_and_skips_infinite_gradients(unscales):
+def test_lars_under_a_grad_scaler_takes_the_steps_without_one_and_skips_infinite_gradients(unscales, settings):
     plain, scaled = (nn.Parameter(torch.tensor([3.0, 4.0])) for _ in range(2))
     scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
-    reference, optimizer = LARS([plain], lr=0.5), LARS([scaled], lr=0.5, unscales=unscales)
-    for gradient in ([0.6, -0.8], [math.inf, 1.0], [0.1, 0.2]):
+    reference, optimizer = LARS([plain], lr=0.5, **settings), LARS([scaled], lr=0.5, unscales=unscales, **settings)
+    for gradient in ([0.6, -0.8], [math.inf, 1.0], [math.nan, 1.0], [0.1, 0.2]):
         scaled.grad = scaler.scale(torch.tensor(gradient))
         with mock.patch.object(scaler, "_maybe_opt_step", side_effect=scaler._maybe_opt_step) as read_by_host:
             scaler.step(optimizer)
@@ -260,24 +234,6 @@ def test_lars_under_a_grad_scaler_takes_the_steps_without_one_and_skips_infinite
             plain.grad = torch.tensor(gradient)
             reference.step()
         close(scaled, plain, terms=2)  # a scale of 2ⁿ changes no digit
-
-
-@pytest.mark.parametrize("settings", [{}, {"nesterov": True}, {"momentum": 0.0}])
-def test_lars_changes_nothing_in_a_step_with_found_inf(settings):
-    optimizer = LARS(parameter_groups(model := make_model(), 0.1), lr=0.1, **settings)
-    undisturbed = LARS(parameter_groups(other := make_model(), 0.1), lr=0.1, **settings)
-    first, second = make_batches(2)
-    train(model, optimizer, [first])
-    optimizer.found_inf = torch.ones(())
-    for p in model.parameters():
-        p.grad = torch.full_like(p, math.nan)
-    optimizer.step()
-    optimizer.found_inf = torch.zeros(())
-    optimizer.zero_grad()
-    model(second).square().mean().backward()
-    optimizer.step()
-    train(other, undisturbed, [first, second])
-    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), other.parameters(), strict=True))
 
 
 @pytest.mark.parametrize("name", ["adam", "sgd"])
@@ -304,11 +260,6 @@ def test_a_fused_optimizer_continues_the_state_of_another_memory_format(name):
     close(steps((torch.channels_last, True), (torch.contiguous_format, True)), expected, terms=8)
 
 
-def test_a_model_without_trainable_parameters_is_refused():
-    with pytest.raises(ValueError, match="model='Linear'"):
-        parameter_groups(nn.Linear(2, 2).requires_grad_(False), 0.1)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Schedules
 
@@ -326,13 +277,10 @@ def test_warmup_cosine_follows_its_equation():
         close(warmup_cosine(step, 20, 200), expected, scale=1.0)
 
 
-def test_without_warmup_the_first_step_has_the_full_rate():
-    assert warmup_cosine(0, 0, 100) == 1.0
-
-
-def test_a_run_shorter_than_its_warmup_has_the_rates_of_a_longer_run():
+def test_a_run_shorter_than_its_warmup_has_the_rates_of_a_longer_run_and_without_one_the_first_rate_is_full():
     short = [warmup_cosine(step, 50, 10) for step in range(10)]
     assert short == [warmup_cosine(step, 50, 1000) for step in range(10)]
+    assert (warmup_cosine(0, 0, 100), constant(7)) == (1.0, 1.0)
 
 
 def rates(schedule, steps, base=0.01):
@@ -362,20 +310,9 @@ def test_released_equals_the_cosine_of_torch_stepped_as_in_the_released_code(ste
     close(actual, expected, scale=0.01, terms=25, gain=1 / (1 - math.cos(math.pi / steps_per_epoch)))
 
 
-def test_constant_keeps_the_rate_under_lambda_lr():
-    assert rates(constant, 5) == [0.01] * 5
-
-
-def test_momentum_schedule_has_exact_ends():
-    for base in (0.996, 0.99, 0.3, 0.0):
-        assert momentum_schedule(0, 1000, base) == base
-        assert momentum_schedule(1000, 1000, base) == 1.0
-        assert momentum_schedule(1001, 1000, base) == 1.0
-        close(momentum_schedule(500, 1000, base), (1 + base) / 2)
-
-
-def test_momentum_schedule_follows_the_equation_of_byol_and_never_decreases():
-    values = [momentum_schedule(step, 200) for step in range(201)]
-    expected = [1 - (1 - 0.996) * (math.cos(math.pi * step / 200) + 1) / 2 for step in range(201)]
-    close(values, expected)
+@pytest.mark.parametrize("base", [0.996, 0.99, 0.3, 0.0])
+def test_momentum_schedule_follows_the_equation_of_byol_has_exact_ends_and_never_decreases(base):
+    values = [momentum_schedule(step, 200, base) for step in range(202)]
+    close(values[:-1], [1 - (1 - base) * (math.cos(math.pi * step / 200) + 1) / 2 for step in range(201)], scale=1.0)
+    assert (values[0], values[200], values[201]) == (base, 1.0, 1.0)
     assert values == sorted(values)

@@ -85,11 +85,6 @@ def test_a_default_of_a_library_that_is_no_plain_value_is_left_to_the_library():
     assert strategy._ddp_kwargs["find_unused_parameters"] is True
 
 
-def test_only_allowed_modules_are_imported():
-    with pytest.raises(ValueError, match=r"model.importance=this.s: the code of this is not trusted; --trust this"):
-        build({"class_path": "AlphaCL", "init_args": {"importance": "this.s"}}, Method, "model", allow=())
-
-
 def test_the_full_key_of_a_message():
     tree = {"name": "shapes", "options": {"size": 3}}
     assert with_key("options.size=3: size must be", "data", tree) == "data.options.size=3: size must be"

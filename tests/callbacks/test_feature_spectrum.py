@@ -26,11 +26,6 @@ def random(*shape, seed=0, dtype=torch.float64):
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
-def test_isotropic_features_have_full_rank_and_even_spread():
-    x = torch.cat([torch.eye(16), -torch.eye(16)])  # centred, of covariance I/16
-    close(ranks(x), {"rankme": 16.0, "effective": 16.0, "std": 1 / math.sqrt(16)}, terms=len(x) + 16)
-
-
 # float32 features on a line leave the line by rounding: in 15 directions by up to √RESOLUTION of their length
 OFF_THE_LINE = 15 * RESOLUTION**0.5 * abs(math.log(RESOLUTION**0.5))
 
@@ -48,14 +43,6 @@ def test_collapsed_features_have_no_effective_rank_and_no_spread(scale):
     assert found["effective"] == 0
     assert found["std"] < bound(torch.float64, 1.0, terms=40) ** 0.5  # the root of a difference of squares
     assert ranks(torch.zeros(40, 16)) == {"rankme": 0, "effective": 0, "std": 0}
-
-
-def test_ranks_of_features_in_two_of_three_directions():
-    """σ = 3, 1, 0 and no mean: p = ¾, ¼ for RankMe, λ ∝ 9, 1 for the covariance."""
-    x = torch.tensor([[3.0, 0, 0], [-3, 0, 0], [0, 1, 0], [0, -1, 0]])
-    found = ranks(x)
-    close(found["rankme"], 4 / 3**0.75, terms=4 + 3)
-    close(found["effective"], 10 / 9**0.9, terms=4 + 3)
 
 
 def test_ranks_follow_from_the_singular_values():

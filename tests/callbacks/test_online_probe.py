@@ -4,7 +4,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 from helpers.closeness import close
-from helpers.training import METHODS, data, every_method, fit, relabelled, same, seeded, terms_of
+from helpers.training import METHODS, every_method, fit, relabelled, same, seeded, terms_of
 from pytorch_lightning.callbacks import ModelCheckpoint
 from torch.nn import functional as F
 from torchmetrics.functional.classification import multiclass_accuracy
@@ -43,24 +43,6 @@ def test_callbacks_change_no_weight_no_buffer_and_no_random_number(make):
         generators.append(torch.get_rng_state())
     assert same(*states)
     assert same(*generators)
-
-
-@every_method
-def test_a_forward_for_the_probe_changes_nothing_in_the_encoder(make):
-    model = seeded(make)
-    model.backbone.bn1.eval()  # frozen by the user
-    before = {key: value.clone() for key, value in model.state_dict().items()}
-    modes = [part.training for part in model.modules()]
-    features, _ = labelled_features(pl.Trainer(accelerator="cpu", logger=False), model, next(iter(batches())))
-    assert not features.requires_grad
-    assert same(before, dict(model.state_dict()))
-    assert modes == [part.training for part in model.modules()]
-    with eval_mode(model):
-        assert not any(part.training for part in model.modules())
-
-
-def batches():
-    return data().train_dataloader()
 
 
 def test_probes_are_independent_and_share_one_forward():

@@ -5,6 +5,8 @@ from types import SimpleNamespace
 import pytest
 import pytorch_lightning as pl
 import torch
+from helpers.refusals import refused
+from helpers.training import fit
 from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_lightning.callbacks import ModelCheckpoint
@@ -124,18 +126,6 @@ def test_ranks_of_the_module_share_the_global_batch():
             assert torch.equal(step[i], torch.cat([piece[i] for piece in pieces]))
 
 
-@pytest.mark.parametrize(
-    ("batch_size", "ranks", "message"),
-    [
-        (12, 5, "batch_size=12: batch_size must be a multiple of the number of ranks, 5"),
-        (64, 1, "batch_size=64: batch_size must be between 1 and the number of images, 50"),
-    ],
-)
-def test_impossible_batch_sizes_are_rejected(batch_size, ranks, message):
-    with pytest.raises(ValueError, match=message):
-        as_rank(small(batch_size=batch_size), 0, ranks).setup("fit")
-
-
 def test_info_needs_no_data():
     module = DataModule("stl10", root="nowhere")
     assert (module.image_size, module.num_classes) == (96, 10)
@@ -158,20 +148,26 @@ def test_validation_and_reference_have_every_image_once():
         assert torch.equal(ids.sort().values, torch.arange(count))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"batch_size": 0}, "batch_size=0"),
-        ({"split": "test"}, "split='test': split must be 'pretrain' or 'train'"),
-        ({"seed": -1}, "seed=-1"),
-        ({"workers": -1}, "workers=-1"),
-        ({"on_device": "cuda"}, "on_device='cuda': on_device must be true, false or 'auto'"),
-        ({"options": {"imges": 3}}, r"options.imges=3: unknown key imges for shapes; did you mean test_images\?"),
-    ],
+test_invalid_arguments_are_rejected = refused(
+    (lambda: small(batch_size=0), "batch_size=0"),
+    (lambda: small(split="test"), "split='test': split must be 'pretrain' or 'train'"),
+    (lambda: small(seed=-1), "seed=-1"),
+    (lambda: small(workers=-1), "workers=-1"),
+    (lambda: small(on_device="cuda"), "on_device='cuda': on_device must be true, false or 'auto'"),
+    (lambda: small(options={"imges": 3}), r"options.imges=3: unknown key imges for shapes; did you mean test_images\?"),
+    (
+        lambda: as_rank(small(), 0, 5).setup("fit"),
+        "batch_size=12: batch_size must be a multiple of the number of ranks, 5",
+    ),
+    (
+        lambda: as_rank(small(batch_size=64), 0, 1).setup("fit"),
+        "batch_size=64: batch_size must be between 1 and the number of images, 50",
+    ),
+    *(
+        (lambda share=share: small(holdout=share).setup("fit"), "^holdout=")
+        for share in (-1, 1.5, 41, 50, "many", True)
+    ),
 )
-def test_invalid_arguments_are_rejected(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        small(**arguments)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -199,37 +195,24 @@ class IdRecorder(pl.LightningModule):
         return torch.optim.SGD(self.parameters(), 1e-6)
 
 
-def fit(folder, resume=None):
+def ids_of_training(folder, resume=None):
     """Eleven steps, four per epoch, with a checkpoint after each."""
-    model = IdRecorder()
-    trainer = pl.Trainer(
-        max_steps=11,
-        accelerator="cpu",
-        logger=False,
-        callbacks=ModelCheckpoint(folder, "{step}", every_n_train_steps=1, save_top_k=-1),
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        default_root_dir=folder,
-    )
-    trainer.fit(model, datamodule=small(), ckpt_path=resume)
+    model, keep = IdRecorder(), ModelCheckpoint(folder, "{step}", every_n_train_steps=1, save_top_k=-1)
+    fit(model, [keep], small(), resume, max_steps=11, enable_checkpointing=True)
     return model.seen
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_trainer_gets_a_new_permutation_every_epoch(tmp_path):
-    seen = fit(tmp_path)
+def test_the_trainer_gets_a_new_permutation_every_epoch_and_a_resumed_run_the_remaining_batches(tmp_path):
+    whole = ids_of_training(tmp_path / "whole")
+    assert len(whole) == 11
     sampler = ShuffledSampler(50, 12)
     for epoch in range(2):
         sampler.set_epoch(epoch)
-        assert seen[4 * epoch : 4 * epoch + 4] == sampler.epoch_batches().tolist()
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_a_resumed_run_gets_the_remaining_batches(tmp_path):
-    whole = fit(tmp_path / "whole")
-    assert len(whole) == 11
+        assert whole[4 * epoch : 4 * epoch + 4] == sampler.epoch_batches().tolist()
     for stopped in (2, 4, 7):
-        assert fit(tmp_path / str(stopped), resume=tmp_path / "whole" / f"step={stopped}.ckpt") == whole[stopped:]
+        rest = ids_of_training(tmp_path / str(stopped), resume=tmp_path / "whole" / f"step={stopped}.ckpt")
+        assert rest == whole[stopped:]
 
 
 def test_the_state_counts_yielded_batches():
@@ -244,16 +227,12 @@ def test_the_state_counts_yielded_batches():
     assert resumed.state_dict() == {"epoch": 0, "batch": 4}
 
 
-def test_the_state_between_two_epochs_is_the_start_of_the_second():
+def test_the_state_between_two_epochs_is_the_start_of_the_second_and_a_loaded_one_stays_until_the_next_batch():
     loader = small().train_dataloader()
     list(loader)
     assert loader.state_dict() == {"epoch": 0, "batch": 4}
     loader.sampler.set_epoch(1)
     assert loader.state_dict() == {"epoch": 1, "batch": 0}
-
-
-def test_state_is_unchanged_until_the_next_batch():
-    loader = small().train_dataloader()
     loader.load_state_dict({"epoch": 3, "batch": 2})
     assert loader.state_dict() == {"epoch": 3, "batch": 2}
 
@@ -366,9 +345,3 @@ def test_images_without_labels_stay_in_training():
     assert max(held) < 30
     assert sorted(held + ids_of(module.train_dataloader())) == list(range(50))
     assert sorted(held + ids_of(module.reference_dataloader())) == list(range(30))
-
-
-@pytest.mark.parametrize("holdout", [-1, 1.5, 41, 50, "many", True])
-def test_a_wrong_holdout_is_an_error_that_names_it(holdout):
-    with pytest.raises(ValueError, match=r"^holdout="):
-        small(holdout=holdout).setup("fit")

@@ -90,20 +90,6 @@ def test_a_larger_size_is_the_same_image_with_more_pixels():
     assert (F.avg_pool2d(large.float(), 3) - small.float()).abs().mean() < 8  # of 255; noise and texture edges
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"train_images": 0}, "train_images=0"),
-        ({"size": 4}, "size=4"),
-        ({"seed": -1}, "seed=-1"),
-        ({"colour": 3}, "colour=3: unknown key colour for shapes; valid keys: train_images, test_images, size, seed"),
-    ],
-)
-def test_invalid_options_are_rejected(options, message):
-    with pytest.raises(ValueError, match=message):
-        data.load("shapes", split="train", **options)
-
-
 def accuracy(model, train, test, epochs, lr, weight_decay):
     torch.manual_seed(0)
     x, x_test = (((split.images.float() / 255 - 0.5) / 0.23) for split in (train, test))

@@ -15,20 +15,29 @@ from lightning_ssl.data.pixels import decode, from_anything
 RAMP = np.linspace(0, 1, 64 * 64).reshape(64, 64)
 
 
-def picture(kind):
-    """A gray ramp from black to white in an image of more than 8 bits."""
-    if kind == "16 bits":
-        return Image.fromarray((RAMP * 65535).round().astype(np.uint16))
-    if kind == "16 bits, big endian":
-        whole = (RAMP * 65535).round().astype(">u2")
-        return Image.frombytes("I;16B", whole.shape[::-1], whole.tobytes())
-    if kind == "float":
-        return Image.fromarray(RAMP.astype(np.float32))
-    if kind == "float above 1":
-        return Image.fromarray((RAMP * 255).astype(np.float32))
-    if kind == "not a number":
-        return Image.fromarray(np.full((64, 64), np.nan, np.float32))
-    return Image.fromarray((RAMP * 65535).round().astype(np.int32))
+WHOLE = (RAMP * 65535).round()
+# The ramp, from black to white, in images of more than 8 bits
+PICTURES = {
+    "16 bits": Image.fromarray(WHOLE.astype(np.uint16)),
+    "16 bits, big endian": Image.frombytes("I;16B", (64, 64), WHOLE.astype(">u2").tobytes()),
+    "float": Image.fromarray(RAMP.astype(np.float32)),
+    "float above 1": Image.fromarray((RAMP * 255).astype(np.float32)),
+    "not a number": Image.fromarray(np.full((64, 64), np.nan, np.float32)),
+    "32 bits": Image.fromarray(WHOLE.astype(np.int32)),
+}
+EIGHT_BITS = torch.from_numpy((RAMP * 255).round().astype(np.uint8)).expand(3, -1, -1).int()
+
+
+def require_ramp(found):
+    assert (found.int() - EIGHT_BITS).abs().max() <= 1
+
+
+def require_refused(file, picture, line):
+    """An image is refused as a file and as an object."""
+    assert why_unreadable(str(file)).startswith(line)
+    for read, image in ((decode, str(file)), (from_anything, picture)):
+        with pytest.raises(ValueError, match=line):
+            read(image, 64)
 
 
 @pytest.mark.parametrize(
@@ -37,10 +46,9 @@ def picture(kind):
 )
 def test_images_of_other_depths_are_scaled_to_eight_bits(tmp_path, kind, suffix):
     file = tmp_path / f"ramp{suffix}"
-    picture(kind).save(file)
-    expected = torch.from_numpy((RAMP * 255).round().astype(np.uint8)).expand(3, -1, -1)
-    for found in (decode(str(file), 64), from_anything(picture(kind), 64)):
-        assert (found.int() - expected.int()).abs().max() <= 1
+    PICTURES[kind].save(file)
+    require_ramp(decode(str(file), 64))
+    require_ramp(from_anything(PICTURES[kind], 64))
     assert why_unreadable(str(file)) == ""
 
 
@@ -54,12 +62,8 @@ def test_images_of_other_depths_are_scaled_to_eight_bits(tmp_path, kind, suffix)
 )
 def test_images_without_a_known_scale_are_refused(tmp_path, kind, line):
     file = tmp_path / "ramp.tif"
-    picture(kind).save(file)
-    assert why_unreadable(str(file)).startswith(line)
-    with pytest.raises(ValueError, match=line):
-        decode(str(file), 64)
-    with pytest.raises(ValueError, match=line):
-        from_anything(picture(kind), 64)
+    PICTURES[kind].save(file)
+    require_refused(file, PICTURES[kind], line)
 
 
 @pytest.mark.parametrize("highest", [65535, 4095])
@@ -69,8 +73,7 @@ def test_a_gray_image_of_netpbm_with_16_bits_is_scaled_to_eight(tmp_path, kind, 
     file, values = tmp_path / "ramp.ppm", (RAMP * highest).round().astype(">u2")
     content = values.tobytes() if kind == "P5" else " ".join(map(str, values.ravel())).encode()
     file.write_bytes(f"{kind}\n64 64\n{highest}\n".encode() + content)
-    expected = torch.from_numpy((RAMP * 255).round().astype(np.uint8)).expand(3, -1, -1)
-    assert (decode(str(file), 64).int() - expected.int()).abs().max() <= 1
+    require_ramp(decode(str(file), 64))
     assert why_unreadable(str(file)) == ""
 
 
@@ -79,13 +82,9 @@ def test_a_strip_is_refused_before_it_is_decoded(tmp_path, monkeypatch, size):
     """Its shorter side was resized to that of the stored images, 1 × 1,000,000 pixels to 256 × 256,000,000."""
     file, strip = tmp_path / "strip.png", Image.new("RGB", size)
     strip.save(file)
-    line = rf"{size[0]} × {size[1]} pixels; expected a longer side of at most 50 times the shorter"
+    line = f"{size[0]} × {size[1]} pixels; expected a longer side of at most 50 times the shorter"
     monkeypatch.setattr(Image.Image, "load", lambda *_: pytest.fail("it is decoded"))
-    assert why_unreadable(str(file)) == line
-    with pytest.raises(ValueError, match=line):
-        decode(str(file), 64)
-    with pytest.raises(ValueError, match=line):
-        from_anything(strip, 64)
+    require_refused(file, strip, line)
 
 
 def test_an_image_of_fifty_to_one_is_read(tmp_path):

@@ -83,7 +83,27 @@ CASES = [
     (BURG, oracles.tsallis, {"tau": 0.5, "q": 0.0}),
     (SQUARE_BY_HAND, oracles.square, {"tau": 5.0}),
 ]
-FAMILY_CASES = [(type(family).__name__, {}) for family in FAMILIES]
+FAMILY_CASES = [
+    *((type(family).__name__, {}) for family in FAMILIES),
+    ("InfoNCE", {"tau": 0.1, "eps": 0.0}),
+    ("InfoNCE", {"tau": 2.0, "eps": 3.0}),
+    ("Triplet", {"margin": 0.3}),
+    ("SoftTriplet", {"tau": 0.2, "margin": 0.7}),
+    ("LiftedStructured", {"margin": 0.0}),
+    ("LiftedStructured", {"margin": -1.0}),
+    ("ModifiedTriplet", {"c": 4.0}),
+]
+# Rules with a derivative of their weights
+DIFFERENTIABLE = [
+    Entropy(),
+    Direct(),
+    Direct(p=3.0, normalize=False),
+    Inverse(tau=0.05),
+    Square(tau=0.5),
+    Tsallis(q=0.5),
+    Tsallis(q=1.5),
+    Regularized(lambda a: 0.05 / a, lambda x: 0.05 / x),
+]
 
 
 def at_tau(rule, tau):
@@ -110,10 +130,37 @@ def oracle_gain(alpha, c, tau=1.0, q=1.0, **others):
     return max(1.0, (size * slope / t).max().item())
 
 
-def make_views(n=13, d=5, dtype=torch.float64):
-    generator = torch.Generator().manual_seed(1)
+def make_views(n=13, d=5, dtype=torch.float64, normalize=True, seed=1):
+    """Two views with a gradient and a clean one: on the sphere, or around another point than 0."""
+    generator = torch.Generator().manual_seed(seed)
     views = [torch.randn(n, d, dtype=torch.float64, generator=generator) for _ in range(3)]
-    return [torch.nn.functional.normalize(z, dim=1).to(dtype).requires_grad_(i < 2) for i, z in enumerate(views)]
+    views = [torch.nn.functional.normalize(z, dim=1) if normalize else z * 0.6 + 0.5 for z in views]
+    return [z.to(dtype).requires_grad_(i < 2) for i, z in enumerate(views)]
+
+
+def make_distances(dtype=torch.float64, rows=6, count=10):
+    """d2_pos and d2_neg of some anchors and candidates."""
+    generator = torch.Generator().manual_seed(0)
+    d2_pos = torch.rand(rows, dtype=torch.float64, generator=generator)
+    d2_neg = 2 * torch.rand(rows, count, dtype=torch.float64, generator=generator)
+    return d2_pos.to(dtype), d2_neg.to(dtype)
+
+
+def value_and_gradients(loss, *views):
+    """The third view is for an importance that weighs clean samples; other losses do not get it."""
+    value = loss(*views[: 3 if getattr(loss.importance, "uses_clean_view", False) else 2])
+    return value.detach(), *torch.autograd.grad(value, views[:2])
+
+
+def scales_of(loss, views):
+    """`scales` of the value and the gradients of a loss at these views."""
+    return scales(lambda *z: value_and_gradients(loss, *z), *views)
+
+
+def terms_of(views):
+    """Up to 2N candidates of an anchor, and D + 2 products for each distance."""
+    n, d = views[0].shape
+    return 2 * n * (d + 2)
 
 
 STEP = 1e-6  # far above the rounding of float64, far below the curvature of a result
@@ -139,6 +186,11 @@ def scales(function, *points):
     found = [largest(x) + r for x, r in zip(here, response, strict=True)]
     assert all(map(math.isfinite, found)), found  # an infinite scale would accept anything
     return found
+
+
+def scale_of(function, *points):
+    """`scales` of a function with one result."""
+    return scales(lambda *x: [function(*x)], *points)[0]
 
 
 def largest(x):

@@ -1,4 +1,6 @@
-"""The calls of a method."""
+"""The calls of a method, and the operators of torch."""
+
+from torch.utils._python_dispatch import TorchDispatchMode
 
 
 def watch(target, name, note):
@@ -11,3 +13,16 @@ def watch(target, name, note):
 
     setattr(target, name, watched)
     return seen
+
+
+class Operators(TorchDispatchMode):
+    """Calls `note(operator, arguments, result)` after each operator."""
+
+    def __init__(self, note):
+        super().__init__()
+        self.note = note
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.note(func, args, result)
+        return result

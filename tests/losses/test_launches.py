@@ -6,8 +6,17 @@ import sys
 import pytest
 import torch
 from helpers import ROOT
-from helpers.losses import FAMILIES, IMPORTANCES, close_each, label, make_views, scales
-from torch.utils._python_dispatch import TorchDispatchMode
+from helpers.losses import (
+    FAMILIES,
+    IMPORTANCES,
+    close_each,
+    label,
+    make_views,
+    scales_of,
+    terms_of,
+    value_and_gradients,
+)
+from helpers.watching import Operators
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -66,30 +75,11 @@ def test_the_blocks_of_a_loss_stay_within_their_share_of_memory(loss):
 
 @pytest.mark.parametrize("loss", LOSSES, ids=label)
 def test_the_kernel_of_an_accelerator_gives_the_result_of_a_cpu(loss):
-    def value_and_gradients(*views):
-        extra = [views[2]] if loss.importance.uses_clean_view else []
-        value = loss(views[0], views[1], *extra)
-        return value, *torch.autograd.grad(value, views[:2])
-
     views = make_views()
-    expected = value_and_gradients(*views)
+    expected = value_and_gradients(loss, *views)
     with device.acting_as_accelerator():
-        actual = value_and_gradients(*views)
-    n, d = views[0].shape
-    close_each(actual, expected, 2 * n * (d + 2), scales(value_and_gradients, *views))
-
-
-class Precision(TorchDispatchMode):
-    """The precision of float32 products on CUDA and on a CPU at the time of each product."""
-
-    def __init__(self):
-        super().__init__()
-        self.seen = set()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.overloadpacket.__name__ in ("mm", "addmm_"):
-            self.seen.add(precision())
-        return func(*args, **(kwargs or {}))
+        actual = value_and_gradients(loss, *views)
+    close_each(actual, expected, terms_of(views), scales_of(loss, views))
 
 
 def precision():
@@ -124,14 +114,19 @@ def restored_precision():
 @pytest.mark.parametrize("importance", [Entropy(), Inverse(), lambda p, n, v: torch.exp(-n)], ids=label)
 @pytest.mark.parametrize("lower", [by_legacy_flag, by_legacy_function, by_parent, by_backend])
 def test_products_are_exact_whatever_the_user_set(lower, importance, restored_precision):
-    views = make_views(dtype=torch.float32)[:2]
+    views, seen = make_views(dtype=torch.float32)[:2], set()
+
+    def note(func, *_):
+        if func.overloadpacket.__name__ in ("mm", "addmm_"):
+            seen.update(precision())
+
     lower()
     before = precision()
     assert not set(before) <= {"ieee", "none"}
-    with Precision() as inside:
+    with Operators(note):
         PairLoss(importance)(*views).backward()
-    assert inside.seen
-    assert all(set(each) <= {"ieee", "none"} for each in inside.seen)
+    assert seen
+    assert seen <= {"ieee", "none"}
     assert precision() == before
 
 

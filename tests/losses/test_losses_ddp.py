@@ -11,9 +11,9 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 from helpers.closeness import close
 from helpers.losses import FAMILIES, IMPORTANCES, close_each, scales
+from helpers.watching import Operators
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_ssl.losses import device
 from lightning_ssl.losses.energy import FamilyLoss, PairLoss
@@ -116,21 +116,19 @@ def share_of(rank, ranks):
     return slice(rank * N // ranks, (rank + 1) * N // ranks)
 
 
-def save_every_rule(rank, ranks, folder):
-    start(rank, ranks, folder)
-    results = run_all(losses_of_every_rule, torch.float64, DistributedDataParallel, share_of(rank, ranks))
-    torch.save(results, f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+def groups(ranks):
+    """What a number of ranks computes: every path, and every rule if there are two of them."""
+    return [
+        *((losses_of_every_path, dtype) for dtype in DTYPES),
+        *[(losses_of_every_rule, torch.float64)] * (ranks == 2),
+    ]
 
 
-def save_every_path(rank, ranks, folder):
+def save_results(rank, ranks, folder):
     start(rank, ranks, folder)
     share = share_of(rank, ranks)
-    results = {}
-    for dtype in DTYPES:
-        results |= run_all(losses_of_every_path, dtype, DistributedDataParallel, share)
-    results["bfloat16"] = bfloat16_loss(share)
-    torch.save(results, f"{folder}/{rank}.pt")
+    results = [run_all(losses, dtype, DistributedDataParallel, share) for losses, dtype in groups(ranks)]
+    torch.save([bfloat16_loss(share), *results], f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
 
@@ -138,26 +136,16 @@ def save_every_path(rank, ranks, folder):
 TERMS = WIDTH + HIDDEN + OUT + 2 * N + 3 * N
 
 
-def compare(results, losses, dtype, where):
-    expected, scale = run_alone(losses, dtype)
-    for name in expected:
-        close_each(results[name], expected[name], TERMS, scale[name], where=f"{where}, {name}")
-
-
-def test_two_ranks_equal_one_process_for_every_rule(tmp_path):
-    launch(save_every_rule, 2, tmp_path)
-    for rank in range(2):
-        compare(torch.load(tmp_path / f"{rank}.pt"), losses_of_every_rule, torch.float64, f"rank {rank} of 2")
-
-
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_ranks_equal_one_process_on_every_path_of_the_kernel(ranks, tmp_path):
-    launch(save_every_path, ranks, tmp_path)
+def test_ranks_equal_one_process_on_every_path_of_the_kernel_and_two_for_every_rule(ranks, tmp_path):
+    launch(save_results, ranks, tmp_path)
     for rank in range(ranks):
-        results = torch.load(tmp_path / f"{rank}.pt")
-        for dtype in DTYPES:
-            compare(results, losses_of_every_path, dtype, f"rank {rank} of {ranks}")
-        close(results["bfloat16"], bfloat16_loss(), terms=TERMS)  # both in float32
+        bfloat16, *results = torch.load(tmp_path / f"{rank}.pt")
+        for found, group in zip(results, groups(ranks), strict=True):
+            expected, scale = run_alone(*group)
+            for name in expected:
+                close_each(found[name], expected[name], TERMS, scale[name], where=f"rank {rank} of {ranks}, {name}")
+        close(bfloat16, bfloat16_loss(), terms=TERMS)  # both in float32
 
 
 def fail(rank, ranks, folder):
@@ -211,31 +199,24 @@ def test_every_row_is_computed_by_the_rank_that_owns_the_sample(ranks, anchors, 
     assert torch.equal(owner, torch.arange(len(pairs)) % 48 // pairs.local)
 
 
-class Collectives(TorchDispatchMode):
-    """The names of the collectives that run."""
-
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.namespace == "c10d":
-            self.names.append(func.overloadpacket.__name__.removesuffix("_"))
-        return func(*args, **(kwargs or {}))
-
-
 def count_collectives(rank, ranks, folder):
     start(rank, ranks, folder)
-    seen = {}
+    seen, names = {}, []
+
+    def note(func, *_):
+        if func.namespace == "c10d":
+            names.append(func.overloadpacket.__name__.removesuffix("_"))
+
     for name, loss in losses_of_every_path():
         clean = [torch.randn(4, 2)] if getattr(loss.importance, "uses_clean_view", False) else []
         for place in (device.acting_as_accelerator(), contextlib.nullcontext()):
             with place:
                 for step in ("first", "second"):
                     z1, z2 = torch.randn(2, 4, 3).requires_grad_()
-                    with Collectives() as collectives:
+                    names.clear()
+                    with Operators(note):
                         loss(z1, z2, *clean).backward()
-                    seen[name, step, type(place).__name__] = collectives.names
+                    seen[name, step, type(place).__name__] = [*names]
     torch.save(seen, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 

@@ -5,14 +5,21 @@ import copy
 import pytest
 import pytorch_lightning as pl
 import torch
-from helpers.training import METHODS, data, every_method, fit, same
+from helpers.training import METHODS, SMALL, data, every_method, fit, same
 
-from lightning_ssl import BYOL, AlphaCL, Direct, FromFamily, Head, InfoNCE, Optimization, SimCLR, Tsallis
+from lightning_ssl import BYOL, AlphaCL, Direct, Head, Optimization, SimCLR, Tsallis
 from lightning_ssl.base.signatures import arguments_of
-from lightning_ssl.base.tree import build
-from lightning_ssl.methods import Method
 
-SMALL = {"backbone": "resnet_tiny", "image_size": 32}
+
+@pytest.fixture
+def saved(tmp_path):
+    """Train a method and save its checkpoint."""
+
+    def save(model):
+        fit(model, []).save_checkpoint(tmp_path / "model.ckpt")
+        return tmp_path / "model.ckpt"
+
+    return save
 
 
 def test_hparams_hold_every_argument_with_its_default():
@@ -32,51 +39,31 @@ def test_a_subclass_keeps_its_own_default():
     assert SimCLR(0.2, **SMALL).hparams["tau"] == 0.2
 
 
-def test_nested_classes_are_plain_values():
-    importance = AlphaCL(FromFamily(InfoNCE(tau=0.3)), **SMALL).hparams["importance"]
-    family = {"class_path": "lightning_ssl.InfoNCE", "init_args": {"tau": 0.3, "eps": 1.0}}
-    assert importance == {"class_path": "lightning_ssl.FromFamily", "init_args": {"family": family}}
-
-
 @every_method
-def test_a_configuration_rebuilds_the_method(make):
+def test_a_checkpoint_of_a_python_training_loads(make, saved):
     model = make(optimization=Optimization(lr=0.02))
-    again = build(model.configuration(), Method, "model", allow=())
-    assert type(again) is type(model)
-    assert again.configuration() == model.configuration()
-    again.load_state_dict(model.state_dict())
-
-
-@every_method
-def test_a_checkpoint_of_a_python_training_loads(make, tmp_path):
-    model = make()
-    trainer = fit(model, [])
-    trainer.save_checkpoint(tmp_path / "model.ckpt")
-    torch.load(tmp_path / "model.ckpt", weights_only=True)
-    loaded = type(model).load_from_checkpoint(tmp_path / "model.ckpt")
+    file = saved(model)
+    torch.load(file, weights_only=True)
+    loaded = type(model).load_from_checkpoint(file)
     assert type(loaded) is type(model)
     assert same(loaded.state_dict(), model.state_dict())
     assert loaded.configuration() == model.configuration()
 
 
-def test_a_checkpoint_of_another_class_is_refused(tmp_path):
-    fit(METHODS["AlphaCL"](), []).save_checkpoint(tmp_path / "model.ckpt")
+def test_a_checkpoint_of_another_class_is_refused(saved):
+    file = saved(METHODS["AlphaCL"]())
     with pytest.raises(ValueError, match="subclass of SimCLR"):
-        SimCLR.load_from_checkpoint(tmp_path / "model.ckpt")
+        SimCLR.load_from_checkpoint(file)
 
 
-def test_an_argument_can_be_replaced_when_a_checkpoint_is_loaded(tmp_path):
-    trainer = fit(AlphaCL(Tsallis(q=1.5), **SMALL), [])
-    trainer.save_checkpoint(tmp_path / "model.ckpt")
-    loaded = AlphaCL.load_from_checkpoint(tmp_path / "model.ckpt", beta=0.5)
+def test_an_argument_can_be_replaced_when_a_checkpoint_is_loaded(saved):
+    loaded = AlphaCL.load_from_checkpoint(saved(AlphaCL(Tsallis(q=1.5), **SMALL)), beta=0.5)
     assert loaded.loss.beta == 0.5
     assert loaded.loss.importance == Tsallis(q=1.5)
 
 
-def test_a_checkpoint_holds_the_configuration_of_the_data(tmp_path):
-    trainer = fit(METHODS["SimCLR"](), [])
-    trainer.save_checkpoint(tmp_path / "model.ckpt")
-    config = torch.load(tmp_path / "model.ckpt", weights_only=True)["lightning_ssl"]["config"]
+def test_a_checkpoint_holds_the_configuration_of_the_data(saved):
+    config = torch.load(saved(METHODS["SimCLR"]()), weights_only=True)["lightning_ssl"]["config"]
     assert config["data"]["name"] == "shapes"
     assert config["data"]["options"] == {"train_images": 64, "test_images": 16}
     assert config["data"]["batch_size"] == data().batch_size
@@ -92,12 +79,10 @@ def test_a_wrong_argument_is_a_type_error_of_the_constructor():
         SimCLR(wrong=1)
 
 
-def test_methods_of_users_save_their_own_arguments(tmp_path):
+def test_methods_of_users_save_their_own_arguments(saved):
     model = Scaled(scale=3.0, **SMALL)
     assert model.hparams["scale"] == 3.0
-    trainer = fit(model, [])
-    trainer.save_checkpoint(tmp_path / "model.ckpt")
-    assert Scaled.load_from_checkpoint(tmp_path / "model.ckpt").scale == 3.0
+    assert Scaled.load_from_checkpoint(saved(model)).scale == 3.0
 
 
 class Scaled(SimCLR):

@@ -33,15 +33,11 @@ def test_the_number_of_features_is_found_by_a_forward_pass():
     assert net.norm.num_batches_tracked == 0
 
 
-def test_a_method_trains_with_a_network_of_the_user(tmp_path):
+def test_a_method_trains_with_a_network_and_its_checkpoint_rebuilds_it_from_attributes(tmp_path):
     model = AlphaCL(Direct(), backbone=Small(20))
-    metrics = fit(model, [OnlineProbe(share=1)]).callback_metrics
-    assert "online/top1" in metrics
-
-
-def test_a_checkpoint_rebuilds_a_backbone_whose_arguments_are_attributes(tmp_path):
-    model = AlphaCL(Direct(), backbone=Small(20))
-    fit(model, []).save_checkpoint(tmp_path / "a.ckpt")
+    runner = fit(model, [OnlineProbe(share=1)])
+    assert "online/top1" in runner.callback_metrics
+    runner.save_checkpoint(tmp_path / "a.ckpt")
     loaded = AlphaCL.load_from_checkpoint(tmp_path / "a.ckpt")
     assert isinstance(loaded.backbone, Small)
     assert same(loaded.state_dict(), model.state_dict())

@@ -35,9 +35,10 @@ def checked_trainer(arguments: dict[str, Any]) -> pl.Trainer:
             reason = f"remove it and set {key}: config.yaml must record the value"
             raise UserError(f"trainer.callbacks={kind.__name__}: {reason}")
     try:
-        pl.callbacks.Timer(arguments.get("max_time"))
+        time = pl.callbacks.Timer(arguments.get("max_time")).time_remaining()
     except Exception as error:  # it does not name the argument
         raise UserError(f"trainer.max_time={shown(arguments['max_time'])}: {error}") from error
+    require(time is None or time > 0, "trainer.max_time", arguments.get("max_time"), "above 0")
     own = {"logger": [pl.loggers.logger.DummyLogger()], "callbacks": [*callbacks, pl.callbacks.ModelCheckpoint()]}
     try:
         return pl.Trainer(**{**arguments, **own})
