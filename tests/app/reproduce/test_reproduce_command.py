@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
-from helpers.run_folders import LOSSES, alpha_cl, write_run
+from helpers.run_folders import LOSSES, alpha_cl, empty_figures, write_run  # noqa: F401
 
 from lightning_ssl.app import cli
 from lightning_ssl.app.report.compose import build
@@ -92,6 +92,7 @@ def test_a_run_that_was_not_measured_early_has_no_early_accuracy(tmp_path):
     assert results.early_accuracy(Reader().runs([tmp_path])[0]) is None
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_the_archive_gives_the_table_of_the_report_and_of_the_page_again(tmp_path):
     runs, kept = write_table1(tmp_path / "runs"), tmp_path / "archive"
     arguments = ["reproduce", "table1", "--no-train", "--archive", str(kept), "--runs"]
@@ -192,15 +193,8 @@ def test_rows_are_told_apart_by_all_parameters_of_the_loss(tmp_path, monkeypatch
     [
         (["tabel1"], "name='tabel1': no such reproduction; expected one of table1, .*; did you mean table1?"),
         (["../papers/alpha_cl"], "no such reproduction"),
-        (["table1", "--scale", "tpu"], "scale='tpu': scale must be one of cpu, night, paper"),
         (["table2", "--scale", "night"], "scale='night': scale must be a scale of table2: cpu, paper"),
-        (["table1", "--seeds", "0"], "argument --seeds: '0': expected a whole number, between 1 and 1000"),
-        (["table1", "--workers", "0"], "argument --workers: '0': expected a whole number, between 1 and 1000"),
-        (["table1", "--images-per-second", "nan"], "images-per-second=nan"),
-        (["table1", "--no-train", "--runs", "nowhere"], "runs='nowhere': runs must be a folder with runs to compare"),
         (["hltm", "--no-train", "--runs", "nowhere"], "no result to compare"),
-        (["table1", "--sede", "1"], "unrecognized arguments"),
-        ([], "NAME"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, flags, message):
@@ -258,7 +252,6 @@ def write_result(runs, content):
         ("{}", "settings: a required key is missing"),
         ({**RESULT, "settings": 1}, "settings=1: settings must be a mapping"),
         ({**RESULT, "claims": {}}, "claims={}: claims must be a list"),
-        ({**RESULT, "claims": "many"}, "claims='many': claims must be a list"),
         ({**RESULT, "claims": [3]}, "claims[0]=3: claims[0] must be a mapping"),
         ({**RESULT, "claims": [CLAIM, {}]}, "claims[1].name: a required key is missing"),
         ({**RESULT, "claims": [{**CLAIM, "ours": "0.5"}]}, "claims[0].ours='0.5': claims[0].ours must be a finite"),
@@ -268,7 +261,6 @@ def write_result(runs, content):
         ({**RESULT, "claims": [{**CLAIM, "count": 0}]}, "claims[0].count=0: claims[0].count must be a whole number"),
         ({**RESULT, "notes": "none"}, "notes='none': notes must be a list"),
         ({**RESULT, "notes": [1]}, "notes[0]=1: notes[0] must be text"),
-        ({**RESULT, "seconds": "long"}, "seconds='long': seconds must be a finite number or null"),
         ({**RESULT, "seconds": float("inf")}, "seconds=inf: seconds must be a finite number or null"),
         ({**RESULT, "seconds": True}, "seconds=True: seconds must be a finite number or null"),
     ],
@@ -331,6 +323,7 @@ def test_only_files_of_an_earlier_reproduction_are_replaced(tmp_path, name, caps
     assert [file.read_text() for file in tmp_path.iterdir()] == ["mine"]
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_force_replaces_other_files_and_the_command_replaces_its_own(tmp_path):
     runs = write_table1(tmp_path / "runs", seeds=2)
     (runs / "cpu").mkdir()
