@@ -38,13 +38,6 @@ def test_a_grid_runs_every_cell_once_and_continues_after_a_failure(run_sweep, wr
     assert set(count_lines(folder / "started").values()) == {1}
 
 
-def test_failed_trials_run_again_only_with_retry(run_sweep, write_sweep, tmp_path):
-    file = write_sweep(parameters={"fail": {"values": [1]}})
-    run_sweep(file)
-    run_sweep(file, "--retry")
-    assert count_lines(tmp_path / "runs" / "one" / "started").total() == 2
-
-
 def test_a_missing_program_is_a_failed_trial(run_sweep, write_sweep, tmp_path):
     run_sweep(write_sweep(parameters={"a": {"values": [1]}}, command=["no-such-program", "${args}"]))
     (row,) = read_trials(tmp_path / "runs" / "one").values()

@@ -103,5 +103,7 @@ def test_the_error_of_a_trial_is_that_of_its_last_attempt(run_sweep, write_sweep
     ((id, row),) = read_trials(folder).items()
     assert row.error == "RuntimeError: asked to fail"
     (folder / id / "summary.json").write_text('{"status": "failed", "error": "of an earlier attempt"}')
-    assert run_sweep(file, "--retry").returncode == 1
+    result = run_sweep(file, "--retry")
+    assert result.returncode == 1
     assert read_trials(folder)[id].error == "RuntimeError: asked to fail"
+    assert count_lines(folder / "started") == {id: 2}
