@@ -102,6 +102,11 @@ def write_event(stream, epoch, step, metrics):
     stream.write(json.dumps({"epoch": epoch, "step": step, **metrics}) + "\n")
 
 
+def content_of(folder):
+    """Every file below a folder with its bytes, to compare before and after."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
 def old_folder(folder):
     """Replace metrics.jsonl by the metrics.csv that an older version would have written."""
     events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

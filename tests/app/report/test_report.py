@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.closeness import close
-from helpers.run_folders import empty_figures, with_images, write_mixed, write_run, write_sweep  # noqa: F401
+from helpers.run_folders import content_of, empty_figures, with_images, write_mixed, write_run, write_sweep  # noqa: F401
 
 from lightning_ssl.app import cli, report
 from lightning_ssl.app.commands import report as command
@@ -467,7 +467,7 @@ def test_page_of_a_thousand_runs_is_small(tmp_path):
 def test_a_full_disk_is_one_line_and_leaves_the_previous_report(tmp_path, monkeypatch, capsys):
     write_run(tmp_path / "runs" / "a")
     assert cli.main(["report", str(tmp_path / "runs")]) == 0
-    before = {file: file.read_bytes() for file in (tmp_path / "runs").rglob("*") if file.is_file()}
+    before = content_of(tmp_path / "runs")
     write_run(tmp_path / "more" / "b")
     fsync, calls = os.fsync, []
 
@@ -484,5 +484,5 @@ def test_a_full_disk_is_one_line_and_leaves_the_previous_report(tmp_path, monkey
         assert cli.main(["report", str(tmp_path / folder)]) == 2
         line = rf"lightning-ssl: cannot write .*: No space left on device{rest}\n"
         assert re.fullmatch(line, capsys.readouterr().err)
-    assert {file: file.read_bytes() for file in (tmp_path / "runs").rglob("*") if file.is_file()} == before
+    assert content_of(tmp_path / "runs") == before
     assert not [file for file in (tmp_path / "more").iterdir() if file.name != "b"]

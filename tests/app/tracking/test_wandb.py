@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 import wandb.sdk.launch  # noqa: F401  (the client imports it; here once instead of in every process)
-from helpers.run_folders import config_of
+from helpers.run_folders import config_of, content_of
 from helpers.wandb_server import ENTITY, FLAGS, KEY, Server, closed_port
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
@@ -106,10 +106,6 @@ def log_a_run(
     logger.finalize(status)
 
 
-def bytes_of(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 # -- online ------------------------------------------------------------------------------------------------------------
 
 
@@ -131,7 +127,7 @@ def test_a_fit_sends_its_configuration_and_summary_and_stores_no_key(tmp_path, s
     rows = {key for row in sent.history for key in row}
     assert {"train/loss_epoch", "online/top1", "spectrum/rankme", "trainer/global_step"} <= rows
     assert summary["wandb"]["id"] == sent.id
-    files = bytes_of(run.path)
+    files = content_of(run.path)
     assert any("wandb" in path.parts for path in files)
     assert not [path for path, content in files.items() if KEY.encode() in content]
 
@@ -254,7 +250,7 @@ def test_a_disabled_client_and_other_ranks_send_and_write_nothing(mode, rank, tm
         environment({**server.environment(), "WANDB_MODE": mode})
         in_a_process(log_a_run, tmp_path / "run")
         assert server.operations == []
-    assert {file.name for file in bytes_of(tmp_path / "run")} == {"metrics.jsonl", "summary.json"}
+    assert {file.name for file in content_of(tmp_path / "run")} == {"metrics.jsonl", "summary.json"}
 
 
 def test_an_invalid_wandb_mode_is_rejected(tmp_path, environment):

@@ -1,0 +1,1 @@
+from helpers.training import quiet  # noqa: F401
