@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from lightning_ssl.app.report.groups import Grouping
+from lightning_ssl.app.runs.run_record import Reader
+from lightning_ssl.app.sweep.state import recorded
+
 METHODS = "lightning_ssl.methods."
 PARTS = "lightning_ssl.losses."  # importances and families
 
@@ -179,6 +183,10 @@ def write_mixed(folder, losses=("infonce", "direct", "square"), seeds=3, **setti
             change = changes[(k + seed) % len(changes)]
             write_run(Path(folder) / f"mixed-{loss}-{seed}", loss, seed, accuracy, change=change, **settings)
     return Path(folder)
+
+
+def grouping_of(folder, metric=None):
+    return Grouping.of(Reader(recorded).runs([folder]), metric)
 
 
 @pytest.fixture

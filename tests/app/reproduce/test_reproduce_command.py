@@ -18,6 +18,7 @@ from lightning_ssl.app.reproduce import recipe, results
 from lightning_ssl.app.reproduce.archive import keep_finished
 from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.runs.run_record import Reader
+from lightning_ssl.labs.lab import Claim, Result
 
 ACCURACY = {"quadratic": 0.35, "infonce": 0.45, "entropy": 0.451, "backprop_alpha": 0.44, "direct": 0.47}
 
@@ -223,18 +224,7 @@ def test_a_dry_run_lists_runs_and_time_and_writes_nothing(tmp_path, monkeypatch,
     assert list(tmp_path.iterdir()) == []
 
 
-CLAIM = {
-    "name": "a claim",
-    "ours": 0.5,
-    "std": 0.1,
-    "paper": 0.5,
-    "paper_std": None,
-    "rule": "a rule",
-    "agrees": True,
-    "relation": "=",
-    "margin": None,
-    "count": 2,
-}
+CLAIM = vars(Claim("a claim", 0.5, 0.1, 0.5, None, "a rule", True, count=2))
 RESULT = {"settings": {"seeds": 2}, "claims": [CLAIM], "notes": [], "seconds": 1.0, "origin": {}}
 
 
@@ -261,7 +251,6 @@ def write_result(runs, content):
         ({**RESULT, "claims": [{**CLAIM, "count": 0}]}, "claims[0].count=0: claims[0].count must be a whole number"),
         ({**RESULT, "notes": "none"}, "notes='none': notes must be a list"),
         ({**RESULT, "notes": [1]}, "notes[0]=1: notes[0] must be text"),
-        ({**RESULT, "seconds": float("inf")}, "seconds=inf: seconds must be a finite number or null"),
         ({**RESULT, "seconds": True}, "seconds=True: seconds must be a finite number or null"),
     ],
 )
@@ -288,8 +277,6 @@ def test_the_names_of_claims_are_printed_without_escape_sequences(tmp_path, caps
 
 
 def test_a_laboratory_is_run_once_and_its_claims_get_verdicts(tmp_path, monkeypatch, capsys):
-    from lightning_ssl.labs.lab import Claim, Result
-
     calls = []
 
     def run(progress, seeds=10):
