@@ -9,21 +9,25 @@ import math
 import random
 from pathlib import Path
 
+import pytest
 import yaml
 
+from lightning_ssl.app.report.groups import Grouping
+from lightning_ssl.app.runs.run_record import Reader
+from lightning_ssl.app.sweep.state import recorded
+
 METHODS = "lightning_ssl.methods."
-IMPORTANCE = "lightning_ssl.losses."
-FAMILY = "lightning_ssl.losses."
+PARTS = "lightning_ssl.losses."  # importances and families
 
 
 def alpha_cl(name, beta=0.0, backprop_alpha=False, **parameters):
-    importance = {"class_path": IMPORTANCE + name, "init_args": parameters}
+    importance = {"class_path": PARTS + name, "init_args": parameters}
     arguments = {"importance": importance, "anchors": "both", "beta": beta, "backprop_alpha": backprop_alpha}
     return {"class_path": METHODS + "AlphaCL", "init_args": arguments}
 
 
 def from_family(name, **parameters):
-    return alpha_cl("FromFamily", family={"class_path": FAMILY + name, "init_args": parameters})
+    return alpha_cl("FromFamily", family={"class_path": PARTS + name, "init_args": parameters})
 
 
 LOSSES = {
@@ -102,6 +106,11 @@ def write_event(stream, epoch, step, metrics):
     stream.write(json.dumps({"epoch": epoch, "step": step, **metrics}) + "\n")
 
 
+def content_of(folder):
+    """Every file below a folder with its bytes, to compare before and after."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
+
+
 def old_folder(folder):
     """Replace metrics.jsonl by the metrics.csv that an older version would have written."""
     events = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
@@ -174,6 +183,20 @@ def write_mixed(folder, losses=("infonce", "direct", "square"), seeds=3, **setti
             change = changes[(k + seed) % len(changes)]
             write_run(Path(folder) / f"mixed-{loss}-{seed}", loss, seed, accuracy, change=change, **settings)
     return Path(folder)
+
+
+def grouping_of(folder, metric=None):
+    return Grouping.of(Reader(recorded).runs([folder]), metric)
+
+
+@pytest.fixture
+def empty_figures(monkeypatch):
+    """Write the figures of a report as empty files: drawing takes most of the time."""
+
+    def empty(figure, stem):
+        return {stem.with_name(f"{stem.name}.{kind}"): b"" for kind in ("png", "svg")}
+
+    monkeypatch.setattr("lightning_ssl.app.report.figures.files_of", empty)
 
 
 def with_images(train_images):

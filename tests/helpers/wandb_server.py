@@ -4,7 +4,7 @@
         subprocess.run(["wandb", "sweep", "file.yaml"], env=os.environ | server.environment())
         server.runs["1a2b3c4d"].summary["online/top1"]
 
-It keeps runs (configuration, history, summary, files), sweeps and views in memory. `cells` turns the text of a sweep
+It keeps runs (configuration, history, summary), sweeps and views in memory. `cells` turns the text of a sweep
 file into its trials, so that this file needs only the standard library.
 
     Server(silent=True)         accepts connections and never answers
@@ -60,7 +60,6 @@ class Run:
     config: dict[str, Any] = field(default_factory=dict)
     history: list[dict[str, Any]] = field(default_factory=list)
     summary: dict[str, Any] = field(default_factory=dict)
-    files: dict[str, bytes] = field(default_factory=dict)
     lines: dict[str, int] = field(default_factory=dict)  # of a streamed file: lines received
     exit_code: int | None = None
     preempting: bool = False
@@ -240,10 +239,6 @@ class Server:
                 run.exit_code = body.get("exitcode")
                 run.exit_codes.append(run.exit_code)
 
-    def upload(self, run_id: str, name: str, content: bytes) -> None:
-        with self.lock:
-            self.run(run_id).files[name] = content
-
     def run(self, run_id: str, **fields: Any) -> Run:
         run = self.runs.setdefault(run_id, Run(run_id))
         for key, value in fields.items():
@@ -328,8 +323,7 @@ class Handler(BaseHTTPRequestHandler):
             self.reply({}, 404)  # the client's own telemetry
 
     def do_PUT(self) -> None:
-        _, _, run, name = self.path.split("/", 3)
-        self.app.upload(run, name, self.body())
+        self.body()  # a file of a run
         self.reply({})
 
     def log_message(self, *words: object) -> None:

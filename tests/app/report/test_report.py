@@ -6,11 +6,11 @@ import hashlib
 import html.parser
 import io
 import json
+import multiprocessing
 import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 from importlib.resources import files
 from pathlib import Path
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.closeness import close
-from helpers.run_folders import with_images, write_mixed, write_run, write_sweep
+from helpers.run_folders import content_of, empty_figures, with_images, write_mixed, write_run, write_sweep  # noqa: F401
 
 from lightning_ssl.app import cli, report
 from lightning_ssl.app.commands import report as command
@@ -201,15 +201,12 @@ def test_markdown_and_latex_tables_have_a_row_per_loss(built):
     table = [line for line in read(built, "table.md").splitlines() if line.startswith("|")]
     assert len(table) == 2 + len(built.rows)
     assert len({line.count("|") for line in table}) == 1
+    assert "Δ is the difference to the baseline, SimCLR InfoNCE τ=0.5." in read(built, "table.md")
     latex = read(built, "table.tex")
+    assert r"the baseline, SimCLR InfoNCE $\tau$=0.5." in latex
     for word in (r"\toprule", r"\midrule", r"\bottomrule", r"\textbf{AlphaCL Direct p=4 $\tau$=0.5}", r"$\pm$"):
         assert word in latex
     assert latex.count(r" \\") == 1 + len(built.rows)
-
-
-def test_tables_name_the_baseline(built):
-    assert "Δ is the difference to the baseline, SimCLR InfoNCE τ=0.5." in read(built, "table.md")
-    assert r"the baseline, SimCLR InfoNCE $\tau$=0.5." in read(built, "table.tex")
 
 
 def test_only_a_significant_winner_is_bold(built, one_seed):
@@ -232,6 +229,7 @@ def test_page_says_that_one_seed_has_no_test(one_seed):
     assert "not a proof" in one_seed.line
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_tie_is_no_lead_in_any_file(tmp_path, capsys):
     for seed in range(2):
         for loss in ("direct", "infonce"):
@@ -254,6 +252,7 @@ def test_page_of_mixed_runs_has_one_short_headline_and_no_needless_column(tmp_pa
     assert page.words.count("Differs between runs but is not part of the comparison") == 2
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_data_sets_are_separate_and_the_page_says_why(tmp_path):
     for images, gain in ((600, 0), (2000, 0.1)):
         for seed in range(2):
@@ -380,6 +379,7 @@ def test_latex_contains_no_command_from_a_run(hostile):
 # -- the command ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_command_prints_the_page_and_the_winner(tmp_path, capsys):
     write_sweep(tmp_path / "runs", ("direct", "infonce"), seeds=3, spread=0.0005, epochs=2)
     assert command.main([str(tmp_path / "runs"), "--out", str(tmp_path / "out" / "page.html")]) == 0
@@ -390,33 +390,7 @@ def test_command_prints_the_page_and_the_winner(tmp_path, capsys):
     assert (tmp_path / "out" / "page" / "table.tex").exists()
 
 
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        ("nowhere", "folder='nowhere': folder must be a folder that holds runs"),
-        ("empty", "folder='empty': no run below it"),
-        ("a.txt", "folder='a.txt': folder must be a folder that holds runs"),
-        ("a.txt --watch", "folder='a.txt': folder must be a folder that holds runs"),
-        ("runs --out page.txt", "out='page.txt': out must be the name of an .html file"),
-        ("runs --metric online/top9", "metric='online/top9': metric must be one that these runs logged"),
-        ("runs --baseline BYOL", "baseline='BYOL': baseline must be one of AlphaCL Direct"),
-        ("runs --every 0", "every=0.0: every must be above 0 seconds"),
-        ("", "the following arguments are required: DIR"),
-    ],
-)
-def test_bad_input_ends_with_code_2_and_one_line(tmp_path, monkeypatch, capsys, words, message):
-    write_run(tmp_path / "runs" / "a", epochs=1)
-    (tmp_path / "empty" / "notes").mkdir(parents=True)
-    (tmp_path / "a.txt").touch()
-    monkeypatch.chdir(tmp_path)
-    assert cli.main(["report", *words.split()]) == 2
-    output, error = capsys.readouterr()
-    assert output == ""
-    assert message in error
-    assert error.count("\n") == 1
-    assert not list(tmp_path.rglob("*.html"))
-
-
+@pytest.mark.usefixtures("empty_figures")
 def test_only_an_earlier_report_is_replaced(tmp_path):
     write_run(tmp_path / "runs" / "a")
     words = [str(tmp_path / "runs"), "--out", str(tmp_path / "page.html")]
@@ -442,38 +416,35 @@ def test_metric_and_baseline_can_be_chosen(tmp_path):
     assert built.rows[0].spread.mean == pytest.approx(built.runs[0].last("knn/top1") * 100, abs=2)  # two seeds
 
 
-def test_help_shows_an_example_and_imports_no_heavy_package():
-    heavy = {"torch", "pytorch_lightning", "scipy", "matplotlib", "numpy", "pandas"}  # slow to import
-    code = "import sys; from lightning_ssl.app.commands import report; report.main(['--help']); "
-    code += f"sys.exit(bool({heavy} & set(sys.modules)))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
-    assert result.returncode == 0, result.stderr
-    assert "lightning-ssl report runs/quickstart --watch" in result.stdout
-
-
 def test_watch_rebuilds_and_ends_with_a_final_page(tmp_path):
     folder, page = tmp_path / "runs", tmp_path / "page.html"
     folder.mkdir()
-    # A shell's background job starts with SIGINT ignored, and so would the watcher.
-    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    code += "from lightning_ssl.app.commands.report import main; sys.exit(main(sys.argv[1:]))"
-    words = [str(folder), "--watch", "--every", "0.2", "--out", str(page)]
-    watcher = subprocess.Popen([sys.executable, "-u", "-c", code, *words], stdout=subprocess.PIPE, encoding="utf-8")
-    try:
-        assert "waiting for the first run" in watcher.stdout.readline()
-        write_run(tmp_path / "made" / "a", "direct", epochs=2)
-        shutil.move(tmp_path / "made" / "a", folder / "a")
-        assert "1 of 1 finished" in watcher.stdout.readline()
-        assert Page(page).data["refresh"] == 5
-        write_run(tmp_path / "made" / "b", "infonce", epochs=2, accuracy=0.8)
-        shutil.move(tmp_path / "made" / "b", folder / "b")
-        assert "2 of 2 finished; SimCLR InfoNCE τ=0.5 leads" in watcher.stdout.readline()
-        watcher.send_signal(signal.SIGINT)
-        rest, _ = watcher.communicate(timeout=600)
-    finally:
-        watcher.kill()
-    assert rest.splitlines()[0] == str(page)
-    assert watcher.returncode == 0
+    receiver, sender = os.pipe()
+
+    def watch():
+        os.dup2(sender, 1)
+        sys.stdout = open(1, "w", encoding="utf-8")  # noqa: SIM115 (as long as the process)
+        sys.exit(command.main([str(folder), "--watch", "--every", "0.2", "--out", str(page)]))
+
+    watcher = multiprocessing.get_context("fork").Process(target=watch)
+    watcher.start()
+    os.close(sender)
+    with open(receiver, encoding="utf-8") as printed:
+        try:
+            assert "waiting for the first run" in printed.readline()
+            write_run(tmp_path / "made" / "a", "direct", epochs=2)
+            shutil.move(tmp_path / "made" / "a", folder / "a")
+            assert "1 of 1 finished" in printed.readline()
+            assert Page(page).data["refresh"] == 5
+            write_run(tmp_path / "made" / "b", "infonce", epochs=2, accuracy=0.8)
+            shutil.move(tmp_path / "made" / "b", folder / "b")
+            assert "2 of 2 finished; SimCLR InfoNCE τ=0.5 leads" in printed.readline()
+            os.kill(watcher.pid, signal.SIGINT)
+            assert printed.readline() == f"{page}\n"
+            watcher.join(timeout=600)
+        finally:
+            watcher.kill()
+    assert watcher.exitcode == 0
     assert Page(page).data["refresh"] is None
     assert (tmp_path / "page" / "final.svg").exists()
 
@@ -492,10 +463,11 @@ def test_page_of_a_thousand_runs_is_small(tmp_path):
     assert built.page.stat().st_size < 25e6
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_a_full_disk_is_one_line_and_leaves_the_previous_report(tmp_path, monkeypatch, capsys):
     write_run(tmp_path / "runs" / "a")
     assert cli.main(["report", str(tmp_path / "runs")]) == 0
-    before = {file: file.read_bytes() for file in (tmp_path / "runs").rglob("*") if file.is_file()}
+    before = content_of(tmp_path / "runs")
     write_run(tmp_path / "more" / "b")
     fsync, calls = os.fsync, []
 
@@ -512,5 +484,5 @@ def test_a_full_disk_is_one_line_and_leaves_the_previous_report(tmp_path, monkey
         assert cli.main(["report", str(tmp_path / folder)]) == 2
         line = rf"lightning-ssl: cannot write .*: No space left on device{rest}\n"
         assert re.fullmatch(line, capsys.readouterr().err)
-    assert {file: file.read_bytes() for file in (tmp_path / "runs").rglob("*") if file.is_file()} == before
+    assert content_of(tmp_path / "runs") == before
     assert not [file for file in (tmp_path / "more").iterdir() if file.name != "b"]

@@ -3,16 +3,12 @@
 import json
 
 from helpers.closeness import close
-from helpers.run_folders import with_images, write_mixed, write_run, write_trials
+from helpers.run_folders import grouping_of, with_images, write_mixed, write_run, write_trials
 
 from lightning_ssl.app.report.figures import group_styles
-from lightning_ssl.app.report.groups import Grouping, accuracy, count_statuses
+from lightning_ssl.app.report.groups import accuracy, count_statuses
 from lightning_ssl.app.runs import RunFolder
-from lightning_ssl.app.runs.run_record import Reader, read_record
-
-
-def grouping_of(folder, **kwargs):
-    return Grouping.of(Reader().runs([folder]), **kwargs)
+from lightning_ssl.app.runs.run_record import read_record
 
 
 def test_runs_that_differ_only_in_seed_and_place_are_one_group(tmp_path):

@@ -3,17 +3,11 @@
 import json
 
 import pytest
-from helpers.run_folders import write_run, write_sweep, write_trials
+from helpers.run_folders import grouping_of, write_run, write_sweep, write_trials
 
 from lightning_ssl.app.report.compose import build
-from lightning_ssl.app.report.groups import Grouping
 from lightning_ssl.app.report.images import choice_on_test_images, measured_on
-from lightning_ssl.app.runs.run_record import Reader
-from lightning_ssl.app.sweep.state import State, recorded
-
-
-def grouping_of(folder, metric=None):
-    return Grouping.of(Reader(recorded).runs([folder]), metric)
+from lightning_ssl.app.sweep.state import State
 
 
 def hold_out(number):

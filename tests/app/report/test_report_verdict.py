@@ -3,18 +3,12 @@
 import re
 
 import pytest
-from helpers.run_folders import write_run, write_sweep
+from helpers.run_folders import grouping_of, write_run, write_sweep
 
 from lightning_ssl import papers
 from lightning_ssl.app.report.formats import list_names
-from lightning_ssl.app.report.groups import Grouping
 from lightning_ssl.app.report.published import published
 from lightning_ssl.app.report.verdict import rows, verdict
-from lightning_ssl.app.runs.run_record import Reader
-
-
-def grouping_of(folder):
-    return Grouping.of(Reader().runs([folder]))
 
 
 def verdict_of(folder):

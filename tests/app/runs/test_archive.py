@@ -5,7 +5,7 @@ import json
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from helpers.run_folders import old_folder, write_run, write_sweep
+from helpers.run_folders import empty_figures, old_folder, write_run, write_sweep  # noqa: F401
 
 from lightning_ssl.app import cli
 from lightning_ssl.app.runs import archive
@@ -189,6 +189,7 @@ def test_a_run_whose_files_are_broken_is_shown_with_its_problems(tmp_path):
 # The commands
 
 
+@pytest.mark.usefixtures("empty_figures")
 def test_a_sweep_is_archived_reported_and_extended_by_another_archive(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     write_sweep(tmp_path / "one", ("direct", "infonce"), seeds=2, epochs=2)

@@ -33,7 +33,8 @@ def test_a_line_is_one_event_in_json(tmp_path):
         {"epoch": 0, "step": 0, "train/loss": 0.5},
         {"epoch": 0, "step": 1, "a,b": 1.0, 'say "x"': 2.0},
     ]
-    assert read_metrics(tmp_path)[0]["a,b"].values.tolist() == [1.0]
+    found = read_metrics(tmp_path)[0]["a,b"]
+    assert (found.epochs.tolist(), found.steps.tolist(), found.values.tolist()) == ([0], [1], [1.0])
 
 
 def test_a_value_that_is_not_finite_is_null_with_its_kind(tmp_path):
@@ -57,39 +58,31 @@ def test_pandas_reads_the_file(tmp_path):
     assert table["online/top1"].dropna().tolist() == [0.25]
 
 
-def test_last_and_best_values_are_kept_apart(tmp_path):
-    events = [{"online/top1": top1, "train/loss": loss} for top1, loss in [(0.1, 3.0), (0.5, 1.0), (0.4, 2.0)]]
+def test_last_and_best_values_are_kept_apart_and_an_infinite_loss_is_never_best(tmp_path):
+    events = [{"online/top1": top1, "train/loss": loss} for top1, loss in [(0.1, 3.0), (0.5, 1.0), (0.4, -math.inf)]]
     writer = written(tmp_path, *events)
-    assert writer.last == {"online/top1": 0.4, "train/loss": 2.0}
-    assert writer.best == {"online/top1": 0.5, "train/loss": 1.0}
+    for each in (writer, reopened(tmp_path, 3)):
+        assert each.last == {"online/top1": 0.4, "train/loss": -math.inf}
+        assert each.best == {"online/top1": 0.5, "train/loss": 1.0}
 
 
-def test_an_infinite_loss_is_last_but_never_best(tmp_path):
-    writer = written(tmp_path, {"train/loss": 1.0}, {"train/loss": -math.inf})
-    for each in (writer, reopened(tmp_path, 2)):
-        assert each.last == {"train/loss": -math.inf}
-        assert each.best == {"train/loss": 1.0}
+UNREADABLE = {
+    "metrics.jsonl": (
+        '{"epoch": 0, "step": 2, "x": 0.2', '{"epoch": 0, "step"', "\n", "[1]\n", '{"x": 0.2}\n', "words\n",
+        '{"step": 2, "x": "words"}\n', '{"step": 2, "x": [1]}\n', '{"step": 2, "x": ' + "9" * 200_000 + "}\n",
+    ),
+    "metrics.csv": ("0,2", "0,2,0.2", "0\n", "0,2,0.2,0.3\n", f"0,2,{'9' * 200_000}\n"),
+}  # fmt: skip
+FIRST = {"metrics.jsonl": '{"epoch": 0, "step": 0, "x": 0.25}\n', "metrics.csv": "epoch,step,x\n0,0,0.25\n"}
 
 
-def test_a_series_has_epochs_and_steps(tmp_path):
-    written(tmp_path, {"x": 1.0}, {"y": 5.0}, {"x": 2.0})
-    x = read_metrics(tmp_path)[0]["x"]
-    assert (x.epochs.tolist(), x.steps.tolist(), x.values.tolist()) == ([0, 0], [0, 2], [1, 2])
-
-
-@pytest.mark.parametrize(
-    "line",
-    ['{"epoch": 0, "step": 2, "x": 0.2', '{"epoch": 0, "step"', "\n", "[1]\n", '{"x": 0.2}\n', "words\n",
-     '{"step": 2, "x": "words"}\n', '{"step": 2, "x": [1]}\n', '{"step": 2, "x": ' + "9" * 200_000 + "}\n"],
-)  # fmt: skip
-def test_an_incomplete_or_unreadable_line_is_skipped_and_reported(tmp_path, line):
-    writer = written(tmp_path, {"x": 0.25})
-    with writer.file.open("a") as stream:
-        stream.write(line)
+@pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in UNREADABLE.items() for line in lines])
+def test_an_incomplete_or_unreadable_line_is_skipped_and_reported(tmp_path, name, line):
+    (tmp_path / name).write_text(FIRST[name] + line)
     series, problems = read_metrics(tmp_path)
     assert series["x"].values.tolist() == [0.25]
-    assert problems == ["metrics.jsonl: 1 incomplete or unreadable entry"]
-    assert GrowingMetric(writer.file, "x").look() == [0.25]
+    assert problems == [f"{name}: 1 incomplete or unreadable entry"]
+    assert RunFolder(tmp_path).history("x") == [0.25]
 
 
 @pytest.mark.parametrize("kept", [0, 10, 60, 90])
@@ -117,9 +110,17 @@ def test_a_file_with_fewer_events_than_the_checkpoint_counts_keeps_its_whole_lin
     assert writer.file.read_text().count("\n") == 1
 
 
-def test_an_unreadable_line_keeps_its_place_when_a_run_resumes(tmp_path):
-    (tmp_path / "metrics.jsonl").write_text('{"step": 0, "x": 1}\nwords\n{"step": 2, "x": 3}\n{"step": 3, "x": 4}\n')
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("metrics.jsonl", '{"step": 0, "x": 1}\nwords\n{"step": 2, "x": 3}\n{"step": 3, "x": 4}\n'),
+        ("metrics.csv", "epoch,step,x\n0,0,1.0\n0\n0,2,3.0\n0,3,4.0\n"),
+    ],
+)
+def test_an_unreadable_line_keeps_its_place_when_a_run_resumes(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
     assert reopened(tmp_path, 3).last == {"x": 3.0}
+    assert [event and event["step"] for event in read_events(tmp_path)[0]] == [0, None, 2]
 
 
 def test_a_file_that_is_written_again_is_read_again(tmp_path):
@@ -190,14 +191,6 @@ def test_metrics_csv_is_read_with_quoted_names_and_short_rows(tmp_path):
     assert RunFolder(tmp_path).last_value("a,b") == 0.5
 
 
-@pytest.mark.parametrize("line", ["0,2", "0,2,0.2", "0\n", "0,2,0.2,0.3\n", f"0,2,{'9' * 200_000}\n"])
-def test_an_incomplete_row_of_metrics_csv_is_skipped_and_reported(tmp_path, line):
-    (tmp_path / "metrics.csv").write_text("epoch,step,x\n0,0,0.25\n" + line)
-    series, problems = read_metrics(tmp_path)
-    assert series["x"].values.tolist() == [0.25]
-    assert problems == ["metrics.csv: 1 incomplete or unreadable entry"]
-
-
 def test_columns_of_metrics_csv_may_come_in_any_order(tmp_path):
     (tmp_path / "metrics.csv").write_text("step,accuracy\n1,0.5\n2,0.75\n")
     series, problems = read_metrics(tmp_path)
@@ -218,12 +211,6 @@ def test_a_resumed_old_folder_is_converted_once_up_to_its_checkpoint(tmp_path):
     writer.append({"epoch": 1, "step": 3, "x": 4.0})
     assert read_metrics(tmp_path)[0]["x"].last == 4.0
     assert reopened(tmp_path, 4).rows == 4
-
-
-def test_an_unreadable_row_keeps_its_place_in_the_conversion(tmp_path):
-    (tmp_path / "metrics.csv").write_text("epoch,step,x\n0,0,1.0\n0\n0,2,3.0\n0,3,4.0\n")
-    assert reopened(tmp_path, 3).last == {"x": 3.0}
-    assert [event and event["step"] for event in read_events(tmp_path)[0]] == [0, None, 2]
 
 
 def test_a_killed_conversion_is_finished_by_the_next_one(tmp_path):

@@ -1,9 +1,8 @@
-import subprocess
 from typing import NamedTuple
 
 import pytest
 import yaml
-from helpers.sweeps import FAKE_COMMAND, count_lines, sweep_command, wait_until
+from helpers.sweeps import FAKE_COMMAND, ForkedSweep, count_lines, wait_until
 
 from lightning_ssl.app import cli
 
@@ -23,11 +22,10 @@ def write_sweep(tmp_path):
 
 @pytest.fixture
 def start_sweep():
-    """Starts `lightning-ssl sweep` as a program with two workers, and waits until two trials have started."""
+    """Starts `lightning-ssl sweep` with two workers, and waits until two trials have started."""
 
-    def start(file, **options):
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        engine = subprocess.Popen(sweep_command(file, "--workers", "2"), **{**pipes, **options})
+    def start(file, start=ForkedSweep):
+        engine = start(file, "--workers", "2")
         wait_until(lambda: count_lines(file.parent / "runs" / "one" / "started").total() == 2)
         return engine
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 from helpers.closeness import close
-from helpers.sweeps import count_lines, read_trials, sweep_command, wait_until
+from helpers.sweeps import ForkedSweep, count_lines, read_trials, sweep_command, wait_until
 
 from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.sweep import trial
@@ -36,13 +36,6 @@ def test_a_grid_runs_every_cell_once_and_continues_after_a_failure(run_sweep, wr
     again = run_sweep(file, "--workers", "2")
     assert again.returncode == 1
     assert set(count_lines(folder / "started").values()) == {1}
-
-
-def test_failed_trials_run_again_only_with_retry(run_sweep, write_sweep, tmp_path):
-    file = write_sweep(parameters={"fail": {"values": [1]}})
-    run_sweep(file)
-    run_sweep(file, "--retry")
-    assert count_lines(tmp_path / "runs" / "one" / "started").total() == 2
 
 
 def test_a_missing_program_is_a_failed_trial(run_sweep, write_sweep, tmp_path):
@@ -107,12 +100,12 @@ def test_a_killed_engine_resumes_every_trial_once(run_sweep, write_sweep, tmp_pa
     steps = 10 * kills  # longer than the time between two kills
     file, folder = write_sweep(parameters={**LONG, "steps": {"value": steps}}), tmp_path / "runs" / "one"
     for kill in range(kills):
-        engine = subprocess.Popen(sweep_command(file, "--workers", "2"), stdout=subprocess.DEVNULL)
+        engine = ForkedSweep(file, "--workers", "2")
         before = count_lines(folder / "started").total()
-        wait_until(lambda n=before, e=engine: count_lines(folder / "started").total() > n or e.poll() is not None)
+        wait_until(lambda n=before, e=engine: count_lines(folder / "started").total() > n or not e.is_alive())
         time.sleep(0.1 + 0.37 * kill % 1)
         engine.kill()
-        assert engine.wait() == -signal.SIGKILL
+        assert engine.end()[0] == -signal.SIGKILL
     processes = [(row.pid, row.process_start_time) for row in read_trials(folder).values() if row.pid is not None]
     assert processes
     # Trials end with their engine.
@@ -148,10 +141,10 @@ def test_a_second_engine_is_refused_and_the_same_command_resumes_after_ctrl_c(
     second = run_sweep(file)
     assert second.returncode == 2
     assert second.stderr == f"lightning-ssl: {folder}: another `lightning-ssl sweep` is running in this folder\n"
-    assert engine.poll() is None
-    engine.send_signal(signal.SIGINT)
-    stdout, _ = engine.communicate(timeout=600)
-    assert engine.returncode == 130
+    assert engine.is_alive()
+    os.kill(engine.pid, signal.SIGINT)
+    code, stdout, _ = engine.end()
+    assert code == 130
     assert stdout.endswith("stopped; run the same command to resume\n")
     assert {row.status for row in read_trials(folder).values()} == {"interrupted"}
     assert run_sweep(file, "--workers", "3").returncode == 0
@@ -160,7 +153,11 @@ def test_a_second_engine_is_refused_and_the_same_command_resumes_after_ctrl_c(
 
 def test_an_engine_whose_stdout_is_closed_ends_its_trials_on_ctrl_c(start_sweep, write_sweep, tmp_path):
     file, folder = write_sweep(parameters={**LONG, "steps": {"value": 600}}), tmp_path / "runs" / "one"
-    engine = start_sweep(file, stderr=None, start_new_session=True)
+
+    def program(*arguments):
+        return subprocess.Popen(sweep_command(*arguments), stdout=subprocess.PIPE, start_new_session=True)
+
+    engine = start_sweep(file, program)
     engine.stdout.close()  # as in `… | tee log` after Ctrl-C
     os.killpg(engine.pid, signal.SIGINT)
     assert engine.wait(timeout=45) == 130

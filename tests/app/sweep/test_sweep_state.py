@@ -54,29 +54,31 @@ def test_a_file_of_another_version_is_refused_in_one_line(run_sweep, write_sweep
     database.close()
 
 
+ROW = "UPDATE trials SET {} = ?"
+SETTINGS = "INSERT INTO metadata VALUES ('settings', ?)"
 CHANGES = {
-    "code": ("parameters", json.dumps({"a": "evilmod.f"}), "the parameters of trial 001-a=1 are not in the sweep file"),
-    "another key": ("parameters", json.dumps({"data.name": "x"}), "parameters of trial 001-a=1 are not in the sweep"),
-    "a list": ("parameters", "[1]", "a row of the table `trials` cannot be read (parameters or status)"),
-    "no JSON": ("parameters", "x", "a row of the table `trials` cannot be read (Expecting value"),
-    "a status": ("status", "odd", "a row of the table `trials` cannot be read (parameters or status)"),
-    "a path": ("id", "../../out", "a row of the table `trials` cannot be read (id)"),
-    "a duration": ("seconds", "x", "a row of the table `trials` cannot be read (seconds)"),
-    "a result": ("value", "x", "a row of the table `trials` cannot be read (value)"),
-    "a group of processes": ("pid", -1, "a row of the table `trials` cannot be read (pid)"),
+    "code": (ROW.format("parameters"), '{"a": "evilmod.f"}', "parameters of trial 001-a=1 are not in the sweep file"),
+    "another key": (ROW.format("parameters"), '{"data.name": "x"}', "of trial 001-a=1 are not in the sweep file"),
+    "a list": (ROW.format("parameters"), "[1]", "a row of the table `trials` cannot be read (parameters or status)"),
+    "no JSON": (ROW.format("parameters"), "x", "a row of the table `trials` cannot be read (Expecting value"),
+    "a duration": (ROW.format("seconds"), "x", "a row of the table `trials` cannot be read (seconds)"),
+    "a result": (ROW.format("value"), "x", "a row of the table `trials` cannot be read (value)"),
+    "settings that are no JSON": (SETTINGS, "x", "sweep.db: "),
+    "no settings": (SETTINGS, "{}", "sweep.db: "),
+    "settings without a mapping": (SETTINGS, '{"parameters": 7}', "sweep.db: "),
 }
 
 
 @pytest.mark.parametrize("flags", [(), ("--dry-run",)])
-@pytest.mark.parametrize(("column", "value", "line"), CHANGES.values(), ids=CHANGES)
-def test_a_row_that_the_sweep_file_cannot_give_is_refused_in_one_line(
-    run_sweep, write_sweep, tmp_path, column, value, line, flags
+@pytest.mark.parametrize(("statement", "value", "line"), CHANGES.values(), ids=CHANGES)
+def test_a_state_that_the_sweep_file_cannot_give_is_refused_in_one_line(
+    run_sweep, write_sweep, tmp_path, statement, value, line, flags
 ):
     folder, file = tmp_path / "runs" / "one", write_sweep(parameters={"a": {"values": [1, 2]}})
     folder.mkdir(parents=True)
     with State(folder / "sweep.db") as state:
         state.add(1, "001-a=1", {"a": 1})
-        state.execute(f"UPDATE trials SET {column} = ?", (value,))
+        state.execute(statement, (value,))
     result = run_sweep(file, *flags)
     assert result.returncode == 2
     assert line in result.stderr

@@ -53,27 +53,29 @@ def test_the_other_words_of_the_command_keep_their_places(before, after, tmp_pat
     assert sweep_flags([*before, *again, *after]) == [*before, *words, *after]
 
 
-def test_flags_without_false_booleans_are_known(tmp_path, monkeypatch):
-    """From ${args_no_boolean_flags}."""
-    words = ["--config=configs/method/direct.yaml", "--seed_everything=3"]
-    again = handed_out_again(words, tmp_path, monkeypatch)
-    passed = [word.removesuffix("=True") for word in again if not word.endswith("=False")]
-    assert sweep_flags(["--data.batch_size=16", *passed]) == ["--data.batch_size=16", *words]
+def two_words(words):
+    return [part for word in words for part in word.split("=", 1)]
 
 
-def test_flags_of_two_words_are_known(tmp_path, monkeypatch):
-    """From ${args_no_equals}."""
+def without_false(words):
+    return [word.removesuffix("=True") for word in words if not word.endswith("=False")]
+
+
+@pytest.mark.parametrize(
+    ("passed", "given", "file"),
+    [
+        (without_false, list, True),  # from ${args_no_boolean_flags}
+        (two_words, two_words, True),  # from ${args_no_equals}
+        (list, list, False),
+    ],
+)
+def test_other_forms_of_flags_and_a_missing_file_are_known(passed, given, file, tmp_path, monkeypatch):
     words = ["--config=configs/method/direct.yaml", "--seed_everything=-3"]
-    again = [part for word in handed_out_again(words, tmp_path, monkeypatch) for part in word.split("=", 1)]
-    pairs = [part for word in words for part in word.split("=", 1)]
-    assert sweep_flags(["--trainer.max_steps", "-1", *again]) == ["--trainer.max_steps", "-1", *pairs]
-
-
-def test_without_the_agents_file_a_value_that_looks_like_a_flag_is_kept(tmp_path, monkeypatch):
-    words = ["--config=configs/method/direct.yaml", "--seed_everything=3"]
-    again = handed_out_again(words, tmp_path, monkeypatch)
-    monkeypatch.delenv(PARAMETERS)
-    assert sweep_flags(["--trainer.max_steps", "-1", *again]) == ["--trainer.max_steps", "-1", *words]
+    again = passed(handed_out_again(words, tmp_path, monkeypatch))
+    if not file:
+        monkeypatch.delenv(PARAMETERS)
+    first = ["--trainer.max_steps", "-1"]  # a value that looks like a flag
+    assert sweep_flags([*first, *again]) == [*first, *given(words)]
 
 
 def test_every_top_level_flag_is_known():

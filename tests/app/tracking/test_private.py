@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from helpers import ROOT
 from pytorch_lightning.loggers import WandbLogger
 
 from lightning_ssl.app.tracking import private
@@ -67,7 +66,7 @@ def private_names(file: Path) -> list[str]:
     return [name for name in found if name != "wandb_workspaces.workspaces.Workspace"]  # public, for annotations
 
 
-@pytest.mark.parametrize("file", sorted((ROOT / "lightning_ssl" / "tracking").glob("*.py")), ids=lambda file: file.name)
+@pytest.mark.parametrize("file", sorted(Path(private.__file__).parent.glob("*.py")), ids=lambda file: file.name)
 def test_only_one_file_uses_private_names(file):
     if file.name == "private.py":
         assert len(private_names(file)) > 0

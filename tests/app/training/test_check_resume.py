@@ -5,6 +5,7 @@ import shutil
 
 import pytest
 import torch
+from helpers.run_folders import content_of
 
 from lightning_ssl.app import cli
 from lightning_ssl.app.config.configuration import Configuration
@@ -104,10 +105,6 @@ def test_a_checkpoint_of_another_training_is_refused(stopped, parts, change, lin
         require_resumable(file, parts, BATCHES)
     assert len(str(refused.value)) < 500
     assert "\n" not in str(refused.value)
-
-
-def content_of(folder):
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
 @pytest.mark.parametrize("by_path", [False, True])

@@ -44,6 +44,18 @@ def train(folder, model, checkpoints=None, plugin=None, **trainer):
     return run
 
 
+def last_finite(folder):
+    return runs.read_checkpoint(folder / "checkpoints" / "last_finite.ckpt")
+
+
+def assert_undisturbed(bad, model, folder, step, **trainer):
+    """The checkpoint of a run that diverged is the one that an undisturbed run has after `step` steps."""
+    run = train(folder, seeded(model), Checkpoints(every_n_steps=step, keep=9), **trainer)
+    saved, expected = last_finite(bad), runs.read_checkpoint(run.checkpoints / f"step-{step:08d}.ckpt")
+    assert same(saved["state_dict"], expected["state_dict"])
+    assert same(saved["optimizer_states"], expected["optimizer_states"])
+
+
 def not_a_number(loss):
     return loss * math.nan
 
@@ -76,18 +88,13 @@ SETTINGS = {
 def test_the_state_before_the_bad_step_is_saved_though_it_is_noticed_later(name, change, tmp_path):
     kind, arguments, trainer = SETTINGS[name]
     bad = seeded(lambda: bad_at(kind, BAD_STEP, change)(**SMALL, **arguments))
-    good = seeded(lambda: kind(**SMALL, **arguments))
     message = (
         f"(train/loss=nan|the gradient of train/loss=.* is not finite) at step {BAD_STEP}: the last finite loss was"
     )
     with pytest.raises(LossNotFinite, match=message) as error:
         train(tmp_path / "bad", bad, log_every_n_steps=6, check_val_every_n_epoch=100, **trainer)
     assert "lower learning rate" in str(error.value)
-    checkpoint = runs.read_checkpoint(tmp_path / "bad" / "checkpoints" / "last_finite.ckpt")
-    run = train(tmp_path / "good", good, Checkpoints(every_n_steps=BAD_STEP, keep=9), **trainer)
-    undisturbed = runs.read_checkpoint(run.checkpoints / f"step-{BAD_STEP:08d}.ckpt")
-    assert same(checkpoint["state_dict"], undisturbed["state_dict"])
-    assert same(checkpoint["optimizer_states"], undisturbed["optimizer_states"])
+    assert_undisturbed(tmp_path / "bad", lambda: kind(**SMALL, **arguments), tmp_path / "good", BAD_STEP, **trainer)
     assert RunFolder(tmp_path / "bad").step_checkpoints() == []
 
 
@@ -104,12 +111,7 @@ def test_accumulated_batches_are_one_step(tmp_path):
         train(tmp_path / "bad", seeded(lambda: Bad(**SMALL)), log_every_n_steps=4, accumulate_grad_batches=3)
     last = float(re.search(r"the last finite loss was (\S+) at step 3", str(error.value)).group(1))
     assert last == pytest.approx(losses[7].item(), rel=1e-4)
-    checkpoint = runs.read_checkpoint(tmp_path / "bad" / "checkpoints" / "last_finite.ckpt")
-    good = seeded(lambda: SimCLR(**SMALL))
-    run = train(tmp_path / "good", good, Checkpoints(every_n_steps=4, keep=9), accumulate_grad_batches=3)
-    undisturbed = runs.read_checkpoint(run.checkpoints / "step-00000004.ckpt")
-    assert same(checkpoint["state_dict"], undisturbed["state_dict"])
-    assert same(checkpoint["optimizer_states"], undisturbed["optimizer_states"])
+    assert_undisturbed(tmp_path / "bad", lambda: SimCLR(**SMALL), tmp_path / "good", 4, accumulate_grad_batches=3)
 
 
 def test_a_grad_scaler_changes_nothing_and_may_skip_a_step(tmp_path):
@@ -138,7 +140,7 @@ def test_a_gradient_that_is_not_finite_at_any_scale_stops_the_run(tmp_path):
     message = "the gradient is not finite at any scale of the GradScaler down to 7.6.*e-06 at step 4: "
     with pytest.raises(LossNotFinite, match=message):
         train(tmp_path / "run", model, plugin=lambda: scaled(2.0**-13), log_every_n_steps=2)
-    checkpoint = runs.read_checkpoint(tmp_path / "run" / "checkpoints" / "last_finite.ckpt")
+    checkpoint = last_finite(tmp_path / "run")
     assert same(before, {name: checkpoint["state_dict"][name] for name in before})
 
 
@@ -149,7 +151,7 @@ def test_an_optimizer_that_cannot_skip_a_step_is_stopped_before_it(tmp_path):
 
     with pytest.raises(LossNotFinite, match=f"train/loss=nan at step {BAD_STEP}: "):
         train(tmp_path / "run", Adagrad(**SMALL))
-    checkpoint = runs.read_checkpoint(tmp_path / "run" / "checkpoints" / "last_finite.ckpt")
+    checkpoint = last_finite(tmp_path / "run")
     assert checkpoint["global_step"] == BAD_STEP
     assert all(value.isfinite().all() for value in checkpoint["state_dict"].values())
 
@@ -163,7 +165,7 @@ def test_weights_that_explode_stop_the_run_before_a_checkpoint(make, batches, tm
     run = RunFolder(tmp_path / "run")
     assert run.step_checkpoints() == []
     assert run.summary()["status"] == "failed"
-    checkpoint = runs.read_checkpoint(run.checkpoints / "last_finite.ckpt")
+    checkpoint = last_finite(run.path)
     assert all(value.isfinite().all() for value in checkpoint["state_dict"].values())
 
 

@@ -36,13 +36,6 @@ def test_a_python_training_leaves_a_complete_run_folder(make, tmp_path, monkeypa
     assert built.rows[0].group.results
 
 
-def test_the_label_is_that_of_the_command_line(tmp_path):
-    runner = trainer(epochs=1)
-    run = record_run(runner, tmp_path / "mine")
-    runner.fit(AlphaCL(Direct(p=6), backbone="resnet_tiny"), data())
-    assert run.summary()["label"] == "AlphaCL Direct p=6 τ=0.5"
-
-
 def test_a_checkpoint_of_the_command_line_loads_in_python(tmp_path):
     options = '{"train_images": 64, "test_images": 16}'
     argv = ["fit", "--model=AlphaCL", "--model.importance=Direct", "--model.importance.p=6", f"--runs={tmp_path}"]
@@ -86,18 +79,13 @@ def test_the_recorded_loss_is_that_of_the_batch_when_gradients_are_accumulated(t
     assert run.history("train/loss_epoch") == pytest.approx([sum(values) / 4])
 
 
-def test_log_every_n_steps_of_0_logs_no_step(tmp_path):
+def test_a_recorded_run_has_the_label_of_the_command_line_and_is_not_overwritten(tmp_path):
     runner = trainer(epochs=1, log_every_n_steps=0)
     run = record_run(runner, tmp_path / "mine")
-    runner.fit(SimCLR(backbone="resnet_tiny"), data())
-    assert "train/loss" not in run.summary()["last"]
+    runner.fit(AlphaCL(Direct(p=6), backbone="resnet_tiny"), data())
+    assert run.summary()["label"] == "AlphaCL Direct p=6 τ=0.5"
+    assert "train/loss" not in run.summary()["last"]  # no step is logged
     assert "train/loss_epoch" in run.summary()["last"]
-
-
-def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
-    runner = trainer(epochs=1)
-    record_run(runner, tmp_path / "mine")
-    runner.fit(SimCLR(backbone="resnet_tiny"), data())
     with pytest.raises(ValueError, match="there is a run already; choose another folder, or resume=True"):
         record_run(trainer(), tmp_path / "mine")
 
