@@ -31,8 +31,7 @@ for words in json.loads(sys.argv[1]):
             code = main(words)
         except SystemExit as stop:  # argparse's, after --help
             code = stop.code
-    heavy = {"torch", "pytorch_lightning", "wandb", "scipy", "matplotlib", "pandas"} & set(sys.modules)
-    answers.append([code or 0, sorted(heavy), out.getvalue()])
+    answers.append([code or 0, sorted({"torch", "pytorch_lightning", "wandb", "scipy", "matplotlib", "pandas"} & set(sys.modules)), out.getvalue()])
 json.dump(answers, sys.stdout)
 """
 

@@ -1,4 +1,4 @@
-"""Covariance operators of dual networks. The claims of a quick run check Theorems 1 to 4 and Lemma 2 themselves."""
+"""Gradients of dual networks and their covariance operators: Theorems 1 to 4, Corollary 1, Lemma 2."""
 
 from itertools import pairwise
 
@@ -45,6 +45,20 @@ def test_connection_is_the_kronecker_product_with_autograds_jacobian(population:
         below = pre.clamp_min(0)
 
 
+def test_theorem1_gradient_of_dual_networks(population: Population) -> None:
+    error = gradients.theorem1_error(population)
+    close(error, torch.zeros_like(error), terms=CONNECTION + X * A, scale=1)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_theorem2_derivatives_have_fixed_signs_and_sum_to_zero(name: str) -> None:
+    r = 2 * torch.rand(50, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    pos, neg, total = gradients.theorem2(LOSSES[name], r[:, 0], r[:, 1:])
+    assert (pos > 0).all()
+    assert (neg < 0).all()
+    close(total, torch.zeros_like(total), terms=r.shape[1], scale=float(pos.max()), gain=1 / TAU)
+
+
 @pytest.mark.parametrize("name", LOSSES)
 def test_weight_is_minus_the_derivative_for_the_negative(name: str) -> None:
     r = 2 * torch.rand(50, 2, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -57,6 +71,14 @@ def test_infonce_equals_the_papers_fraction() -> None:
     e_pos, e_neg = (-r_pos / TAU).exp(), (-r_neg / TAU).exp()
     expected = -(e_pos / (e_pos + e_neg.sum(1))).log()
     close(losses.infonce(TAU).value(r_pos, r_neg), expected, terms=1 + r_neg.shape[1], gain=1 / TAU)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_lemma2_weights_give_the_gradient_of_the_expected_loss(name: str, population: Population) -> None:
+    f = forward(population.W, population.views)[-1]
+    M = operators.triple_weights(f, X, LOSSES[name])
+    error = gradients.gradient_error(population, M, losses.population_loss(X, LOSSES[name]))
+    close(error, torch.zeros_like(error), terms=OPERATOR, scale=1, gain=1 / TAU)
 
 
 def test_expected_loss_equals_a_loop_over_all_triples(population: Population) -> None:
@@ -87,6 +109,12 @@ def test_operator_equals_the_variance_of_the_averaged_connection(population: Pop
         close(operators.operator(K, operators.inter_weights(X, A)), expected, terms=OPERATOR)
 
 
+@pytest.mark.parametrize("name", LOSSES)
+def test_theorem4_operator_is_positive_semidefinite(name: str, population: Population) -> None:
+    weights = operators.theorem4_weights(population, LOSSES[name])
+    assert operators.smallest_eigenvalue(population, weights).min() > -bound(torch.float64, 1, OPERATOR)
+
+
 def test_theorem4_with_constant_weight_is_theorem3(population: Population) -> None:
     weights = operators.theorem4_weights(population, losses.simple())
     close(weights, operators.inter_weights(X, A).expand_as(weights), terms=(X * A) ** 2)
@@ -105,6 +133,12 @@ def test_theorem4_weights_equal_half_the_weighted_covariance_of_differences(popu
         terms=OPERATOR,
         gain=1 / TAU,
     )
+
+
+@pytest.mark.parametrize("name", ["soft triplet", "InfoNCE"])
+def test_exact_loss_has_no_residue(name: str, population: Population) -> None:
+    error = gradients.exact_error(population, LOSSES[name])
+    close(error, torch.zeros_like(error), terms=OPERATOR, scale=1, gain=1 / TAU)
 
 
 @pytest.mark.parametrize(("name", "slope"), [("soft triplet", 2.0), ("InfoNCE", 4.0)])

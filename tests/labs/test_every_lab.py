@@ -5,7 +5,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from helpers.closeness import close
 
 from lightning_ssl.labs.lab import Result
 
@@ -26,7 +25,6 @@ INVALID["landscape"] += [("tau", 0.0), ("workers", 0)]
 QUICK: dict[str, tuple[dict[str, Any], int]] = {
     "covariance_operator": ({}, 3),
     "deep_linear": ({"widths": (6, 8, 8, 4), "seeds": 3}, 4),
-    "importances": ({"steps": 15, "samples": 24, "seeds": 2}, 3),
     "min_player": ({"steps": 15, "seeds": 2}, 6),
     "one_layer": ({}, 6),
     "relu_two_layer": ({"hidden": (1, 5), "augmentation": (0.5, 1.75), "steps": 1000}, 8),
@@ -51,40 +49,6 @@ def test_an_invalid_argument_is_named(lab: str, argument: str, value: object) ->
 def test_a_quick_run_agrees_with_every_claim_and_draws(lab: str) -> None:
     arguments, axes = QUICK[lab]
     result = run_of(lab)(quick=True, **arguments)
-    # Section 4.1 expects the residue to shrink in training. The lab measures it; it is not a theorem. Table 1 takes a
-    # longer training.
-    measured = ("Section", "Table 1")
-    assert all(claim.agrees for claim in result.claims if not claim.name.startswith(measured)), result.table()
+    # Section 4.1 expects the residue to shrink in training. The lab measures it; it is not a theorem.
+    assert all(claim.agrees for claim in result.claims if not claim.name.startswith("Section")), result.table()
     assert len(result.figure().axes) == axes
-
-
-# Arguments, names of arrays, the axis of their seeds, and the bound of rounding. Scale 1: shares, drifts and losses. In
-# the labs of deep networks a difference grows by 1 + lr in a step.
-ALONE: dict[str, tuple[dict[str, Any], list[str], int, dict[str, float]]] = {
-    "deep_linear": (
-        {"widths": (5, 6, 4, 3), "samples": 12, "steps": 20, "lr": 0.1, "flow_steps": 2},
-        ["reached", "norm_drift"], -1, {"terms": 20 * 2 * 18 + 12**2, "scale": 1, "gain": 1.1**20},
-    ),
-    "importances": (
-        {"samples": 8, "steps": 3, "hidden": 12, "outputs": 5},
-        ["effective_path", "effective", "before"], 1, {"terms": 3 * (12 + 5 + 2 * 8), "gain": 2},
-    ),
-    "min_player": (
-        {"samples": 8, "steps": 5, "q": (0.5, 2.0)},
-        ["energy", "entropy", "loss"], 1, {"terms": 5 * (8 + 2 * (8 + 10 + 6)), "scale": 1, "gain": 2},
-    ),
-    "relu_two_layer": (
-        {"modes": 4, "samples": 20, "steps": 20, "lr": 0.1, "hidden": (1, 3), "augmentation": (0.5, 1.5),
-         "alpha": "random"},
-        ["energy"], 2, {"terms": 20 * 2 * (4 + 3 + 5) + 20**2, "gain": 1.1**20},
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("lab", ALONE)
-def test_a_seed_in_a_batch_equals_that_seed_alone(lab: str) -> None:
-    arguments, names, axis, rounding = ALONE[lab]
-    together = run_of(lab)(seeds=3, **arguments).arrays
-    alone = run_of(lab)(seeds=1, first_seed=2, **arguments).arrays
-    for name in names:
-        close(together[name].select(axis, 2), alone[name].select(axis, 0), where=name, **rounding)

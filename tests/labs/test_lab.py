@@ -3,6 +3,8 @@
 import inspect
 import json
 import os
+import subprocess
+import sys
 from typing import Literal
 
 import docstring_parser
@@ -48,9 +50,7 @@ def test_standard_deviation_is_the_sample_one_and_zero_for_one_seed():
 
 
 def test_table_shows_difference_verdict_rule_and_count():
-    before, _, table = result(text="a table of its own").table().partition("claim")
-    assert "of its own" in before
-    lines = table.splitlines()
+    lines = result().table().splitlines()
     close, far = (next(line for line in lines if line.startswith(name)) for name in ("close", "far"))
     assert "0.620 ± 0.028" in close
     assert "-0.010" in close
@@ -60,6 +60,11 @@ def test_table_shows_difference_verdict_rule_and_count():
     assert "differs" in far
     assert any("0.03 of the paper" in line for line in lines)
     assert lines[-1] == "toy: 2 of 3 agree, 1 differ"
+
+
+def test_text_of_a_lab_precedes_its_claims():
+    table = result(text="a table of its own").table()
+    assert table.index("of its own") < table.index("claim")
 
 
 def test_saved_results_can_be_read_back(tmp_path):
@@ -165,12 +170,15 @@ def test_help_has_the_docstring_and_the_default(capsys):
     ("words", "message"),
     [
         (("--step-size", "fast"), "--step-size=fast: expected float (see lightning-ssl lab toy --help)"),
+        (("--widths", "2,x"), "--widths=2 x: expected a list of int"),
         (("--seeds", "1.5"), "--seeds=1.5: expected int"),
         (("--cut", "x"), "--cut=x: expected float or null"),
         (("--kind", "c"), "--kind=c: expected one of a, b"),
         (("--signed=3",), "argument --signed/--no-signed: ignored explicit argument '3'"),
         (("--step-size",), "argument --step-size: expected one argument"),
+        (("--no-such-flag", "3"), "unrecognized arguments: --no-such-flag 3"),
         (("--seed", "3"), "unrecognized arguments: --seed 3; did you mean --seeds?"),  # no abbreviations
+        (("--step-size", "-1"), "step_size=-1.0: step_size must be above 0"),
     ],
 )
 def test_a_wrong_flag_or_value_is_one_line_and_exit_code_two(words, message, toy, capsys):
@@ -179,6 +187,11 @@ def test_a_wrong_flag_or_value_is_one_line_and_exit_code_two(words, message, toy
     assert error.startswith(f"lightning-ssl: {message}")
     assert error.count("\n") == 1
     assert not (toy / "runs").exists()
+
+
+def test_debug_adds_the_traceback(toy, capsys):
+    assert cli.main(["lab", "toy", "--step-size", "-1", "--debug"]) == 2
+    assert "Traceback" in capsys.readouterr().err
 
 
 def test_files_of_others_are_not_replaced(toy, capsys):
@@ -221,6 +234,11 @@ def test_all_runs_every_lab(toy, capsys):
     assert (settings["quick"], settings["seeds"]) == (True, 2)
 
 
+def test_an_unknown_lab_is_an_error_that_lists_the_labs(toy, capsys):
+    assert cli.main(["lab", "nonsense"]) == 2
+    assert "expected one of toy, all, list" in capsys.readouterr().err
+
+
 def test_one_failing_lab_does_not_stop_the_others(monkeypatch, capsys, tmp_path):
     def broken(**arguments):
         raise RuntimeError("out of order")
@@ -232,9 +250,15 @@ def test_one_failing_lab_does_not_stop_the_others(monkeypatch, capsys, tmp_path)
     assert (tmp_path / "good" / "results.json").exists()
 
 
-def test_listing_names_every_lab(capsys):
-    assert command.main(["list"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(labs.summaries())
+def test_listing_names_every_lab_and_imports_no_torch():
+    code = (
+        "import sys; from lightning_ssl.app.commands.lab import main; code = main(['list']); "
+        "assert 'torch' not in sys.modules and 'matplotlib' not in sys.modules; sys.exit(code)"
+    )
+    listing = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert [line.split()[0] for line in listing.splitlines()] == list(labs.summaries())
+    assert "deep_linear" in listing
+    assert "  lab " not in listing
 
 
 @pytest.mark.parametrize("name", labs.summaries())

@@ -6,6 +6,7 @@ import pytest
 import torch
 from helpers.closeness import close
 
+from lightning_ssl.labs import min_player
 from lightning_ssl.labs.importances import batched_alpha, sphere_mixture
 from lightning_ssl.labs.min_player import descent, players
 from lightning_ssl.losses.families import InfoNCE
@@ -115,3 +116,12 @@ def test_propagating_through_alpha_changes_the_gradient():
     propagated, _ = descent.gradient(weights, x1, x2, through)
     stopped, _ = descent.gradient(weights, x1, x2, partial(players.closed_form_loss, TAU, 1.0))
     assert descent.relative_gap(propagated, stopped).min() > 1e-2
+
+
+def test_a_seed_in_a_batch_equals_that_seed_alone():
+    steps = 5
+    settings = {"samples": N, "steps": steps, "q": (0.5, 2.0)}
+    batch = min_player.run(seeds=3, **settings).arrays
+    alone = min_player.run(seeds=1, first_seed=2, **settings).arrays
+    for name in ("energy", "entropy", "loss"):
+        close(batch[name][:, 2], alone[name][:, 0], terms=steps * TERMS, scale=1, gain=1 / TAU)

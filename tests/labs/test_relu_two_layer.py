@@ -1,4 +1,4 @@
-"""Two ReLU layers on an orthogonal mixture. The claims of a quick run check Lemmas 13 and 14 and Theorems 4 to 6."""
+"""Two ReLU layers on an orthogonal mixture: Lemmas 3, 13, 14 and Theorems 4 to 6."""
 
 import pytest
 import torch
@@ -45,6 +45,22 @@ def test_theorem_4_relu_gradient_is_the_linear_one_where_weights_are_positive(in
         close(ours, autograd, terms=STEP + SAMPLES**2)
 
 
+def test_relu_and_sticky_linear_paths_are_the_same():
+    x1, x2, alpha, w1, w2 = problem()
+    steps = 100
+    gap = network.compare_paths(w1, w2, x1, x2, alpha, 0.1, steps)
+    close(gap, torch.zeros_like(gap), terms=steps * (STEP + SAMPLES**2), scale=1)
+
+
+def test_lemma_13_and_14_signs_of_x_alpha():
+    x1, x2, alpha, *_ = problem()
+    x_alpha = mean_covariance(x1, x2, alpha)
+    assert (x_alpha.masked_fill(torch.eye(MODES, dtype=torch.bool), -1) < 0).all()
+    top = torch.linalg.eigh(x_alpha).eigenvectors[:, :, -1]
+    assert (top.amax(1) > 0).all()
+    assert (top.amin(1) < 0).all()
+
+
 def test_padding_with_zero_nodes_changes_nothing():
     steps = 300
     settings = {"modes": 4, "samples": 20, "steps": steps, "seeds": 2, "augmentation": (1.5,), "outputs": 3}
@@ -69,3 +85,13 @@ def test_two_modes_under_strong_augmentation_end_at_rank_two():
         w1, w2 = network.step(w1, w2, *network.sticky_gradients(w1, w2, x_alpha), 0.05)
     assert network.classify(w1)[0].item() == 2
     assert abs(network.energy(w1, w2, x_alpha).item() - 0.55) < 1e-4  # 3000 steps
+
+
+def test_a_seed_in_a_batch_equals_that_seed_alone():
+    steps, lr = 20, 0.1
+    settings = {"modes": MODES, "samples": SAMPLES, "steps": steps, "lr": lr, "hidden": HIDDEN, "outputs": OUTPUTS}
+    settings |= {"augmentation": (0.5, 1.5), "alpha": "random"}
+    batch = relu_two_layer.run(seeds=3, **settings).arrays["energy"]
+    alone = relu_two_layer.run(seeds=1, first_seed=2, **settings).arrays["energy"]
+    # A difference grows by 1 + lr in a step.
+    close(batch[:, :, 2], alone[:, :, 0], terms=steps * STEP + SAMPLES**2, gain=(1 + lr) ** steps)

@@ -68,6 +68,19 @@ def test_operator_is_the_expected_gradient_of_the_simple_loss() -> None:
     close(-gradient, expected, terms=f[0].numel() ** 2, scale=scale)
 
 
+def test_response_grows_by_the_closed_form_while_selective() -> None:
+    d, alpha = 8, 3.0
+    x = lab.receptive_field(lab.ring(d), 2, True)
+    w, names = lab.single_pattern_neurons(x, True)
+    path = lab.train(w, x, alpha, 60)
+    lasts = lab.selective_steps(path, x)
+    assert (lasts > 3).all()
+    for k, name in enumerate(names):
+        xp, T = lab.pattern(name, True), int(lasts[k])
+        factor = 1 + alpha * xp.square().sum() / (4 * d**2)
+        close(path[T, k] @ xp, (path[0, k] @ xp) * factor**T, terms=T * d, scale=float(path[: T + 1, k].abs().max()))
+
+
 def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
     settings = {"d": 7, "widths": (2, 7), "steps": 5}
     together = lab.run(seeds=4, first_seed=2, **settings).arrays
