@@ -56,7 +56,7 @@ def part_flags() -> Iterator[str]:
     groups = {
         "trainer": (Path(lightning.origin).parent / "trainer" / "trainer.py", "Trainer"),
         "data": (PACKAGE / "data" / "module.py", "DataModule"),
-        "checkpoint": (PACKAGE / "runs" / "checkpointing.py", "Checkpoints"),
+        "checkpoint": (PACKAGE / "callbacks" / "checkpoints.py", "Checkpoints"),
     }
     for key, (file, name) in groups.items():
         yield from (f"{key}.{argument}" for argument in facts.arguments_in(file, name))
