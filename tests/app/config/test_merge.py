@@ -116,6 +116,7 @@ def test_a_class_of_the_user_has_its_own_default(tmp_path, monkeypatch):
         (["--tags=[a]", "--tags+=b"], {"tags": ["a", "b"]}),
         (["--name={x"], {"name": "{x"}),
         (["--trainer.callbacks=[]"], {"trainer": {"callbacks": []}}),
+        (["--config={model: {class_path: SimCLR, init_args: }}"], {"model": {"class_path": "SimCLR", "init_args": {}}}),
         (
             ["--trainer.callbacks=Timer", "--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=x"],
             {"trainer": {"callbacks": [

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hostile.workspace import SMALL, make_workspace, snapshot
+from app.hostile.workspace import SMALL, make_workspace, snapshot
 
 from lightning_ssl.app import cli
 from lightning_ssl.app.sweep.engine import Engine
