@@ -13,13 +13,13 @@ TITLES = {
     "methods": "Methods",
     "callbacks": "Callbacks",
     "data": "Data",
-    "runs": "Run folders",
+    "app.runs": "Run folders",
     "app.training": "Training",
 }
 # Names that users import from a package although the top level does not export them.
 FURTHER = {
     "data": ("adapt", "load", "fetch", "info"),
-    "runs": ("find", "read_checkpoint", "RunFolder"),
+    "app.runs": ("find", "read_checkpoint", "RunFolder"),
     "app.training": ("record_run",),
 }
 INDEX = """\

@@ -21,7 +21,7 @@ class UserError(ValueError):
 
 
 class RunFailed(Exception):
-    """Training ended with an exception that is not a UserError. The run folder has its traceback."""
+    """Training ended with an exception that is not a UserError."""
 
 
 def require(condition: bool, argument: str, value: object, allowed: str) -> None:

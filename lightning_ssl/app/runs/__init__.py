@@ -1,17 +1,15 @@
-"""Run folders: one reader, one writer, one label for a loss. Importing this package does not import torch.
+"""Run folders: one reader, one writer, one function that decides a run's status. Imports no torch.
 
 folder.py         the run folder: layout, reading, writing, lock
+first_files.py    the first write of a run: config.yaml and summary.json
 metrics.py        reads metrics.jsonl; metrics_writer.py writes it; metrics_csv.py reads metrics.csv of older versions
+panels.py         the metrics by panel, for the report and W&B
 status.py         the status of a run
-identity.py       when two configurations are the same
 checkpoints.py    checkpoint files
-record.py         a whole run with its problems, for the report
+restore.py        a method with the weights of a checkpoint; evaluations.py writes the files of its evaluation
+run_record.py     a whole run with its problems, for the report
 archive.py        the small files of a sweep's runs in one file
-keys.py           which keys of a configuration belong to the loss
-labels.py         the name of a loss
-resume.py         which folder a run uses, and from which checkpoint it resumes
-guard.py          the callback that stops a training that diverged
-recorder.py       the callbacks and the logger that write a run folder
+version.py        the version that a run records
 """
 
 from __future__ import annotations

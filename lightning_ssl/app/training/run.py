@@ -15,7 +15,7 @@ from lightning_ssl.app.launch.ranks import is_first_process, print_once
 from lightning_ssl.app.launch.signals import Stopped, StopSignals
 from lightning_ssl.app.runs.first_files import begin
 from lightning_ssl.app.runs.folder import RunFolder
-from lightning_ssl.app.training import choose_folder as resume
+from lightning_ssl.app.training import choose_folder
 from lightning_ssl.app.training.check_resume import require_resumable
 from lightning_ssl.app.training.check_training import check_training
 from lightning_ssl.app.training.result import print_result
@@ -49,10 +49,10 @@ def train(config: Configuration, argv: list[str], early: NotedSignals | None = N
         arguments, number_of_ranks = devices.for_launched_ranks(parts.trainer)
         parts.trainer.update(arguments)
     check_logger(config.values["logger"])
-    choice = resume.choose(config)
+    choice = choose_folder.choose(config)
     run = choice.run
     run.check_files()
-    if run.is_finished() and not resume.extends(config, run):
+    if run.is_finished() and not choose_folder.extends(config, run):
         print_once(f"{run.path} is finished already; --resume never starts a new run")
         return 0
     signals = StopSignals(early)
@@ -68,7 +68,7 @@ def train(config: Configuration, argv: list[str], early: NotedSignals | None = N
 
 
 def train_in_folder(
-    config: Configuration, parts: Parts, choice: resume.Choice, argv: list[str], signals: StopSignals
+    config: Configuration, parts: Parts, choice: choose_folder.Choice, argv: list[str], signals: StopSignals
 ) -> int:
     """Train, and record how it ended. Returns the exit code."""
     run, stored, begun = choice.run, config.stored(), False
@@ -103,10 +103,9 @@ def train_in_folder(
             return 130
         raise end
     except Exception as error:
-        if not begun and is_first_process():
-            raise UserError(
-                f"checkpoint={str(choice.checkpoint)!r}: it cannot be restored: {one_line(error)}"
-            ) from error
+        if choice.checkpoint is not None and not begun and is_first_process():
+            where = f"{choice.checkpoint.name} was not resumed, its run folder is unchanged"
+            raise RunFailed(f"{where}: {type(error).__name__}: {one_line(error)}") from error
         line = record_failure(run, error)
         if isinstance(error, (UserError, OSError)):
             raise error

@@ -108,13 +108,22 @@ def content_of(folder):
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
-@pytest.mark.parametrize("change", [WRONG[3][0], *UNRESTORABLE])
 @pytest.mark.parametrize("by_path", [False, True])
-def test_a_refused_checkpoint_leaves_the_folder_as_it_is(stopped, change, by_path, capsys):
-    edit(stopped, change)
+def test_a_refused_checkpoint_leaves_the_folder_as_it_is(stopped, by_path, capsys):
+    edit(stopped, WRONG[3][0])
     before = content_of(stopped.path)
     assert resume(stopped, *(["--resume", str(stopped.path)] if by_path else [])) == 2
     assert capsys.readouterr().err.startswith("lightning-ssl: checkpoint='")
+    assert content_of(stopped.path) == before
+
+
+@pytest.mark.parametrize("change", UNRESTORABLE)
+def test_a_checkpoint_that_cannot_be_restored_leaves_the_folder_as_it_is(stopped, change, capsys):
+    edit(stopped, change)
+    before = content_of(stopped.path)
+    assert resume(stopped) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "step-00000006.ckpt was not resumed, its run folder is unchanged" in line
     assert content_of(stopped.path) == before
 
 
