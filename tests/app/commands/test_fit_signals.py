@@ -66,7 +66,7 @@ def whole(tmp_path_factory):
 # In epoch 1: the first step, one in the middle, the last one, after which the epoch ends first.
 @pytest.mark.parametrize(
     ("number", "step", "stops_at"),
-    [(signal.SIGTERM, 4, 5), (signal.SIGUSR1, 5, 6), (signal.SIGINT, 7, 8), (signal.SIGHUP, 5, 6)],
+    [(signal.SIGTERM, 4, 5), (signal.SIGUSR1, 5, 6), (signal.SIGINT, 7, 8)],
 )
 def test_a_signal_stops_a_run_after_its_step_and_it_resumes_bit_for_bit(number, step, stops_at, whole, tmp_path):
     argv = [*FLAGS, "--trainer.max_epochs=3", f"--runs={tmp_path}", "--name=run"]
@@ -204,12 +204,13 @@ def test_two_quick_ctrl_c_leave_the_right_status_and_no_traceback(tmp_path, capf
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_nohup_keeps_sighup_from_stopping_a_run():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+@pytest.mark.parametrize(("handler", "number"), [(signal.SIG_DFL, signal.SIGHUP), (signal.SIG_IGN, 0)])
+def test_sighup_stops_a_run_and_nohup_keeps_it_from_doing_so(handler, number):
+    before = signal.signal(signal.SIGHUP, handler)
     try:
         with signals.StopSignals() as noted:
             os.kill(os.getpid(), signal.SIGHUP)
-            assert noted.number == 0
+            assert noted.number == number
     finally:
         signal.signal(signal.SIGHUP, before)
 
