@@ -6,9 +6,9 @@
 import json
 
 import pytest
-import torch
 from golden import twenty_steps
 from golden.summary import close_runs, exact, of_run
+from helpers.killing import one_thread  # noqa: F401
 
 from lightning_ssl.app.runs import RunFolder
 
@@ -16,12 +16,8 @@ EXPECTED = json.loads((twenty_steps.DATA / "twenty_steps.json").read_text(encodi
 
 
 @pytest.fixture(autouse=True)
-def one_thread(tmp_path, monkeypatch):
+def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("name", twenty_steps.CONFIGURATIONS)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers import small_fit
 from helpers.killing import fit_until_killed, in_a_fork, one_thread  # noqa: F401
 from helpers.outcome import assert_same, outcome
 
@@ -26,18 +27,10 @@ from lightning_ssl.app.training.progress import TrainingBar
 from lightning_ssl.app.training.trainer import check_logger, chosen_logger, make_trainer
 from lightning_ssl.base.checks import RunFailed
 
-SMALL = [
-    "--model.backbone=resnet_tiny",
-    '--data.options={"train_images": 96, "test_images": 32}',
-    "--data.batch_size=16",  # 6 steps an epoch
-    "--trainer.max_epochs=3",
-    "--trainer.accelerator=cpu",
-    "--trainer.enable_progress_bar=false",
-    "--trainer.log_every_n_steps=2",
-    "--knn.k=5",
+SIMCLR = [
+    *small_fit("SimCLR"), "--trainer.max_epochs=3", "--trainer.log_every_n_steps=2", "--knn.k=5",
     "--importance_monitor.every_n_steps=5",
-]
-SIMCLR = ["--model=SimCLR", *SMALL]
+]  # fmt: skip
 
 
 def words(tmp_path, *more, name="run"):
@@ -51,11 +44,8 @@ def words(tmp_path, *more, name="run"):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """An uninterrupted run."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("whole")
     assert fit.main(words(folder)) == 0
-    torch.set_num_threads(threads)
     return RunFolder(folder / "run")
 
 

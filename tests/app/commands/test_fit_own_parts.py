@@ -8,8 +8,9 @@ import textwrap
 
 import pytest
 import torch
+from helpers import small_fit
 from helpers.closeness import close
-from helpers.killing import fit_until_killed, in_a_fork
+from helpers.killing import fit_until_killed, in_a_fork, one_thread  # noqa: F401
 from helpers.ranks import join, start_ranks
 from helpers.training import terms_of
 
@@ -36,17 +37,7 @@ MODULE = """
     def failing(d2_pos, d2_neg, valid):
         return {}["a key"]
 """
-SMALL = [
-    "--model=AlphaCL",
-    "--model.backbone=resnet_tiny",
-    "--data.options={train_images: 96, test_images: 32}",
-    "--data.batch_size=16",  # 6 steps an epoch
-    "--trainer.max_epochs=2",
-    "--trainer.accelerator=cpu",
-    "--trainer.enable_progress_bar=false",
-    "--knn.k=5",
-    "--importance_monitor.every_n_steps=5",
-]
+SMALL = [*small_fit("AlphaCL"), "--trainer.max_epochs=2", "--knn.k=5", "--importance_monitor.every_n_steps=5"]
 
 
 @pytest.fixture
@@ -55,10 +46,8 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "mine.py").write_text(textwrap.dedent(MODULE))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    before, threads = set(sys.modules), torch.get_num_threads()
-    torch.set_num_threads(1)  # a pool of threads does not survive a fork
+    before = set(sys.modules)
     yield tmp_path
-    torch.set_num_threads(threads)
     for name in set(sys.modules) - before:
         if name.partition(".")[0] in ("mine", "photos", "pictures", "smooth"):
             del sys.modules[name]
@@ -138,10 +127,7 @@ PHOTOS = """
         images = torch.randint(256, (count, 3, 32, 32), dtype=torch.uint8, generator=generator)
         return TensorDataset(images, torch.arange(count) % 3)
 """
-OWN_DATA = [
-    "--model=SimCLR", "--model.backbone=resnet_tiny", "--data.name=photos.make", "--data.batch_size=16",
-    "--data.workers=1", *SMALL[4:],
-]  # fmt: skip
+OWN_DATA = [*SMALL, "--model=SimCLR", "--data.name=photos.make", "--data.options={}", "--data.workers=1"]
 
 
 @pytest.fixture
@@ -169,7 +155,7 @@ def test_two_ranks_train_an_own_loss_on_own_data_as_one_process_does(photos):
         "class Smooth(SmoothSimCLR):\n    def __init__(self, **network):\n        super().__init__(**network)\n"
         "        self.loss = PairLoss(mine.weights)\n"
     )
-    flags = ["--model=smooth.Smooth", *OWN_DATA[2:], "--trainer.max_epochs=1"]
+    flags = [*OWN_DATA, "--model=smooth.Smooth", "--trainer.max_epochs=1"]
     assert join(start_ranks([*flags, "--name=two"])) == [0, 0]
     assert fit.main([*flags, "--name=one"]) == 0
     smooth = importlib.import_module("smooth")

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.distributed as dist
-from helpers import ROOT
+from helpers import ROOT, small_fit
 from helpers.killing import one_thread  # noqa: F401
 from helpers.ranks import join, start_ranks
 from helpers.training import same
@@ -102,9 +102,8 @@ COLLECTIVES = (
 )  # fmt: skip
 BAD_STEP = 6  # of 8 in an epoch; the host looks at the 4th and the 8th
 WORDS = [
-    *METHODS["SimSiam"], "--model.backbone=resnet_tiny", '--data.options={"train_images": 64, "test_images": 16}',
-    "--data.batch_size=8", "--trainer.max_epochs=2", "--trainer.log_every_n_steps=4", "--trainer.accelerator=cpu",
-    "--trainer.enable_progress_bar=false", "--probe.share=0.5",
+    *small_fit("SimSiam", train_images=64, batch_size=8), *METHODS["SimSiam"], "--trainer.max_epochs=2",
+    "--trainer.log_every_n_steps=4", "--probe.share=0.5",
 ]  # fmt: skip
 
 

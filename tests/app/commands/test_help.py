@@ -7,7 +7,6 @@ import pytest
 from lightning_ssl.app import cli
 from lightning_ssl.app.config import flags as fit_flags
 from lightning_ssl.app.config import help as fit_help
-from lightning_ssl.app.config import known
 from lightning_ssl.app.config.configuration import CALLBACKS, root
 from lightning_ssl.app.config.known import known_flags
 from lightning_ssl.augment import PRESETS
@@ -110,22 +109,3 @@ def test_a_flag_is_shown_alone(capsys):
     text = shown("data.batch_size", capsys)
     assert text.startswith("in data:\n  --data.batch_size INT")
     assert "data.root" not in text
-
-
-@pytest.mark.parametrize(
-    ("key", "flags"),
-    [
-        ("max_epochs", ["trainer.max_epochs"]),
-        ("tau", ["model.tau", "model.importance.tau", "model.importance.family.tau"]),
-        ("data.batch-size", ["data.batch_size"]),
-        ("lr", ["model.optimization.lr", "probe.lr"]),
-        ("learning_rate", ["model.optimization.lr", "probe.lr"]),
-        ("seed", ["seed_everything"]),
-        ("gpus", ["trainer.devices"]),
-        ("trainer.max_epoch", ["trainer.max_epochs"]),
-        ("backbon", ["model.backbone"]),
-        ("zzz", []),
-    ],
-)
-def test_an_unknown_key_gets_the_flags_that_it_can_mean(key, flags):
-    assert known.suggestions(key, known.known_flags())[: len(flags) or None] == flags
