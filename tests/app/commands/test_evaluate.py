@@ -23,7 +23,7 @@ LINEAR = [f"linear/{name}_{top}" for name in ("adam", "lbfgs") for top in ("top1
 def trained(tmp_path_factory):
     """A run of two epochs, with a checkpoint after each."""
     folder = tmp_path_factory.mktemp("runs")
-    argv = [*small_fit("SimCLR", 512, 128, 64), "--model.augment=paper_cifar", "--trainer.max_epochs=2"]
+    argv = [*small_fit("SimCLR", 256, 128, 32), "--model.augment=paper_cifar", "--trainer.max_epochs=2"]
     argv += ["--probe", "null", "--knn", "null", "--spectrum", "null", "--importance_monitor", "null"]
     assert fit.main([*argv, "--runs", str(folder), "--name", "run"]) == 0
     return folder / "run"
@@ -56,12 +56,12 @@ def test_a_run_gets_a_table_a_summary_and_a_record_with_its_settings(run, capsys
     assert (record["checkpoint"], record["step"]) == ("step-00000016.ckpt", 16)
     assert (record["data"]["name"], record["data"]["train_images"], record["data"]["test_images"]) == (
         "shapes",
-        512,
+        256,
         128,
     )
     assert record["protocols"]["adam"]["seeds"] == [0, 1, 2]
     assert record["protocols"]["adam"]["epochs"] == 50
-    assert record["protocols"]["lbfgs"]["held_out_images"] == 52
+    assert record["protocols"]["lbfgs"]["held_out_images"] == 26
 
 
 def test_the_accuracies_are_those_of_the_protocols_on_the_same_features(run):

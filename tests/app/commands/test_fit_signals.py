@@ -193,7 +193,7 @@ def test_two_quick_ctrl_c_leave_the_right_status_and_no_traceback(tmp_path, capf
     assert "Traceback" not in capfd.readouterr().err
 
 
-@pytest.mark.parametrize(("handler", "number"), [(signal.SIG_DFL, signal.SIGHUP), (signal.SIG_IGN, 0)])
+@pytest.mark.parametrize(("handler", "number"), [(lambda *_: None, signal.SIGHUP), (signal.SIG_IGN, 0)])
 def test_sighup_stops_a_run_and_nohup_keeps_it_from_doing_so(handler, number):
     before = signal.signal(signal.SIGHUP, handler)
     try:
