@@ -121,8 +121,7 @@ def pytest_runtest_makereport():
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     """Add a report, from this process or from a worker, to the times of its folder."""
-    parts = report.nodeid.partition("::")[0].split("/")
-    folder = parts[1] if len(parts) > 2 else "files in tests/"
+    folder = "/".join(report.nodeid.partition("::")[0].split("/")[1:-1]) or "files in tests/"
     Times.cpu[folder] += report.cpu
     Times.wall[folder] += report.duration
     Times.cases[folder] += report.when == "call"

@@ -31,7 +31,8 @@ for words in json.loads(sys.argv[1]):
             code = main(words)
         except SystemExit as stop:  # argparse's, after --help
             code = stop.code
-    answers.append([code or 0, sorted({"torch", "pytorch_lightning", "wandb", "scipy", "matplotlib", "pandas"} & set(sys.modules)), out.getvalue()])
+    heavy = {"torch", "pytorch_lightning", "wandb", "scipy", "matplotlib", "pandas"}
+    answers.append([code or 0, sorted(heavy & set(sys.modules)), out.getvalue()])
 json.dump(answers, sys.stdout)
 """
 

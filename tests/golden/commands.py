@@ -1,4 +1,4 @@
-"""The command lines of the fixtures: `make.py` ran them with version 9187a09, the tests resume what they left."""
+"""Command lines that ran with version 9187a09; the tests resume what they left in data/."""
 
 TINY = [
     "--model.backbone=golden.network.Tiny",
@@ -16,18 +16,4 @@ HALFWAY = [
     "--model=lightning_ssl.methods.contrastive.AlphaCL", "--model.importance=Tsallis", "--model.importance.q=1.5",
     *TINY, "--name=halfway", "--trainer.max_epochs=12", "--trainer.precision=64-true", "--checkpoint.every_n_epochs=2",
 ]  # fmt: skip
-FINISHED = [
-    "--model=SimCLR", *TINY, "--name=finished", "--model.backbone=resnet_tiny", "--trainer.max_epochs=2",
-    "--model.optimization={name: sgd, lr: 0.1, momentum: 0}",
-]  # fmt: skip
-SWEEP = {
-    "name": "sweep",
-    "method": "grid",
-    "metric": {"name": "online/top1", "goal": "maximize"},
-    "command": ["${env}", "lightning-ssl", "fit", "--model=SimCLR", *TINY, "--checkpoint.every_n_epochs=5", "${args}"],
-    "parameters": {
-        "trainer.max_epochs": {"value": 40},
-        "model.tau": {"values": [0.2, 0.0, 0.5]},  # finished, failed, stopped
-    },
-}
 EVALUATE = ["--protocol=both", "--seeds=2", "--device=cpu"]

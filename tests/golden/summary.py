@@ -20,33 +20,29 @@ def of_tensors(state):
     return {name: [float(x.double().sum()), float(x.double().norm()), x.numel()] for name, x in state.items()}
 
 
-def digest_of(state):
-    """A hash of every bit of the tensors."""
-    found = hashlib.sha256()
-    for name, x in sorted(state.items()):
-        found.update(f"{name} {x.dtype} {tuple(x.shape)}".encode() + x.contiguous().numpy().tobytes())
-    return found.hexdigest()
-
-
 def of_checkpoint(file):
     """The weights and the step of a checkpoint."""
     found = torch.load(file, map_location="cpu", weights_only=True)
     return {"step": found["global_step"], "weights": of_tensors(found["state_dict"])}
 
 
-def of_run(run):
+def contents(run):
     """The weights of the newest checkpoint, and every value of every metric but the times."""
-    state = runs.read_checkpoint(run.newest_checkpoint())["state_dict"]
-    metrics = {name: run.history(name) for name in run.logged_metrics() if name not in TIMES}
-    return {"weights": of_tensors(state), "metrics": metrics}
+    metrics = {name: run.history(name) for name in sorted(run.logged_metrics()) if name not in TIMES}
+    return runs.read_checkpoint(run.newest_checkpoint())["state_dict"], metrics
+
+
+def of_run(run):
+    weights, metrics = contents(run)
+    return {"weights": of_tensors(weights), "metrics": metrics}
 
 
 def exact(run):
     """Hashes of the same, to compare on one machine."""
-    state = runs.read_checkpoint(run.newest_checkpoint())["state_dict"]
-    metrics = {name: run.history(name) for name in run.logged_metrics() if name not in TIMES}
-    words = " ".join(f"{name} {[value.hex() for value in values]}" for name, values in sorted(metrics.items()))
-    return {"weights": digest_of(state), "metrics": hashlib.sha256(words.encode()).hexdigest()}
+    weights, metrics = contents(run)
+    bits = b"".join(f"{name} {x.dtype} {tuple(x.shape)}".encode() + x.numpy().tobytes() for name, x in weights.items())
+    texts = {name: [value.hex() for value in values] for name, values in metrics.items()}
+    return {"weights": hashlib.sha256(bits).hexdigest(), "metrics": hashlib.sha256(repr(texts).encode()).hexdigest()}
 
 
 def close_runs(found, expected, steps):

@@ -1,4 +1,16 @@
-"""Run folders, checkpoints, sweeps and exports of version 9187a09 (see make.py) are read and resumed.
+"""Run folders, checkpoints, sweeps and exports of version 9187a09 are read and resumed.
+
+data/ is what that version left on a user's disk. It is never made again; commit 37f25cc has the program that made it.
+
+    runs/halfway     a run that SIGTERM stopped; its checkpoint, config.yaml, metrics.csv and summary.json
+    runs/finished    a finished run with evaluation.json
+    runs/recorded    a run of `record_run`, from Python
+    sweep/           sweep.db and the run folders of three trials: finished, failed, stopped
+    halfway.safetensors    `lightning-ssl export runs/halfway`
+    plain.ckpt       a checkpoint of a plain Trainer with AlphaCL, OnlineProbe and DataModule
+    bolts.ckpt.xz    a checkpoint in the layout of lightning-bolts, with weights of few values so that it is small
+    imported.ckpt.xz what `lightning-ssl import-bolts` made of it
+    expected.json    what the uninterrupted run of runs/halfway ends with, and what the other files hold
 
 The checkpoints name `lightning_ssl.methods.contrastive.AlphaCL` and, as Lightning wrote them, the function that builds
 a module from the arguments of jsonargparse. They must load also where jsonargparse is not installed.

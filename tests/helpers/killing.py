@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import sys
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from lightning_ssl import methods
 from lightning_ssl.app.commands import fit
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def one_thread():
     """A pool of threads does not survive a fork."""
     before = torch.get_num_threads()
@@ -26,6 +27,11 @@ def in_a_fork(work, *arguments):
     process.start()
     process.join()
     return process.exitcode
+
+
+def code_in_a_fork(work, *arguments):
+    """Run a function in a fork that ends with the code that it returns."""
+    return in_a_fork(lambda: sys.exit(work(*arguments)))
 
 
 def fit_until_killed(argv, steps):

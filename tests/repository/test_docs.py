@@ -55,9 +55,10 @@ def test_the_figure_of_a_loss_shows_its_default_and_two_other_values():
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["tau = 0.125", "tau = 0.5", "tau = 2"]
 
 
-@pytest.mark.parametrize("name", [name for names in lightning_ssl.PUBLIC_NAMES.values() for name in names])
-def test_every_public_name_is_on_an_api_page(name):
-    assert any(f"lightning_ssl.{name}\n" in page for page in api.pages().values())
+def test_every_public_name_is_on_an_api_page():
+    pages = "".join(api.pages().values())
+    public = [name for names in lightning_ssl.PUBLIC_NAMES.values() for name in names]
+    assert [name for name in public if f"lightning_ssl.{name}\n" not in pages] == []
 
 
 def test_every_flag_of_fit_is_in_the_reference():

@@ -156,7 +156,7 @@ def class_and_arguments(words: list[str], value: Any) -> tuple[Any, Pairs | None
     if words[:1] == ["init_args"]:
         return None, pairs(words[1:], value)
     if not words and isinstance(value, Mapping) and ("class_path" in value or "init_args" in value):
-        given = value.get("init_args", {})
+        given = value.get("init_args") or {}
         if value.keys() - {"class_path", "init_args", "dict_kwargs"}:
             return None, None
         return value.get("class_path"), pairs([], arguments_in(value) if isinstance(given, Mapping) else given)

@@ -2,11 +2,11 @@
 
 import contextlib
 import io
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
 from helpers import ROOT
 
 from lightning_ssl import callbacks
@@ -26,74 +26,44 @@ def script(shell):
     return out.getvalue()
 
 
-@pytest.fixture(scope="module")
-def bash(tmp_path_factory):
-    """Complete the last word of a line, as bash does when the tab key is pressed."""
-    file = tmp_path_factory.mktemp("completion") / "lightning-ssl.bash"
-    file.write_text(script("bash"))
-    ask = """
-source "$0"
-function=$(complete -p lightning-ssl | sed 's/.* -F \\([^ ]*\\) .*/\\1/')
-COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=()
-"$function"
-printf '%s\\n' "${COMPREPLY[@]}"
-"""
-
-    def complete(*words):
-        line = ["bash", "-c", ask, str(file), "lightning-ssl", *words]
-        done = subprocess.run(line, capture_output=True, text=True, cwd=ROOT, check=True, timeout=600)
-        assert done.stderr == ""
-        return done.stdout.split()
-
-    return complete
-
-
-def test_commands_are_completed(bash):
-    assert bash("") == list(cli.COMMANDS)
-    assert bash("ev") == ["evaluate"]
-
-
-@pytest.mark.parametrize(
-    ("words", "completed"),
-    [
-        (("fit", "--trainer.max_ep"), ["--trainer.max_epochs"]),
-        (("fit", "--model.importance.g"), ["--model.importance.gamma"]),
-        (("evaluate", "--best"), ["--best-test"]),
-        (("data", "fetch", "--so"), ["--source"]),
-        (("lab", "hltm", "--wi"), ["--widths"]),
-        (("sweep", "--wo"), ["--workers"]),
-    ],
-)
-def test_flags_are_completed(words, completed, bash):
-    assert bash(*words) == completed
+# The words of a line, the last of them before the tab key, and what bash completes.
+COMPLETED = {
+    ("",): list(cli.COMMANDS),
+    ("ev",): ["evaluate"],
+    ("fit", "--trainer.max_ep"): ["--trainer.max_epochs"],
+    ("fit", "--model.importance.g"): ["--model.importance.gamma"],
+    ("evaluate", "--best"): ["--best-test"],
+    ("data", "fetch", "--so"): ["--source"],
+    ("lab", "hltm", "--wi"): ["--widths"],
+    ("sweep", "--wo"): ["--workers"],
+    ("fit", "--model", "Al"): ["AlphaCL"],
+    ("fit", "--model.importance", "D"): ["Direct"],
+    ("fit", "--model.augment", "paper_c"): ["paper_cifar"],
+    ("fit", "--data.name", "cifar"): ["cifar10", "cifar100"],
+    ("fit", "--config", "quick"): ["quickstart"],
+    ("fit", "--config", "quickstart", "--config", "method/simc"): [],
+    ("fit", "--config", "quickstart", "--config", "method/sims"): ["method/simsiam"],
+    ("fit", "--config", "pyproject"): ["pyproject.toml"],
+    ("fit", "--help", "model.Al"): ["model.AlphaCL"],
+    ("sweep", "table4"): ["table4", "table4_cifar10"],
+    ("reproduce", "dual"): ["dual-table2", "dual-table3"],
+    ("data", "fetch", "st"): ["stl10"],
+    ("lab", "hl"): ["hltm"],
+    ("evaluate", "--protocol", "l"): ["lbfgs"],
+    ("report", "benchm"): ["benchmarks"],
+    ("list", ""): list(catalog.SECTIONS),
+}
 
 
-@pytest.mark.parametrize(
-    ("words", "completed"),
-    [
-        (("fit", "--model", "Al"), ["AlphaCL"]),
-        (("fit", "--model.importance", "D"), ["Direct"]),
-        (("fit", "--model.augment", "paper_c"), ["paper_cifar"]),
-        (("fit", "--data.name", "cifar"), ["cifar10", "cifar100"]),
-        (("fit", "--config", "quick"), ["quickstart"]),
-        (("fit", "--config", "quickstart", "--config", "method/simc"), []),
-        (("fit", "--config", "quickstart", "--config", "method/sims"), ["method/simsiam"]),
-        (("fit", "--config", "pyproject"), ["pyproject.toml"]),
-        (("fit", "--help", "model.Al"), ["model.AlphaCL"]),
-        (("sweep", "table4"), ["table4", "table4_cifar10"]),
-        (("reproduce", "dual"), ["dual-table2", "dual-table3"]),
-        (("data", "fetch", "st"), ["stl10"]),
-        (("lab", "hl"), ["hltm"]),
-        (("evaluate", "--protocol", "l"), ["lbfgs"]),
-        (("report", "benchm"), ["benchmarks"]),
-    ],
-)
-def test_names_and_files_are_completed(words, completed, bash):
-    assert bash(*words) == completed
-
-
-def test_the_sections_of_list_are_completed(bash):
-    assert bash("list", "") == list(catalog.SECTIONS)
+def test_bash_completes_flags_names_and_files():
+    program = script("bash") + "function=$(complete -p lightning-ssl | sed 's/.* -F \\([^ ]*\\) .*/\\1/')\n"
+    for words in COMPLETED:
+        program += f"COMP_WORDS=(lightning-ssl {shlex.join(words)}); COMP_CWORD={len(words)}; COMPREPLY=()\n"
+        program += '"$function"; echo "${COMPREPLY[@]}"\n'
+    done = subprocess.run(["bash"], input=program, capture_output=True, text=True, cwd=ROOT, check=True, timeout=600)
+    assert done.stderr == ""
+    found = [line.split() for line in done.stdout.splitlines()]
+    assert dict(zip(COMPLETED, found, strict=True)) == COMPLETED
 
 
 def test_zsh_has_a_script_too(tmp_path):

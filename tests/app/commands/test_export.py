@@ -5,6 +5,7 @@ import json
 import pytest
 import torch
 import torchvision
+from helpers import small_fit
 from helpers.closeness import close
 from helpers.training import build_method, terms_of
 from safetensors import safe_open
@@ -122,9 +123,7 @@ def test_byol_exports_the_online_network(tmp_path, capsys):
 
 
 def test_a_run_folder_exports_its_newest_checkpoint(tmp_path):
-    argv = ["--model", "SimCLR", "--model.backbone", "resnet_tiny", *SMALL_HEAD, "--trainer.max_epochs", "1"]
-    argv += ["--data.options", '{"train_images": 32, "test_images": 16}', "--data.batch_size", "16"]
-    argv += ["--trainer.accelerator", "cpu", "--trainer.enable_progress_bar", "false", "--knn", "null"]
+    argv = [*small_fit("SimCLR", train_images=32), *SMALL_HEAD, "--trainer.max_epochs=1", "--knn=null"]
     assert fit.main([*argv, "--runs", str(tmp_path), "--name", "run"]) == 0
     assert export.main([str(tmp_path / "run"), "--format", "safetensors"]) == 0
     restored = restore_method(tmp_path / "run")
@@ -144,8 +143,6 @@ def test_only_an_earlier_export_is_replaced(tmp_path):
     with pytest.raises(ValueError, match=r"out='.*config.yaml': there is a file that `lightning-ssl export` did not"):
         export.main([*words, str(config)])
     assert config.read_text() == "model: mine"
-    with pytest.raises(ValueError, match="out='/dev/null': it is a device"):
-        export.main([*words, "/dev/null", "--force"])
     (tmp_path / "loop").symlink_to("loop")
     for out in (config, tmp_path / "loop"):
         assert export.main([*words, str(out), "--force"]) == 0

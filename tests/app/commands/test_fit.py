@@ -3,15 +3,16 @@
 import errno
 import logging
 import os
+import shutil
 import signal
 import warnings
 from pathlib import Path
 
 import pytest
 import torch
+from helpers import small_fit
 from helpers.killing import fit_until_killed, in_a_fork, one_thread  # noqa: F401
 from helpers.outcome import assert_same, outcome
-from helpers.training import build_data, build_method
 
 from lightning_ssl import methods
 from lightning_ssl.app import cli, runs
@@ -26,23 +27,14 @@ from lightning_ssl.app.training.progress import TrainingBar
 from lightning_ssl.app.training.trainer import check_logger, chosen_logger, make_trainer
 from lightning_ssl.base.checks import RunFailed
 
-SMALL = [
-    "--model.backbone=resnet_tiny",
-    '--data.options={"train_images": 96, "test_images": 32}',
-    "--data.batch_size=16",  # 6 steps an epoch
-    "--trainer.max_epochs=3",
-    "--trainer.accelerator=cpu",
-    "--trainer.enable_progress_bar=false",
-    "--trainer.log_every_n_steps=2",
-    "--knn.k=5",
+SIMCLR = [
+    *small_fit("SimCLR"), "--trainer.max_epochs=3", "--trainer.log_every_n_steps=2", "--knn.k=5",
     "--importance_monitor.every_n_steps=5",
-]
-SIMCLR = ["--model=SimCLR", *SMALL]
-BYOL = ["--model=BYOL", *SMALL, "--model.projector.hidden=32", "--model.predictor.hidden=32"]
+]  # fmt: skip
 
 
-def words(tmp_path, *more, model=SIMCLR, name="run"):
-    return [*model, f"--runs={tmp_path}", f"--name={name}", *more]
+def words(tmp_path, *more, name="run"):
+    return [*SIMCLR, f"--runs={tmp_path}", f"--name={name}", *more]
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -52,12 +44,16 @@ def words(tmp_path, *more, model=SIMCLR, name="run"):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """An uninterrupted run."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("whole")
     assert fit.main(words(folder)) == 0
-    torch.set_num_threads(threads)
     return RunFolder(folder / "run")
+
+
+@pytest.fixture
+def copied(whole, tmp_path):
+    """A copy of it, which the command of `words(tmp_path)` finds."""
+    shutil.copytree(whole.path, tmp_path / "run")
+    return RunFolder(tmp_path / "run")
 
 
 def test_a_run_folder_is_complete(whole):
@@ -82,14 +78,6 @@ def test_config_yaml_has_derived_values_and_repeats_the_run(whole, tmp_path):
     again = ["--config", str(whole.path / "config.yaml"), f"--runs={tmp_path}", "--name=again"]
     assert fit.main(again) == 0
     assert_same(outcome(RunFolder(tmp_path / "again")), outcome(whole))
-
-
-def test_a_checkpoint_rebuilds_its_method(whole):
-    checkpoint = runs.read_checkpoint(whole.path)
-    method = build_method(checkpoint["lightning_ssl"]["config"])
-    method.load_state_dict(checkpoint["state_dict"])
-    assert isinstance(method, methods.SimCLR)
-    assert build_data(checkpoint["lightning_ssl"]["config"]).batch_size == 16
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -152,12 +140,20 @@ def test_tensorboard_writes_into_the_run_folder(tmp_path):
 # Resuming
 
 
-@pytest.mark.parametrize("steps", [4, 6, 13])
-def test_a_killed_run_resumes_to_the_same_result(whole, tmp_path, steps):
-    assert in_a_fork(fit_until_killed, words(tmp_path), steps) == -signal.SIGKILL
+def test_a_run_killed_before_its_first_checkpoint_starts_again(whole, tmp_path):
+    assert in_a_fork(fit_until_killed, words(tmp_path), 4) == -signal.SIGKILL
     assert RunFolder(tmp_path / "run").summary()["status"] == "running"
     assert fit.main(words(tmp_path)) == 0
     assert_same(outcome(RunFolder(tmp_path / "run")), outcome(whole))
+
+
+def test_without_a_name_the_same_command_resumes_its_killed_run_to_the_same_result(whole, tmp_path):
+    argv = [*SIMCLR, f"--runs={tmp_path}"]
+    assert in_a_fork(fit_until_killed, argv, 6) == -signal.SIGKILL
+    assert fit.main(argv) == 0
+    (run,) = runs.find(tmp_path)
+    assert run.summary()["status"] == "finished"
+    assert_same(outcome(run), outcome(whole))
 
 
 def test_a_run_killed_twice_within_an_epoch_resumes_to_the_same_result(whole, tmp_path):
@@ -168,15 +164,16 @@ def test_a_run_killed_twice_within_an_epoch_resumes_to_the_same_result(whole, tm
     assert_same(outcome(RunFolder(tmp_path / "run")), outcome(whole))
 
 
+NOISY = ["--trainer.callbacks+=WeightNoise", "--trainer.limit_train_batches=5"]
+
+
 @pytest.mark.parametrize(
     ("flags", "steps"),
     [
-        (["--model=BYOL", "--model.projector.hidden=32", "--model.predictor.hidden=32"], 5),
-        (["--trainer.accumulate_grad_batches=2"], 10),  # steps of batches
-        (["--trainer.val_check_interval=2"], 5),
-        (["--trainer.callbacks+=WeightNoise", "--trainer.limit_train_batches=5"], 7),
+        (["--model=BYOL", "--model.projector.hidden=32", "--model.predictor.hidden=32", *NOISY], 7),
+        (["--trainer.accumulate_grad_batches=2", "--trainer.val_check_interval=2"], 10),  # steps of batches
     ],
-    ids=["byol", "accumulated", "validated often", "noisy"],
+    ids=["noisy BYOL", "accumulated and validated often"],
 )
 def test_a_run_killed_within_an_epoch_resumes_to_the_same_result(flags, steps, tmp_path):
     flags = [*flags, "--checkpoint.every_n_steps=2", "--trainer.max_epochs=2"]
@@ -187,15 +184,15 @@ def test_a_run_killed_within_an_epoch_resumes_to_the_same_result(flags, steps, t
     assert_same(outcome(RunFolder(tmp_path / "run")), outcome(RunFolder(tmp_path / "whole")))
 
 
-def test_resuming_from_an_older_checkpoint_abandons_newer_ones(tmp_path):
-    assert fit.main(words(tmp_path, "--trainer.max_epochs=2")) == 0
-    run = RunFolder(tmp_path / "run")
-    older = run.step_checkpoints()[-1]
-    assert fit.main([*SIMCLR, f"--runs={tmp_path}", f"--resume={older}", "--model.tau=0.2"]) == 0
-    assert run.config()["model"]["init_args"]["tau"] == 0.2
-    saved = runs.read_checkpoint(run.newest_checkpoint())
+def test_resuming_from_an_older_checkpoint_abandons_newer_ones(copied, tmp_path):
+    older = copied.step_checkpoints()[-1]
+    assert (
+        fit.main([*SIMCLR, f"--runs={tmp_path}", f"--resume={older}", "--model.tau=0.2", "--trainer.max_epochs=4"]) == 0
+    )
+    assert copied.config()["model"]["init_args"]["tau"] == 0.2
+    saved = runs.read_checkpoint(copied.newest_checkpoint())
     assert saved["lightning_ssl"]["config"]["model"]["init_args"]["tau"] == 0.2
-    assert (run.checkpoints / "abandoned-step-00000012.ckpt").exists()
+    assert (copied.checkpoints / "abandoned-step-00000018.ckpt").exists()
 
 
 def test_a_run_stopped_by_max_time_is_interrupted_and_resumes(tmp_path):
@@ -209,27 +206,10 @@ def test_a_run_stopped_by_max_time_is_interrupted_and_resumes(tmp_path):
     assert run.summary()["step"] > step
 
 
-def test_max_steps_can_be_raised(tmp_path):
-    assert fit.main(words(tmp_path, "--trainer.max_steps=4")) == 0
-    assert RunFolder(tmp_path / "run").summary()["status"] == "finished"
-    assert fit.main(words(tmp_path, "--trainer.max_steps=8")) == 0
-    assert RunFolder(tmp_path / "run").summary()["step"] == 8
-
-
 def test_seed_everything_overrides_the_seeds_of_a_configuration(whole, tmp_path):
     again = ["--config", str(whole.path / "config.yaml"), f"--runs={tmp_path}", "--name=x", "--seed_everything=3"]
     parts = Configuration.parse(again).build()
     assert (parts.method.seed, parts.data.seed) == (3, 3)
-
-
-def test_double_precision_trains(tmp_path):
-    assert fit.main(words(tmp_path, "--trainer.precision=64-true", "--trainer.max_epochs=1", model=BYOL)) == 0
-
-
-def test_gradients_are_clipped_under_mixed_precision(tmp_path):
-    """Lightning refuses to clip the gradients of a fused optimizer there."""
-    clipped = ["--trainer.precision=bf16-mixed", "--trainer.gradient_clip_val=1", "--trainer.max_epochs=1"]
-    assert fit.main(words(tmp_path, *clipped)) == 0
 
 
 def test_fast_dev_run_takes_one_step_with_any_limits(tmp_path):
@@ -253,13 +233,6 @@ def test_a_damaged_checkpoint_falls_back_to_the_previous_one(whole, tmp_path):
     assert_same(outcome(RunFolder(tmp_path / "run")), outcome(whole))
 
 
-def test_without_a_name_the_same_command_resumes_its_killed_run(tmp_path):
-    argv = [*SIMCLR, f"--runs={tmp_path}"]
-    assert in_a_fork(fit_until_killed, argv, 7) == -signal.SIGKILL
-    assert fit.main(argv) == 0
-    assert [run.summary()["status"] for run in runs.find(tmp_path)] == ["finished"]
-
-
 def lost(*_):
     raise RuntimeError("connection closed")
 
@@ -273,31 +246,29 @@ def test_the_error_of_a_rank_names_error_txt_only_if_the_rank_wrote_it(is_first,
     assert (tmp_path / "run" / "error.txt").exists() == is_first
 
 
-def test_lightning_prints_nothing_when_a_run_is_resumed(tmp_path, monkeypatch):
-    assert fit.main(words(tmp_path, "--trainer.max_epochs=1")) == 0
+@pytest.mark.parametrize("limit", ["--trainer.max_epochs=2", "--trainer.max_steps=12"])
+def test_a_finished_run_can_be_given_more_epochs_or_steps(limit, whole, tmp_path, monkeypatch):
+    """Lightning prints nothing when the run is resumed."""
+    assert fit.main(words(tmp_path, limit)) == 0
+    assert RunFolder(tmp_path / "run").summary()["status"] == "finished"
     printed = []
     for logger in map(logging.getLogger, ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")):
         monkeypatch.setattr(logger, "handlers", [keeper := logging.Handler()])
         monkeypatch.setattr(keeper, "emit", lambda record: printed.append(record.getMessage()))
         monkeypatch.setattr(logger, "level", logging.INFO)
-    assert fit.main(words(tmp_path, "--trainer.max_epochs=2")) == 0
-    assert printed == []
-
-
-def test_a_finished_run_is_not_run_again(tmp_path, capsys):
-    argv = words(tmp_path, "--trainer.max_epochs=1")
-    assert fit.main(argv) == 0
-    stamp = (tmp_path / "run" / "metrics.jsonl").stat().st_mtime_ns
-    assert fit.main(argv) == 0
-    assert "finished already" in capsys.readouterr().out
-    assert (tmp_path / "run" / "metrics.jsonl").stat().st_mtime_ns == stamp
-
-
-def test_a_finished_run_can_be_given_more_epochs(whole, tmp_path):
-    assert fit.main(words(tmp_path, "--trainer.max_epochs=2")) == 0
     assert fit.main(words(tmp_path)) == 0
+    assert printed == []
     weights = (runs.read_checkpoint(run.path)["state_dict"] for run in (RunFolder(tmp_path / "run"), whole))
     assert_same(*weights)  # the learning rate is constant
+
+
+def test_a_finished_run_is_not_run_again_and_refuses_another_configuration(copied, tmp_path, capfd):
+    stamp = (copied.path / "metrics.jsonl").stat().st_mtime_ns
+    assert fit.main(words(tmp_path)) == 0
+    assert "finished already" in capfd.readouterr().out
+    assert cli.main(["fit", *words(tmp_path, "--model.tau=0.3")]) == 2
+    assert "model.tau=0.3: it was 0.5 before" in capfd.readouterr().err
+    assert (copied.path / "metrics.jsonl").stat().st_mtime_ns == stamp
 
 
 def test_a_run_folder_is_locked_by_one_process(tmp_path):
@@ -345,15 +316,3 @@ def test_a_full_disk_is_one_line_and_leaves_no_partial_file(tmp_path, monkeypatc
     assert cli.main(["fit", *words(tmp_path)]) == 2
     assert "No space left on device" in capfd.readouterr().err
     assert list((tmp_path / "run").glob("checkpoints/*")) == []
-
-
-def test_an_unreadable_checkpoint_is_one_line(tmp_path):
-    (tmp_path / "x.ckpt").write_bytes(b"no archive")
-    with pytest.raises(ValueError, match="not a readable checkpoint"):
-        runs.read_checkpoint(tmp_path / "x.ckpt")
-
-
-def test_a_resumed_run_refuses_another_configuration(tmp_path, capfd):
-    assert fit.main(words(tmp_path, "--trainer.max_epochs=1")) == 0
-    assert cli.main(["fit", *words(tmp_path, "--model.tau=0.3")]) == 2
-    assert "model.tau=0.3: it was 0.5 before" in capfd.readouterr().err

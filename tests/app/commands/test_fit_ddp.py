@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import TESTS
+from helpers import small_fit
 from helpers.closeness import close
+from helpers.killing import one_thread  # noqa: F401
 from helpers.ranks import join, start_ranks
 from helpers.smooth import SmoothSimCLR
 from helpers.training import terms_of
@@ -21,13 +22,9 @@ from lightning_ssl.app.runs import RunFolder
 IMAGES, BATCH, EPOCHS, TAU = 96, 24, 2, 0.2
 STEPS = EPOCHS * IMAGES // BATCH
 WORDS = [
-    "--model=helpers.smooth.SmoothSimCLR",
+    *small_fit("helpers.smooth.SmoothSimCLR", IMAGES, 31, BATCH),
     f"--model.tau={TAU}",
-    f'--data.options={{"train_images": {IMAGES}, "test_images": 31}}',
-    f"--data.batch_size={BATCH}",  # of all ranks together
     f"--trainer.max_epochs={EPOCHS}",
-    "--trainer.accelerator=cpu",
-    "--trainer.enable_progress_bar=false",
 ]
 
 
@@ -36,12 +33,9 @@ def weights(folder, name):
 
 
 def test_two_ranks_equal_one_process_with_the_whole_batch(tmp_path):
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     argv = [*WORDS, f"--runs={tmp_path}"]
     assert join(start_ranks([*argv, "--name=two"])) == [0, 0]
     assert fit.main([*argv, "--name=one"]) == 0
-    torch.set_num_threads(threads)
     pixels = 2 * BATCH * 32 * 32  # a gradient of a convolution adds them up, in two views
     rounding = {"terms": STEPS * (2 * terms_of(SmoothSimCLR()) + pixels), "gain": 1 / TAU}
     one, two = weights(tmp_path, "one"), weights(tmp_path, "two")
@@ -58,29 +52,18 @@ def test_two_ranks_equal_one_process_with_the_whole_batch(tmp_path):
 
 
 @pytest.mark.slow
-def test_lightning_starts_the_ranks_and_there_is_one_run_folder(tmp_path):
-    flags = ["--trainer.devices=2", "--trainer.strategy=ddp", f"--runs={tmp_path}"]
-    program = Path(sys.executable).with_name("lightning-ssl")
-    environment = {**os.environ, "PYTHONPATH": str(TESTS), "OMP_NUM_THREADS": "1"}
-    subprocess.run([program, "fit", *WORDS, *flags], check=True, env=environment, cwd=TESTS)
-    found = runs.find(tmp_path)
-    assert [run.summary()["status"] for run in found] == ["finished"]
-    assert found[0].summary()["step"] == 8
-
-
-@pytest.mark.slow
 def test_a_trial_of_a_sweep_can_have_two_ranks(tmp_path):
-    flags = {"data.options": '{"train_images": 64, "test_images": 32}', "data.batch_size": 16, "trainer.max_epochs": 1}
-    flags |= {"model": "BYOL", "model.backbone": "resnet_tiny"}
-    flags |= {"trainer.accelerator": "cpu", "trainer.devices": 2, "trainer.strategy": "ddp"}
     sweep = {
         "name": "ddp", "method": "grid", "metric": {"name": "online/top1", "goal": "maximize"},
-        "command": ["${env}", "lightning-ssl", "fit", "${args}"],
-        "parameters": {key: {"value": value} for key, value in flags.items()} | {"seed_everything": {"values": [0, 1]}},
+        "command": ["${env}", "lightning-ssl", "fit", *small_fit("BYOL", train_images=64), "${args}"],
+        "parameters": {
+            "trainer.max_epochs": {"value": 1}, "trainer.devices": {"value": 2}, "trainer.strategy": {"value": "ddp"},
+            "seed_everything": {"values": [0, 1]},
+        },
     }  # fmt: skip
     (tmp_path / "ddp.json").write_text(json.dumps(sweep))  # JSON is YAML
     program = Path(sys.executable).with_name("lightning-ssl")
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     subprocess.run([program, "sweep", "ddp.json"], check=True, env=environment, cwd=tmp_path)
     found = runs.find(tmp_path / "runs")
-    assert [run.summary()["status"] for run in found] == ["finished", "finished"]
+    assert [(run.summary()["status"], run.summary()["step"]) for run in found] == [("finished", 4)] * 2

@@ -10,7 +10,8 @@ import time
 
 import pytest
 import pytorch_lightning as pl
-from helpers.killing import in_a_fork, one_thread  # noqa: F401
+from helpers import small_fit
+from helpers.killing import code_in_a_fork, one_thread  # noqa: F401
 from helpers.outcome import assert_same, outcome
 from helpers.ranks import join, start_ranks
 from helpers.trials import descendants
@@ -24,15 +25,7 @@ from lightning_ssl.app.launch.noted_signals import STARTED_BY, must_start
 from lightning_ssl.app.runs import RunFolder, checkpoints
 from lightning_ssl.data import DataModule
 
-FLAGS = [
-    "--model=SimCLR",
-    "--model.backbone=resnet_tiny",
-    '--data.options={"train_images": 64, "test_images": 32}',
-    "--data.batch_size=16",  # 4 steps an epoch
-    "--trainer.accelerator=cpu",
-    "--trainer.enable_progress_bar=false",
-    "--knn.k=5",
-]
+FLAGS = [*small_fit("SimCLR", train_images=64), "--knn.k=5"]  # 4 steps an epoch
 
 
 def fit_with_signal(argv, step, number, rank="0"):
@@ -51,26 +44,22 @@ def fit_with_signal(argv, step, number, rank="0"):
     return fit.main(argv)
 
 
-def exit_with(code_of, *arguments):
-    sys.exit(code_of(*arguments))
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """An uninterrupted run of three epochs."""
     folder = tmp_path_factory.mktemp("whole")
-    assert in_a_fork(exit_with, fit.main, [*FLAGS, "--trainer.max_epochs=3", f"--runs={folder}", "--name=run"]) == 0
+    assert code_in_a_fork(fit.main, [*FLAGS, "--trainer.max_epochs=3", f"--runs={folder}", "--name=run"]) == 0
     return RunFolder(folder / "run")
 
 
 # In epoch 1: the first step, one in the middle, the last one, after which the epoch ends first.
 @pytest.mark.parametrize(
     ("number", "step", "stops_at"),
-    [(signal.SIGTERM, 4, 5), (signal.SIGUSR1, 5, 6), (signal.SIGINT, 7, 8), (signal.SIGHUP, 5, 6)],
+    [(signal.SIGTERM, 4, 5), (signal.SIGUSR1, 5, 6), (signal.SIGINT, 7, 8)],
 )
 def test_a_signal_stops_a_run_after_its_step_and_it_resumes_bit_for_bit(number, step, stops_at, whole, tmp_path):
     argv = [*FLAGS, "--trainer.max_epochs=3", f"--runs={tmp_path}", "--name=run"]
-    assert in_a_fork(exit_with, fit_with_signal, argv, step, number) == 128 + number
+    assert code_in_a_fork(fit_with_signal, argv, step, number) == 128 + number
     run = RunFolder(tmp_path / "run")
     assert (run.summary()["status"], run.summary()["error"], run.summary()["step"]) == ("interrupted", None, stops_at)
     assert run.newest_checkpoint().name == f"step-{stops_at:08d}.ckpt"
@@ -83,8 +72,8 @@ def test_a_signal_while_gradients_are_accumulated_stops_a_run_after_the_whole_st
     """Batches 0 to 2 are step 1. The validation after batch 1 writes no checkpoint, which would lack a part of it."""
     flags = ["--trainer.accumulate_grad_batches=3", "--trainer.val_check_interval=2", "--trainer.max_epochs=1"]
     whole, stopped = ([*FLAGS, *flags, f"--runs={tmp_path}", f"--name={name}"] for name in ("whole", "stopped"))
-    assert in_a_fork(exit_with, fit.main, whole) == 0
-    assert in_a_fork(exit_with, fit_with_signal, stopped, 1, signal.SIGTERM) == 143
+    assert code_in_a_fork(fit.main, whole) == 0
+    assert code_in_a_fork(fit_with_signal, stopped, 1, signal.SIGTERM) == 143
     run = RunFolder(tmp_path / "stopped")
     assert run.summary()["step"] == 1
     assert fit.main(stopped) == 0
@@ -93,7 +82,7 @@ def test_a_signal_while_gradients_are_accumulated_stops_a_run_after_the_whole_st
 
 def test_a_signal_in_the_last_step_does_not_stop_a_run_that_is_done(tmp_path):
     argv = [*FLAGS, "--trainer.max_epochs=1", f"--runs={tmp_path}", "--name=run"]
-    assert in_a_fork(exit_with, fit_with_signal, argv, 3, signal.SIGTERM) == 0
+    assert code_in_a_fork(fit_with_signal, argv, 3, signal.SIGTERM) == 0
     assert RunFolder(tmp_path / "run").summary()["status"] == "finished"
 
 
@@ -119,7 +108,7 @@ def fit_with_signal_in_setup(argv):
 
 def test_before_the_first_step_a_signal_stops_a_single_process_at_once(tmp_path):
     argv = [*FLAGS, f"--runs={tmp_path}", "--name=run"]
-    assert in_a_fork(exit_with, fit_with_signal_in_setup, argv) == 143
+    assert code_in_a_fork(fit_with_signal_in_setup, argv) == 143
     run = RunFolder(tmp_path / "run")
     assert (run.summary()["status"], run.summary()["error"], run.step_checkpoints()) == ("interrupted", None, [])
 
@@ -143,7 +132,7 @@ def start_with_signal_at_import(argv, environment):
 @pytest.mark.parametrize("variable", STARTED_BY[1:])  # the first is W&B's: tests/app/tracking/test_wandb_agent.py
 def test_a_rank_notes_a_signal_while_it_imports_torch_and_stops_after_its_first_step(variable, tmp_path):
     argv = [*FLAGS, f"--runs={tmp_path}", "--name=run"]
-    assert in_a_fork(exit_with, start_with_signal_at_import, argv, {variable: "0"}) == 143
+    assert code_in_a_fork(start_with_signal_at_import, argv, {variable: "0"}) == 143
     run = RunFolder(tmp_path / "run")
     assert (run.summary()["status"], run.summary()["step"]) == ("interrupted", 1)
     assert run.newest_checkpoint().name == "step-00000001.ckpt"
@@ -156,7 +145,7 @@ def test_a_task_of_several_must_start():
 @pytest.mark.parametrize("environment", [{}, {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}])
 def test_a_single_process_ends_at_once_while_it_imports_torch(environment, tmp_path):
     argv = [*FLAGS, f"--runs={tmp_path}", "--name=run"]
-    assert in_a_fork(exit_with, start_with_signal_at_import, argv, environment) == -signal.SIGTERM
+    assert code_in_a_fork(start_with_signal_at_import, argv, environment) == -signal.SIGTERM
     assert not list(tmp_path.iterdir())
 
 
@@ -174,8 +163,8 @@ def test_a_signal_to_all_processes_does_not_end_the_workers_that_decode_images(t
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (32, 32), (10 * number, 100, 50)).save(path)
     data = ["--data.name=folder", f"--data.root={tmp_path / 'images'}", "--data.workers=1", "--data.batch_size=4"]
-    argv = [*FLAGS[:2], *data, *FLAGS[4:], "--data.options={store_size: 32}", "--trainer.max_epochs=100"]
-    code = in_a_fork(exit_with, fit_with_signal_to_all_processes, [*argv, f"--runs={tmp_path}", "--name=run"])
+    argv = [*FLAGS, *data, "--data.options={store_size: 32}", "--trainer.max_epochs=100"]
+    code = code_in_a_fork(fit_with_signal_to_all_processes, [*argv, f"--runs={tmp_path}", "--name=run"])
     run = RunFolder(tmp_path / "run")
     assert (code, run.summary()["status"], run.summary()["error"]) == (143, "interrupted", None)
     assert run.newest_checkpoint().name == "step-00000003.ckpt"
@@ -198,18 +187,19 @@ def fit_with_two_quick_interrupts(argv):
 
 def test_two_quick_ctrl_c_leave_the_right_status_and_no_traceback(tmp_path, capfd):
     argv = [*FLAGS, "--trainer.max_epochs=100", f"--runs={tmp_path}", "--name=run"]
-    assert in_a_fork(exit_with, fit_with_two_quick_interrupts, argv) == 130
+    assert code_in_a_fork(fit_with_two_quick_interrupts, argv) == 130
     run = RunFolder(tmp_path / "run")
     assert (run.summary()["status"], run.summary()["error"]) == ("interrupted", None)
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_nohup_keeps_sighup_from_stopping_a_run():
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+@pytest.mark.parametrize(("handler", "number"), [(lambda *_: None, signal.SIGHUP), (signal.SIG_IGN, 0)])
+def test_sighup_stops_a_run_and_nohup_keeps_it_from_doing_so(handler, number):
+    before = signal.signal(signal.SIGHUP, handler)
     try:
         with signals.StopSignals() as noted:
             os.kill(os.getpid(), signal.SIGHUP)
-            assert noted.number == 0
+            assert noted.number == number
     finally:
         signal.signal(signal.SIGHUP, before)
 
@@ -218,7 +208,7 @@ def test_nohup_keeps_sighup_from_stopping_a_run():
 def test_the_program_ends_by_the_signal_that_stopped_it(number, monkeypatch):
     """W&B's agent takes an exit code above 0 as a failure, and a signal as none."""
     monkeypatch.setattr(cli, "run", lambda argv: 128 + number)
-    assert in_a_fork(exit_with, cli.main) == -number
+    assert code_in_a_fork(cli.main) == -number
     assert cli.main(["fit"]) == 128 + number  # a caller within Python gets the code
 
 

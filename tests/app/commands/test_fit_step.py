@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.distributed as dist
-from helpers import ROOT
+from helpers import ROOT, small_fit
 from helpers.killing import one_thread  # noqa: F401
 from helpers.ranks import join, start_ranks
 from helpers.training import same
@@ -25,8 +25,8 @@ from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.callbacks import noise
 from lightning_ssl.data import shapes
 
+SIMCLR = "--model=SimCLR"
 METHODS = {
-    "SimCLR": ["--model=SimCLR"],
     "Square": ["--model=AlphaCL", "--model.importance=Square"],
     "Gaussian": ["--model=AlphaCL", "--model.importance=Gaussian"],  # of un-augmented images too
     "SimSiam": ["--model=SimSiam", "--model.projector.hidden=32", "--model.projector.out=16"],
@@ -34,26 +34,26 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "optimizer"), [*((name, "adam") for name in METHODS), ("SimCLR", "lars"), ("SimCLR", "sgd")]
-)
-def test_the_host_waits_for_the_device_at_log_steps_only(name, optimizer):
-    counted = device.steps_of_fit(*METHODS[name], f"--model.optimization.name={optimizer}", "--data.on_device=false")
-    # Images, labels and ids of the batch, and the parameters of its augmentation.
-    assert counted.steps == [Counter({"copy to the device": 4})] * 2
+# Images, labels and ids of the batch, and the parameters of its augmentation.
+BATCH = [Counter({"copy to the device": 4})] * 2
+
+
+@pytest.mark.parametrize("flags", METHODS.values(), ids=METHODS)
+def test_the_host_waits_for_the_device_at_log_steps_only(flags):
+    assert device.steps_of_fit(*flags, "--data.on_device=false").steps == BATCH
 
 
 @pytest.mark.parametrize("optimizer", ["adam", "sgd", "lars"])
-def test_clipping_under_bf16_does_not_make_the_host_wait(optimizer):
+def test_clipping_under_bf16_does_not_make_the_host_wait_and_a_batch_of_resident_data_is_an_index(optimizer):
     flags = [f"--model.optimization.name={optimizer}", "--trainer.precision=bf16-mixed"]
     with pytest.warns(UserWarning, match="Disabling autocast"):  # there is none on the meta device
-        counted = device.steps_of_fit(*METHODS["SimCLR"], *flags, "--trainer.gradient_clip_val=1.0")
-    assert counted.steps == [Counter({"copy to the device": 1})] * 2
+        counted = device.steps_of_fit(SIMCLR, *flags, "--trainer.gradient_clip_val=1.0")
+    assert counted.steps == [Counter({"copy to the device": 1})] * 2  # the parameters of the augmentation
 
 
 def test_a_wait_in_the_noise_is_counted(monkeypatch):
     monkeypatch.setattr(noise, "xavier", lambda p: float(p.sum()))
-    counted = device.steps_of_fit(*METHODS["SimCLR"])
+    counted = device.steps_of_fit(SIMCLR)
     assert [step["_local_scalar_dense"] > 0 for step in counted.steps] == [True, True]
 
 
@@ -67,13 +67,7 @@ def test_the_host_does_not_wait_for_labels_of_partly_labelled_data(monkeypatch):
         return replace(split, labels=torch.where(torch.arange(len(split.labels)) % 2 == 0, split.labels, -1))
 
     monkeypatch.setattr(shapes, "open_split", half_labelled)
-    counted = device.steps_of_fit(*METHODS["SimCLR"], "--probe.share=1", "--data.on_device=false")
-    assert counted.steps == [Counter({"copy to the device": 4})] * 2
-
-
-def test_a_batch_of_a_resident_data_set_is_an_index():
-    counted = device.steps_of_fit(*METHODS["BYOL"], "--data.on_device=auto")
-    assert counted.steps == [Counter({"copy to the device": 1})] * 2  # the parameters of the augmentation
+    assert device.steps_of_fit(SIMCLR, "--data.on_device=false").steps == BATCH
 
 
 @pytest.mark.parametrize(
@@ -108,9 +102,8 @@ COLLECTIVES = (
 )  # fmt: skip
 BAD_STEP = 6  # of 8 in an epoch; the host looks at the 4th and the 8th
 WORDS = [
-    *METHODS["SimSiam"], "--model.backbone=resnet_tiny", '--data.options={"train_images": 64, "test_images": 16}',
-    "--data.batch_size=8", "--trainer.max_epochs=2", "--trainer.log_every_n_steps=4", "--trainer.accelerator=cpu",
-    "--trainer.enable_progress_bar=false", "--probe.share=0.5",
+    *small_fit("SimSiam", train_images=64, batch_size=8), *METHODS["SimSiam"], "--trainer.max_epochs=2",
+    "--trainer.log_every_n_steps=4", "--probe.share=0.5",
 ]  # fmt: skip
 
 

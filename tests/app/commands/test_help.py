@@ -7,7 +7,6 @@ import pytest
 from lightning_ssl.app import cli
 from lightning_ssl.app.config import flags as fit_flags
 from lightning_ssl.app.config import help as fit_help
-from lightning_ssl.app.config import known
 from lightning_ssl.app.config.configuration import CALLBACKS, root
 from lightning_ssl.app.config.known import known_flags
 from lightning_ssl.augment import PRESETS
@@ -77,18 +76,23 @@ def test_every_flag_has_a_description(sections):
             assert flag.description, f"{section.title}: {flag.key}"
 
 
-def test_a_method_is_shown_with_its_equation_its_flags_and_those_of_every_method(capsys):
-    text = shown("model.AlphaCL", capsys)
-    assert "E_{sg(α)}" in text
-    assert "--model.beta FLOAT" in text
-    assert "extra weight of the positive term (default: 0.0)" in text
-    assert "--model.backbone NAME" in text
-    assert "--model.tau" not in text
-
-
-@pytest.mark.parametrize(("topic", "title"), [("Direct", "model.importance.Direct"), ("BYOL", "model.BYOL")])
-def test_a_class_is_found_by_its_name(topic, title, capsys):
-    assert shown(topic, capsys).startswith(f"{title}\n")
+@pytest.mark.parametrize(
+    ("topic", "found", "absent"),
+    [
+        ("model.AlphaCL", "E_{sg(α)}", "--model.tau"),  # its equation
+        ("model.AlphaCL", "--model.beta FLOAT", "--model.tau"),
+        ("model.AlphaCL", "extra weight of the positive term (default: 0.0)", "--model.tau"),
+        ("model.AlphaCL", "--model.backbone NAME", "--model.tau"),  # of every method
+        ("Direct", "model.importance.Direct\n", "model.importance.Square\n"),  # a class is found by its name
+        ("BYOL", "model.BYOL\n", "model.SimCLR\n"),
+        ("trainer.log_every_n_steps", "(default: 10)", "(default: 50)"),  # not that of Lightning
+        ("data.batch_size", "in data:\n  --data.batch_size INT", "data.root"),  # a flag alone
+    ],
+)
+def test_a_topic_shows_its_own_flags(topic, found, absent, capsys):
+    text = shown(topic, capsys)
+    assert found in text
+    assert absent not in text
 
 
 def test_allowed_values_are_listed(capsys):
@@ -97,35 +101,6 @@ def test_allowed_values_are_listed(capsys):
         assert all(name in text for name in names)
 
 
-def test_a_default_of_this_package_replaces_that_of_lightning(capsys):
-    assert "(default: 10)" in shown("trainer.log_every_n_steps", capsys)
-
-
 def test_a_method_shows_its_own_projector(sections):
     own = {flag.key: flag.default for flag in sections["model.BYOL"].flags}
     assert own["model.projector.out"] == "256"
-
-
-def test_a_flag_is_shown_alone(capsys):
-    text = shown("data.batch_size", capsys)
-    assert text.startswith("in data:\n  --data.batch_size INT")
-    assert "data.root" not in text
-
-
-@pytest.mark.parametrize(
-    ("key", "flags"),
-    [
-        ("max_epochs", ["trainer.max_epochs"]),
-        ("tau", ["model.tau", "model.importance.tau", "model.importance.family.tau"]),
-        ("data.batch-size", ["data.batch_size"]),
-        ("lr", ["model.optimization.lr", "probe.lr"]),
-        ("learning_rate", ["model.optimization.lr", "probe.lr"]),
-        ("seed", ["seed_everything"]),
-        ("gpus", ["trainer.devices"]),
-        ("trainer.max_epoch", ["trainer.max_epochs"]),
-        ("backbon", ["model.backbone"]),
-        ("zzz", []),
-    ],
-)
-def test_an_unknown_key_gets_the_flags_that_it_can_mean(key, flags):
-    assert known.suggestions(key, known.known_flags())[: len(flags) or None] == flags

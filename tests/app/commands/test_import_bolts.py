@@ -97,13 +97,6 @@ def convert(state, hparams, *flags):
     return bolts.convert(bolts.Bolts(dict(state), hparams, 0, 0), *flags)
 
 
-def test_byol_and_simsiam_are_distinguished_by_shape(states):
-    assert convert(states["SimSiam"], {}).summary.startswith("SimSiam")
-    with pytest.raises(ValueError, match=r"^method=None: --method BYOL or SimSiam"):
-        convert(states["BYOL"], {})
-    assert convert(states["BYOL"], {}, "BYOL").summary.startswith("BYOL")
-
-
 def test_assumptions_are_reported(states):
     remarks = " ".join(convert(states["BYOL"], HPARAMS["BYOL"]).remarks)
     assert "cifar10 is assumed" in remarks
@@ -151,42 +144,41 @@ def test_unknown_weights_and_settings_are_rejected_in_one_line(states, kind, cha
     assert "\n" not in str(refused.value)
 
 
-def test_a_method_that_contradicts_the_weights_is_rejected(states):
-    with pytest.raises(ValueError, match=r"^method='BYOL': method must be SimCLR"):
-        convert(states["SimCLR"], {}, "BYOL")
-    with pytest.raises(ValueError, match=r"^method='SimCLR': method must be BYOL or SimSiam"):
-        convert(states["BYOL"], {}, "SimCLR")
+def test_byol_and_simsiam_are_told_apart_by_shape_and_another_method_is_rejected(states):
+    assert convert(states["SimSiam"], {}).summary.startswith("SimSiam")
+    assert convert(states["BYOL"], {}, "BYOL").summary.startswith("BYOL")
+    for kind, method, message in (
+        ("BYOL", None, "^method=None: --method BYOL or SimSiam"),
+        ("SimCLR", "BYOL", "^method='BYOL': method must be SimCLR"),
+        ("BYOL", "SimCLR", "^method='SimCLR': method must be BYOL or SimSiam"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            convert(states[kind], {}, method)
+
+
+WEIGHT, FIRST = "encoder.conv1.weight", "projection.model.0"
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("part", "key", "value", "message"),
     [
-        (lambda c: c.update(epoch=None), "epoch=None: epoch must be a whole number"),
-        (lambda c: c.update(global_step=1.5), "global_step=1.5: "),
-        (lambda c: c.update(hyper_parameters=[1]), r"hyper_parameters=\[1\]: "),
-        (lambda c: c["hyper_parameters"].update(temperature="hot"), "^model.tau=hot: expected float"),
-        (lambda c: c["hyper_parameters"].update(learning_rate=float("nan")), "^model.optimization.lr=nan: "),
-        (lambda c: c["hyper_parameters"].update(batch_size=True), "^data.batch_size=true: "),
-        (lambda c: c["hyper_parameters"].update(maxpool1=[1]), "^maxpool1="),
-        (lambda c: c["state_dict"].update({"encoder.conv1.weight": 3}), "state_dict='encoder.conv1.weight': "),
-        (lambda c: c["state_dict"].update({7: torch.zeros(1)}), "state_dict=7: "),
-        (
-            lambda c: c["state_dict"].update({"encoder.conv1.weight": torch.zeros(())}),
-            "state_dict='encoder.conv1.weight'",
-        ),
-        (
-            lambda c: c["state_dict"].update({"projection.model.0.weight": torch.zeros(1, 1).expand(10**9, 512)}),
-            "state_dict='projection.model.0.weight': ",
-        ),
-        (
-            lambda c: c["state_dict"].update({"projection.model.0.bias": torch.zeros(3)}),
-            "projection.model.0.bias=.* must be linear, batch norm",
-        ),
+        (None, "epoch", None, "epoch=None: epoch must be a whole number"),
+        (None, "global_step", 1.5, "global_step=1.5: "),
+        (None, "hyper_parameters", [1], r"hyper_parameters=\[1\]: "),
+        ("hyper_parameters", "temperature", "hot", "^model.tau=hot: expected float"),
+        ("hyper_parameters", "learning_rate", float("nan"), "^model.optimization.lr=nan: "),
+        ("hyper_parameters", "batch_size", True, "^data.batch_size=true: "),
+        ("hyper_parameters", "maxpool1", [1], "^maxpool1="),
+        ("state_dict", WEIGHT, 3, f"state_dict='{WEIGHT}': "),
+        ("state_dict", WEIGHT, torch.zeros(()), f"state_dict='{WEIGHT}'"),
+        ("state_dict", 7, torch.zeros(1), "state_dict=7: "),
+        ("state_dict", f"{FIRST}.weight", torch.zeros(1, 1).expand(10**9, 512), f"state_dict='{FIRST}.weight': "),
+        ("state_dict", f"{FIRST}.bias", torch.zeros(3), f"{FIRST}.bias=.* must be linear, batch norm"),
     ],
 )
-def test_a_checkpoint_of_another_shape_is_refused_before_anything_is_built(states, tmp_path, change, message):
+def test_a_checkpoint_of_another_shape_is_refused_before_anything_is_built(states, tmp_path, part, key, value, message):
     content = {"state_dict": dict(states["SimCLR"]), "hyper_parameters": {"dataset": "cifar10"}, "epoch": 1}
-    change(content)
+    (content if part is None else content[part])[key] = value
     torch.save(content, tmp_path / "a.ckpt")
     with pytest.raises(ValueError, match=message) as refused:
         bolts.main([str(tmp_path / "a.ckpt")])

@@ -56,23 +56,25 @@ def test_a_wrong_word_is_refused(words, line):
         list(steps(words))
 
 
-def test_an_importance_has_its_own_default_and_not_that_of_the_class_before():
-    assert importance("--model.importance=Square") == ("Square", {"tau": 5.0})
-    assert importance("--model.importance", "Square") == ("Square", {"tau": 5.0})
-    assert importance("--config={model: {init_args: {importance: Square}}}") == ("Square", {"tau": 5.0})
+INLINE = "--config={model: {init_args: {importance: {class_path: Direct, init_args: {tau: 3}}}}}"
 
 
-def test_a_value_of_a_file_counts_only_for_the_class_of_that_file():
-    assert importance("--config=method/entropy", "--model.importance=Square") == ("Square", {"tau": 5.0})
-    assert importance("--config=method/direct", "--config=method/square")[1] == {"tau": 5.0}
-    inline = "--config={model: {init_args: {importance: {class_path: Direct, init_args: {tau: 3}}}}}"
-    assert importance(inline, "--model.importance=Square")[1] == {"tau": 5.0}
-
-
-@pytest.mark.parametrize("flags", [("Square", "tau=2"), ("tau=2", "Square")])
-def test_a_flag_counts_before_and_after_the_class(flags):
-    words = [f"--model.importance.{flag}" if "=" in flag else f"--model.importance={flag}" for flag in flags]
-    assert importance(*words) == ("Square", {"tau": 2.0})
+@pytest.mark.parametrize(
+    ("words", "tau"),
+    [
+        (["--model.importance=Square"], 5.0),
+        (["--model.importance", "Square"], 5.0),
+        (["--config={model: {init_args: {importance: Square}}}"], 5.0),
+        # A value of a file is one of the class of that file. A flag counts before and after the class.
+        (["--config=method/entropy", "--model.importance=Square"], 5.0),
+        (["--config=method/direct", "--config=method/square"], 5.0),
+        ([INLINE, "--model.importance=Square"], 5.0),
+        (["--model.importance=Square", "--model.importance.tau=2"], 2.0),
+        (["--model.importance.tau=2", "--model.importance=Square"], 2.0),
+    ],
+)
+def test_an_importance_has_its_own_default_and_not_that_of_the_class_before(words, tau):
+    assert importance(*words) == ("Square", {"tau": tau})
 
 
 def test_a_flag_that_no_class_has_is_refused():
@@ -116,6 +118,7 @@ def test_a_class_of_the_user_has_its_own_default(tmp_path, monkeypatch):
         (["--tags=[a]", "--tags+=b"], {"tags": ["a", "b"]}),
         (["--name={x"], {"name": "{x"}),
         (["--trainer.callbacks=[]"], {"trainer": {"callbacks": []}}),
+        (["--config={model: {class_path: SimCLR, init_args: }}"], {"model": {"class_path": "SimCLR", "init_args": {}}}),
         (
             ["--trainer.callbacks=Timer", "--trainer.callbacks+=EarlyStopping", "--trainer.callbacks.monitor=x"],
             {"trainer": {"callbacks": [

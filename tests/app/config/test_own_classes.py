@@ -160,12 +160,5 @@ def test_an_error_of_the_constructor_names_file_and_line(folder):
         config.build()
 
 
-def test_a_refusal_of_the_package_itself_is_unchanged(folder):
-    with pytest.raises(ValueError, match=r"^model\.importance=Foo: expected one of Direct"):
-        parse("--model.importance=Foo")
-    with pytest.raises(ValueError, match=r"tau must be a finite number above 0"):
-        parse("--model.importance=Entropy", "--model.importance.tau=0").build()
-
-
 def test_the_loss_names_its_key_in_errors(folder):
     assert parse("--model.importance=mine.weights").build().method.loss.key == "model.importance"

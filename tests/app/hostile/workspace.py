@@ -7,6 +7,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -66,24 +67,20 @@ SWEEPS: dict[str, dict[str, Any]] = {
     "run_cap_huge": {"method": "random", "run_cap": 10**25},
 }  # fmt: skip
 
-# Checkpoints with arguments of the method, with a class, with data and with weights that cannot be used.
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "timm": {"backbone": "timm:resnet18"},
-    "foreign_backbone": {"backbone": {"class_path": "evilmod.Net"}},
-    "huge_size": {"image_size": 10**9},
-    "huge_projector": {"projector": {"hidden": 10**12}},
-    "deep_projector": {"projector": {"layers": 10**8}},
-    "wrong_argument": {"nothing": 1},
-}
-MODELS: dict[str, dict[str, Any]] = {
-    "missing_class": {"class_path": "lightning_ssl.methods.Nope"},
-    "long_class": {"class_path": "a." * 3000 + "b"},
-    "escape_class": {"class_path": "\x1b[31mred"},
-}
-DATA: dict[str, dict[str, Any]] = {
-    "huge_data": {"options": {"size": 4096, "train_images": 10**7}},
-    "hub_data": {"name": "hf:x/y"},
-    "null_root": {"name": "cifar10", "root": "a\0b"},
+# Checkpoints of `runs/whole` with one changed value of their configuration.
+CHECKPOINTS: dict[str, tuple[str, Any]] = {
+    "timm": ("model.init_args.backbone", "timm:resnet18"),
+    "foreign_backbone": ("model.init_args.backbone", {"class_path": "evilmod.Net"}),
+    "huge_size": ("model.init_args.image_size", 10**9),
+    "huge_projector": ("model.init_args.projector", {"hidden": 10**12}),
+    "deep_projector": ("model.init_args.projector", {"layers": 10**8}),
+    "wrong_argument": ("model.init_args.nothing", 1),
+    "missing_class": ("model.class_path", "lightning_ssl.methods.Nope"),
+    "long_class": ("model.class_path", "a." * 3000 + "b"),
+    "escape_class": ("model.class_path", "\x1b[31mred"),
+    "huge_data": ("data.options", {"size": 4096, "train_images": 10**7}),
+    "hub_data": ("data.name", "hf:x/y"),
+    "null_root": ("data", {"name": "cifar10", "root": "a\0b"}),
 }
 WEIGHTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "meta": lambda x: x.to("meta"),
@@ -141,17 +138,11 @@ def make_runs(folder: Path) -> None:
     (run / "metrics.jsonl").write_text('{"epoch": 0, "step": 4, "loss": 1.0}\n')
     torch.save({**content, "state_dict": {}}, folder / "no_weights.ckpt")
     torch.save({"state_dict": state}, folder / "no_config.ckpt")
-    for name, arguments in ARGUMENTS.items():
-        torch.save(with_arguments(content, arguments), folder / f"{name}.ckpt")
+    for name, (key, value) in CHECKPOINTS.items():
+        torch.save({**content, "lightning_ssl": {"config": changed(stored, key, value)}}, folder / f"{name}.ckpt")
     for name, change in WEIGHTS.items():
-        changed = {key: change(value) for key, value in state.items()}
-        torch.save({**content, "state_dict": changed}, folder / f"{name}.ckpt")
-    for name, keys in DATA.items():
-        config = {**stored, "data": {**stored["data"], **keys}}
-        torch.save({**content, "lightning_ssl": {"config": config}}, folder / f"{name}.ckpt")
-    for name, model in MODELS.items():
-        config = {**stored, "model": {**stored["model"], **model}}
-        torch.save({**content, "lightning_ssl": {"config": config}}, folder / f"{name}.ckpt")
+        weights = {key: change(value) for key, value in state.items()}
+        torch.save({**content, "state_dict": weights}, folder / f"{name}.ckpt")
     torch.save([1, 2], folder / "list.ckpt")
     torch.save({"state_dict": {}, "own": os.getcwd}, folder / "function.ckpt")
     whole = (run / "checkpoints" / "step-00000004.ckpt").read_bytes()
@@ -159,11 +150,12 @@ def make_runs(folder: Path) -> None:
     (folder / "runs_empty").mkdir()
 
 
-def with_arguments(content: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """A checkpoint whose method has other arguments."""
-    config = copy.deepcopy(content["lightning_ssl"]["config"])
-    config["model"]["init_args"].update(arguments)
-    return {**content, "lightning_ssl": {"config": config}}
+def changed(config: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """A copy of a configuration with another value at a dotted key."""
+    config = copy.deepcopy(config)
+    *parts, last = key.split(".")
+    reduce(dict.__getitem__, parts, config)[last] = value
+    return config
 
 
 def make_sweep_folders(folder: Path) -> None:

@@ -423,7 +423,7 @@ def test_watch_rebuilds_and_ends_with_a_final_page(tmp_path):
 
     def watch():
         os.dup2(sender, 1)
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
         sys.exit(command.main([str(folder), "--watch", "--every", "0.2", "--out", str(page)]))
 
     watcher = multiprocessing.get_context("fork").Process(target=watch)
