@@ -61,14 +61,20 @@ def weights_of(name):
     return runs.read_checkpoint(RunFolder(f"runs/{name}").newest_checkpoint())["state_dict"]
 
 
-def test_a_run_with_an_own_loss_is_labelled_resumed_and_evaluated(folder, capfd):
-    flags = ["--model.importance=mine.Scaled", "--model.importance.scale=2"]
+OWN = {
+    "function": (["--model.importance=mine.weights"], "AlphaCL weights"),
+    "class": (["--model.importance=mine.Scaled", "--model.importance.scale=2"], "AlphaCL Scaled scale=2"),
+}
+
+
+@pytest.mark.parametrize(("flags", "label"), OWN.values(), ids=OWN.keys())
+def test_a_run_with_an_own_loss_is_labelled_resumed_and_evaluated(folder, flags, label, capfd):
     assert fit.main(words(*flags)) == 0
     run = RunFolder("runs/run")
     assert run.summary()["status"] == "finished"
-    assert run.summary()["label"] == "AlphaCL Scaled scale=2"
+    assert run.summary()["label"] == label
     assert "alpha/entropy" in run.summary()["last"]
-    assert run.config()["model"]["init_args"]["importance"]["class_path"] == "mine.Scaled"
+    assert run.config()["model"]["init_args"]["importance"]["class_path"] == flags[0].partition("=")[2]
     killed = words(*flags, "--checkpoint.every_n_steps=2", name="killed")
     assert in_a_fork(fit_until_killed, killed, 9) == -signal.SIGKILL
     assert cli.main(["fit", *killed]) == 0
