@@ -134,7 +134,7 @@ def not_a_name(name: str, bases: Sequence[type]) -> str:
         known = sorted({kind.__name__ for base in bases for kind in subclasses(base) if not inspect.isabstract(kind)})
     close = difflib.get_close_matches(name, known, n=3)
     hint = f"did you mean {' or '.join(close)}? Or give the" if close else f"expected one of {', '.join(known)}, or the"
-    return f"{cut(hint, 150)} path of a class"
+    return f"{cut(hint, 120)} path of a class"
 
 
 def wrong_kind(found: Any, bases: Sequence[type]) -> str | None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lightning_ssl.base.checks import UserError
+from lightning_ssl.base.checks import UserError, cut
 from lightning_ssl.data.loader import Loader
 from lightning_ssl.methods import Method
 
@@ -53,5 +53,5 @@ def select_device(name: str) -> torch.device:
     try:
         return torch.zeros(1, device=name).device
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).partition("\n")[0]
+        reason = cut(str(error).partition("\n")[0], 100)
         raise UserError(f"device={name!r}: device must be auto or a device that torch has here ({reason})") from error

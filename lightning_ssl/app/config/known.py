@@ -107,7 +107,7 @@ def wrong_flag(step: Step, own: bool) -> str | None:
         names = [each.name for each in facts.concrete(*CLASSES[key])]
         if step.value not in names and not own:
             close = difflib.get_close_matches(step.value, names, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"expected one of {', '.join(names)}, or a path"
+            hint = f"did you mean {close[0]}?" if close else f"expected one of {cut(', '.join(names), 100)}, or a path"
             return f"{key}={cut(step.value, MAX_SHOWN)}: {hint}"
     groups = {flag[:place] for flag in known for place, letter in enumerate(flag) if letter == "."}
     above = (plain[:place] for place, letter in enumerate(plain) if letter == ".")

@@ -109,7 +109,7 @@ def load(name: str) -> Reproduction:
     """Read one reproduction. An unknown name is a UserError."""
     file = files(papers.__name__) / "reproductions" / f"{name}.yaml"
     if not name.replace("-", "").isalnum() or not file.is_file():
-        raise UserError(f"name={name!r}: no such reproduction; expected one of {', '.join(names())}, list")
+        raise UserError(f"name={name!r}: no such reproduction; see `lightning-ssl reproduce list`")
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     rows = {key: Row(key, **row) for key, row in content.get("rows", {}).items()}
     claims = tuple(each for entry in content.get("claims", []) for each in claims_of(entry))

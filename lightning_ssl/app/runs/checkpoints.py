@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-SHOWN = 3  # weights in a message
+SHOWN = 2  # weights in a message
 
 
 def damage(file: Path) -> str | None:

@@ -192,7 +192,7 @@ def test_rows_are_told_apart_by_all_parameters_of_the_loss(tmp_path, monkeypatch
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["tabel1"], "name='tabel1': no such reproduction; expected one of table1, .*, list"),
+        (["tabel1"], "name='tabel1': no such reproduction; see `lightning-ssl reproduce list`"),
         (["../papers/alpha_cl"], "no such reproduction"),
         (["table2", "--scale", "night"], "scale='night': scale must be a scale of table2: cpu, paper"),
         (["hltm", "--no-train", "--runs", "nowhere"], "no result to compare"),
