@@ -18,12 +18,11 @@ from lightning_ssl.app.commands.parser import columns
 from lightning_ssl.app.config import help
 from lightning_ssl.app.launch.noted_signals import NotedSignals, must_start
 from lightning_ssl.app.launch.rank_variables import check_rank_variables
-from lightning_ssl.base.checks import MAX_SHOWN, RunFailed, UserError, cut, shown
+from lightning_ssl.base.checks import MAX_ERROR, MAX_SHOWN, RunFailed, UserError, cut, shown
 from lightning_ssl.base.untrusted import printable
 
-MAX_LINE = 280  # characters of an error
-MAX_FAULT = 180  # characters of an error that is no mistake of a person, before the note
-FAULT = "not an error of your input: --debug shows where; please report it unless your own code is there"
+MAX_FAULT = 100  # characters of an error that is no mistake of a person, before the note
+FAULT = "not an error of your input: --debug shows where; report it unless it is in your code"
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
@@ -64,7 +63,7 @@ def run(argv: Sequence[str]) -> int:
     try:
         return dispatch([word for word in words if word != "--debug"])
     except UserError as error:
-        return refuse(str(error), debug)
+        return refuse(error.args, debug)
     except SystemExit as stop:  # argparse's, after --help
         if isinstance(stop.code, str):
             print(stop.code, file=sys.stderr)
@@ -77,10 +76,10 @@ def run(argv: Sequence[str]) -> int:
         return 0
     except OSError as error:  # such as a full disk, or a file without read permission
         where = f"{cut(str(error.filename), MAX_SHOWN)}: " if error.filename else ""
-        return refuse(f"{where}{error.strerror or error}", debug)
+        return refuse([f"{where}{error.strerror or error}"], debug)
     except Exception as error:  # a fault of this package, or of the user's own code
         text = str(error) if isinstance(error, RunFailed) else f"{type(error).__name__}: {error}"
-        return refuse(f"{cut(text, MAX_FAULT)} ({FAULT})", debug, code=1)
+        return refuse([f"{cut(text, MAX_FAULT)} ({FAULT})"], debug, code=1)
 
 
 def wait_briefly(environment: MutableMapping[str, str]) -> None:
@@ -94,11 +93,12 @@ def wait_briefly(environment: MutableMapping[str, str]) -> None:
         environment.setdefault("GOMP_SPINCOUNT", "1000")
 
 
-def refuse(message: str, debug: bool, code: int = 2) -> int:
-    """Print an error in one line, without the escape sequences that a value can have. Returns the exit code."""
+def refuse(mistakes: Sequence[object], debug: bool, code: int = 2) -> int:
+    """Print errors in one line, without the escape sequences that a value can have. Returns the exit code."""
     if debug:
         traceback.print_exc()
-    print(f"lightning-ssl: {cut(' '.join(printable(message).split()), MAX_LINE)}", file=sys.stderr)
+    lines = [cut(" ".join(printable(str(mistake)).split()), MAX_ERROR) for mistake in mistakes]
+    print(f"lightning-ssl: {'; '.join(lines)}", file=sys.stderr)
     return code
 
 

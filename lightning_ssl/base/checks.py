@@ -7,6 +7,7 @@ import re
 from typing import Any, TypeGuard
 
 MAX_SHOWN = 80  # characters of a value in an error
+MAX_ERROR = 200  # characters of an error
 MAX_NAME = 200  # bytes of the name of a folder; file systems allow 255, and files inside have longer paths
 MAX_SEED = 2**32 - 1  # NumPy's
 # `-inf` and `-1e-3` are values, not flags; argparse's own pattern has neither.
@@ -16,8 +17,12 @@ NEGATIVE_NUMBER = re.compile(r"-(\d|\.\d|\.?(inf|nan)\b)", re.IGNORECASE)
 class UserError(ValueError):
     """A mistake that a person can correct: one line that names the key, its value and what is allowed.
 
-    The command line prints it and ends with code 2. Every other exception is a fault of the program: code 1.
+    Several mistakes are several arguments. The command line prints them in one line, each cut to MAX_ERROR characters,
+    and ends with code 2. Every other exception is a fault of the program: code 1.
     """
+
+    def __str__(self) -> str:
+        return "; ".join(map(str, self.args))
 
 
 class RunFailed(Exception):

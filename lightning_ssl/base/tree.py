@@ -326,8 +326,8 @@ def checked(tree: Any, hint: Any, key: str, allow: Sequence[str] | None = None) 
 def refuse(wrong: Sequence[str]) -> None:
     """Raise one error for all mistakes, if there are any."""
     if wrong:
-        more = f"; and {len(wrong) - MAX_WRONG} more" if len(wrong) > MAX_WRONG else ""
-        raise UserError("; ".join(wrong[:MAX_WRONG]) + more)
+        more = [f"and {len(wrong) - MAX_WRONG} more"] if len(wrong) > MAX_WRONG else []
+        raise UserError(*wrong[:MAX_WRONG], *more)
 
 
 def construct(tree: Any, hint: Any, key: str) -> Any:

@@ -70,7 +70,7 @@ def test_a_fault_of_the_program_ends_with_code_1_and_asks_for_a_report(error, mo
     line = capsys.readouterr().err
     assert line.count("\n") == 1
     assert str(error) in line
-    assert "not an error of your input: --debug shows where; please report it" in line
+    assert "not an error of your input: --debug shows where; report it" in line
 
 
 def test_debug_shows_the_traceback():

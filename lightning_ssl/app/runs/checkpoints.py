@@ -113,8 +113,8 @@ def require_weights(module: nn.Module, state: Mapping[str, Any], file: Path) -> 
     if not wrong:
         return
     first = "; ".join(mismatch(printable(name), expected.get(name), found.get(name)) for name in wrong[:SHOWN])
-    count = f" ({len(wrong)} of {len(names)} weights differ)" if len(wrong) > 1 else ""
-    raise UserError(f"checkpoint={str(file)!r}: its weights do not fit the network: {first}{count}")
+    count = f" ({len(wrong)} of {len(names)} differ)" if len(wrong) > 1 else ""
+    raise UserError(f"checkpoint={str(file)!r}: its weights do not fit the network{count}: {first}")
 
 
 def form_of(value: torch.Tensor) -> str:
