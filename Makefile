@@ -5,6 +5,8 @@ BIN    := $(VENV)/bin
 BOLTS  := .venv-bolts
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 BUILD  ?= docker build
+# Python stores compiled modules: some images turn it off, and then each of the many processes compiles the package again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-times test-slow test-portable test-bolts lint docs image bench clean
