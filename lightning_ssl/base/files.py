@@ -18,7 +18,7 @@ import re
 import shutil
 import stat
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -158,10 +158,13 @@ def require_writable(path: Path, shown: str) -> None:
         raise UserError(f"{shown}: this user cannot write to the folder {parent}")
 
 
-def require_replaceable(path: Path, marker: bytes, force: bool = False, key: str = "out") -> None:
+def require_replaceable(
+    path: Path, marker: bytes, force: bool = False, key: str = "out", witness: Path | None = None
+) -> None:
     """Refuse an output path unless it is new, empty, an earlier output of the same command, or forced.
 
     marker      what the command writes into its files, such as b"lightning-ssl export"
+    witness     a file of the same output that has the marker, if this one cannot have it
     """
     shown, path = f"{key}={str(path)!r}", without_dots(path)
     if not str(path).isprintable():
@@ -172,6 +175,8 @@ def require_replaceable(path: Path, marker: bytes, force: bool = False, key: str
         raise UserError(f"{shown}: it is {kind}; {key} must be a new file, or a regular one")
     require_writable(path, shown)
     if force or not os.path.lexists(path) or is_own(path, marker):
+        return
+    if witness is not None and is_own(witness, marker) and not path.is_symlink():
         return
     what = "it is a link" if path.is_symlink() else f"there is a file that `{marker.decode()}` did not write"
     raise UserError(f"{shown}: {what}; choose another name, or --force replaces it")
@@ -188,17 +193,6 @@ def require_own_folder(folder: Path, witness: str, marker: bytes, force: bool = 
     require_writable(folder / witness, shown)
     if not force and folder.is_dir() and any(folder.iterdir()) and not is_own(folder / witness, marker):
         raise UserError(f"{shown}: {folder} has files that `{marker.decode()}` did not write; choose another name")
-
-
-def require_own_set(witness: Path, others: Sequence[Path], marker: bytes, force: bool = False) -> None:
-    """Refuse to write several files unless the set is new, an earlier output of the same command, or forced.
-
-    witness     the file of the set that has the marker
-    """
-    require_replaceable(witness, marker, force)
-    for path in others:
-        is_ours = witness.exists() and not path.is_symlink()
-        require_replaceable(path, marker, force or is_ours)
 
 
 def is_own(path: Path, marker: bytes) -> bool:

@@ -71,12 +71,8 @@ def asks_for_help(words: list[str]) -> bool:
 def main(words: list[str]) -> int:
     """Print the one screen, or the topic after `--help`."""
     place = next(k for k, word in enumerate(words) if word == "-h" or word.partition("=")[0] == "--help")
-    given = words[place].partition("=")[2]
-    topic = given or next(iter(words[place + 1 :]), "")
-    after = words[place + 1 :] if given else words[place + 2 :]
-    if topic and not topic.startswith("-") and after and not after[0].startswith("-"):
-        raise UserError(f"{after[0]}: unexpected word (see lightning-ssl fit --help)")
-    print(PAGE if not topic or topic.startswith("-") else describe(topic), end="")
+    topic = words[place].partition("=")[2] or next(iter(words[place + 1 :]), "-")
+    print(PAGE if topic.startswith("-") else describe(topic), end="")
     return 0
 
 

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
+from lightning_ssl.app.config.merge import merge
 from lightning_ssl.app.config.run_flags import check_run_flags, run
 from lightning_ssl.app.config.text import PRINT, SEE, Step
 from lightning_ssl.base import facts
-from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut, shown
-from lightning_ssl.base.convert import Mismatch, convert
+from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut
 from lightning_ssl.base.signatures import arguments_of
+from lightning_ssl.base.tree import Group, checked
 from lightning_ssl.base.user_code import is_path
 from lightning_ssl.base.walk import walk
 
@@ -80,17 +81,17 @@ def check_early(steps: Sequence[Step]) -> None:
     wrong = [line for step in steps if not step.from_file and (line := wrong_flag(step, own))]
     if wrong:
         raise UserError(f"{'; '.join(dict.fromkeys(wrong))} {SEE}")
-    given: dict[str, object] = {}
+    group = Group(run)
+    check_run_flags(checked(merge(run_steps(steps, group.named()), group), group, ""))
+
+
+def run_steps(steps: Iterable[Step], names: Container[str]) -> Iterator[Step]:
+    """The steps of the flags that belong to no class."""
     for step in steps:
-        given |= step.value if step.from_file else {step.key: step.value}
-    values = {}
-    for name, each in arguments_of(run).items():
-        if name in given and not any(step.appends for step in steps):
-            try:
-                values[name] = convert(given[name], each.type)
-            except Mismatch as error:
-                raise UserError(f"{name}={shown(given[name])}: {error}") from error
-    check_run_flags(values)
+        if step.from_file:
+            yield step._replace(value={name: value for name, value in step.value.items() if name in names})
+        elif step.key in names:
+            yield step
 
 
 def is_own_path(value: object) -> bool:
@@ -126,16 +127,11 @@ def suggestions(key: str, known: Iterable[str]) -> list[str]:
     known, plain = list(known), key.replace("-", "_").lower()
     last = plain.rpartition(".")[2]
     other = OTHER_NAMES.get(last, last)
-    for same in (
-        [each for each in known if each == plain],
-        [each for each in known if each == other or each.endswith(f".{other}")],
-        [each for each in known if each.rpartition(".")[2] == last],
-        difflib.get_close_matches(plain, known, n=3, cutoff=0.75),
-    ):
-        if found := [each for each in same if each != key]:
-            return found[:3]
-    close = difflib.get_close_matches(last, {each.rpartition(".")[2] for each in known}, n=1, cutoff=0.75)
-    return [each for each in known if close and each.rpartition(".")[2] == close[0]][:3]
+    found = [each for each in known if each == other or each.endswith(f".{other}")]
+    found = found or difflib.get_close_matches(plain, known, n=3, cutoff=0.75)
+    if not found and (close := difflib.get_close_matches(last, {each.rpartition(".")[2] for each in known}, 1, 0.75)):
+        found = [each for each in known if each.rpartition(".")[2] == close[0]]
+    return found[:3]
 
 
 def did_you_mean(key: str) -> str:

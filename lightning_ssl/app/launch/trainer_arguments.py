@@ -12,6 +12,7 @@ from typing import Any
 
 from lightning_ssl._lightning import pl
 from lightning_ssl.base.checks import UserError, require, shown
+from lightning_ssl.base.convert import as_list
 
 LOWEST = {"accumulate_grad_batches": 1, "check_val_every_n_epoch": 1, "gradient_clip_val": 0, "log_every_n_steps": 1}
 NOT_ZERO = ("max_epochs", "max_steps", "limit_train_batches", "val_check_interval")
@@ -75,7 +76,3 @@ def check_batches(arguments: dict[str, Any], training: int, validation: int) -> 
             f"trainer.val_check_interval={interval}: val_check_interval must be at most {batches}, the batches of an"
             " epoch; with --trainer.check_val_every_n_epoch null it counts the batches of all epochs"
         )
-
-
-def as_list(value: Any) -> list[Any]:
-    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
