@@ -10,25 +10,22 @@ A value of a flag is text; a value of a file has the type that YAML gives it. Bo
 | str     | any text, unchanged                         | null, a mapping, a list  |
 | X\\|None | null, "null"                                |                          |
 
-Plain values are those of JSON: a tuple becomes a list, a time or a path stays text. `as_object` gives the object.
+Plain values are those of JSON: a tuple becomes a list, a path stays text. `as_object` gives the object.
 """
 
 from __future__ import annotations
 
 import collections.abc
-import re
 import types
 import typing
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any, Literal
 
 from lightning_ssl.base.untrusted import MAX_DIGITS, load_yaml
 from lightning_ssl.base.user_code import is_path, load_object
 
-CLOCK = re.compile(r"(?:(\d+) days?, )?(\d+):(\d+):([\d.]+)")  # of a timedelta as text
 MAX_FLOAT = 1e308
 WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 SEQUENCES = (list, tuple, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection)
@@ -49,10 +46,6 @@ def members(hint: Any) -> tuple[Any, ...]:
 def origin(hint: Any) -> Any:
     """The type without its arguments: `list[int]` → list."""
     return typing.get_origin(hint) or hint
-
-
-def allows_null(hint: Any) -> bool:
-    return types.NoneType in members(hint) or hint in (Any, object)
 
 
 def convert(value: Any, hint: Any) -> Any:
@@ -116,7 +109,7 @@ def truth(value: Any) -> bool:
 
 
 NUMBERS: dict[Any, Callable[[Any], Any]] = {int: whole, float: number, bool: truth}
-TEXTS = (str, Path, timedelta, collections.abc.Callable)  # a function of the user's own is given by its path
+TEXTS = (str, Path, collections.abc.Callable)  # a function of the user's own is given by its path
 
 
 def choice(value: Any, choices: tuple[Any, ...]) -> Any:
@@ -179,7 +172,7 @@ def name_of_type(kind: Any) -> str:
 
 
 def as_object(value: Any, hint: Any, key: str = "function") -> Any:
-    """The object of a plain value: a tuple, a time, a path, a function of the user's own.
+    """The object of a plain value: a tuple, a path, a function of the user's own.
 
     >>> as_object([1.0, 2.0], tuple[float, float])
     (1.0, 2.0)
@@ -188,9 +181,6 @@ def as_object(value: Any, hint: Any, key: str = "function") -> Any:
     if isinstance(value, list) and tuple in kinds and list not in kinds:
         return tuple(value)
     if isinstance(value, str) and str not in kinds:
-        if timedelta in kinds and (clock := CLOCK.fullmatch(value)):
-            days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
-            return timedelta(days, seconds, hours=hours, minutes=minutes)
         if Path in kinds:
             return Path(value)
         if collections.abc.Callable in kinds:

@@ -132,10 +132,10 @@ def is_alive(pid: int) -> bool:
     """Whether a process with this number exists on this machine."""
     try:
         os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
+    except OSError as error:
+        return isinstance(error, PermissionError)  # it belongs to another user
+    except OverflowError:
         return False
-    except OSError:  # it belongs to another user
-        return True
     return True
 
 
@@ -206,20 +206,18 @@ def is_own(path: Path, marker: bytes) -> bool:
         start = file.read(END)
         file.seek(max(0, file.seek(0, os.SEEK_END) - END))
         end = file.read()
-    if not start or start.strip() == marker or (start.startswith(b"PK") and end.endswith(marker)):
-        return True
     written = re.compile(BEFORE_MARKER + re.escape(marker) + rb'[" ]')
-    return bool(written.search(start) or written.search(end))
+    archive = start.startswith(b"PK") and end.endswith(marker)
+    return start in (b"", marker, marker + b"\n") or archive or any(map(written.search, (start, end)))
 
 
 def without_dots(path: Path) -> Path:
     """The path without `..`. A write creates missing folders, so `missing/../file` is `file` after it."""
-    try:
-        if path.name == "..":
-            return path.resolve()
-        return path.parent.resolve() / path.name if ".." in path.parts else path
-    except (OSError, ValueError):  # the write refuses it
+    if ".." not in path.parts:
         return path
+    with contextlib.suppress(OSError, ValueError):  # the write refuses it
+        return path.resolve() if path.name == ".." else path.parent.resolve() / path.name
+    return path
 
 
 def special_kind(path: Path) -> str | None:

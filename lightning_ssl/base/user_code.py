@@ -16,6 +16,7 @@ import re
 import sys
 import sysconfig
 import traceback
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -67,9 +68,10 @@ def missing_name(owner: Any, name: str) -> str:
         where = shorten(owner.__file__) if owner.__file__ else owner.__name__
         names += [each.name for each in pkgutil.iter_modules(getattr(owner, "__path__", []))]
     close = difflib.get_close_matches(name, names, n=3)
+    hint = f"it has {', '.join(sorted(set(names))[:SHOWN]) or 'no names'}"
     if close:
-        return f"{where} has no {name!r}; did you mean {' or '.join(close)}?"
-    return f"{where} has no {name!r}; it has {', '.join(sorted(set(names))[:SHOWN]) or 'no names'}"
+        hint = f"did you mean {' or '.join(close)}?"
+    return f"{where} has no {name!r}; {hint}"
 
 
 def reason(error: BaseException) -> str:
@@ -92,12 +94,9 @@ def place_of(thing: Any) -> str:
     target = inspect.unwrap(thing) if callable(thing) else thing
     if not (inspect.isclass(target) or inspect.isroutine(target)):
         target = type(target)
-    try:
-        file = inspect.getsourcefile(target) or "<unknown>"
-        if is_user_file(file):
+    with suppress(OSError, TypeError):
+        if is_user_file(file := inspect.getsourcefile(target) or "<unknown>"):
             return f"{shorten(file)}:{inspect.getsourcelines(target)[1]}"
-    except (OSError, TypeError):
-        pass
     return f"{getattr(target, '__module__', '')}.{getattr(target, '__qualname__', repr(target))}"
 
 

@@ -9,7 +9,7 @@ import yaml
 
 from helpers import ROOT
 from helpers.held import HELD_AT
-from helpers.slurm import wait_until
+from helpers.sweeps import wait_until
 from lightning_ssl.app import runs
 from lightning_ssl.app.runs.checkpoints import damage
 

@@ -11,6 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
+from lightning_ssl.app.config import packaged
 from lightning_ssl.app.config.merge import merge
 from lightning_ssl.app.config.run_flags import check_run_flags, run
 from lightning_ssl.app.config.text import PRINT, SEE, Step
@@ -21,7 +22,6 @@ from lightning_ssl.base.tree import Group, checked
 from lightning_ssl.base.user_code import is_path
 from lightning_ssl.base.walk import walk
 
-PACKAGE = Path(__file__).parents[2]
 # The keys that choose a class of this package, and the base of these classes.
 CLASSES: dict[str, tuple[facts.Room, str]] = {
     "model": ("methods", "Method"),
@@ -56,8 +56,8 @@ def part_flags() -> Iterator[str]:
     assert lightning.origin is not None
     groups = {
         "trainer": (Path(lightning.origin).parent / "trainer" / "trainer.py", "Trainer"),
-        "data": (PACKAGE / "data" / "module.py", "DataModule"),
-        "checkpoint": (PACKAGE / "callbacks" / "checkpoints.py", "Checkpoints"),
+        "data": (packaged.PACKAGE / "data" / "module.py", "DataModule"),
+        "checkpoint": (packaged.PACKAGE / "callbacks" / "checkpoints.py", "Checkpoints"),
     }
     for key, (file, name) in groups.items():
         yield from (f"{key}.{argument}" for argument in facts.arguments_in(file, name))
@@ -77,9 +77,9 @@ def part_flags() -> Iterator[str]:
 
 def check_early(steps: Sequence[Step]) -> None:
     """Refuse what needs no class to be known: flags, names of our classes, and where a run is."""
-    own = any(is_own_path(value) for step in steps for _, value in walk(step.value, into_lists=True))
-    wrong = [line for step in steps if not step.from_file and (line := wrong_flag(step, own))]
-    if wrong:
+    values = [value for step in steps for _, value in walk(step.value, into_lists=True)]
+    wrong = [line for step in steps if not step.from_file and (line := wrong_flag(step))]
+    if wrong and not any(map(is_own_path, values)):
         raise UserError(f"{'; '.join(dict.fromkeys(wrong))} {SEE}")
     group = Group(run)
     check_run_flags(checked(merge(run_steps(steps, group.named()), group), group, ""))
@@ -99,23 +99,25 @@ def is_own_path(value: object) -> bool:
     return is_path(value) and str(value).partition(".")[0] not in LIBRARIES
 
 
-def wrong_flag(step: Step, own: bool) -> str | None:
-    """What is wrong with a flag, or None. With classes of the user's own, keys of the model can be theirs."""
-    key = step.key
-    plain = ".".join(word for word in key.split(".") if word not in ("init_args", "class_path"))
+def wrong_flag(step: Step) -> str | None:
+    """What is wrong with a flag, or None. A flag below one that is no class, such as data.options, is left to it."""
+    plain = ".".join(word for word in step.key.split(".") if word not in ("init_args", "class_path"))
     known = known_flags()
-    if key in CLASSES and isinstance(step.value, str) and step.value.isidentifier():
-        names = [each.name for each in facts.concrete(*CLASSES[key])]
-        if step.value not in names and not own:
+    if step.key in CLASSES and isinstance(step.value, str) and step.value.isidentifier():
+        names = [each.name for each in facts.concrete(*CLASSES[step.key])]
+        if step.value not in names:
             close = difflib.get_close_matches(step.value, names, n=1)
             hint = f"did you mean {close[0]}?" if close else f"expected one of {cut(', '.join(names), 100)}, or a path"
-            return f"{key}={cut(step.value, MAX_SHOWN)}: {hint}"
-    groups = {flag[:place] for flag in known for place, letter in enumerate(flag) if letter == "."}
-    above = (plain[:place] for place, letter in enumerate(plain) if letter == ".")
-    leaf = any(each in known and (each not in groups or (own and each.startswith("model"))) for each in above)
-    if plain in known or plain in groups or leaf or (own and plain.startswith("model.")):
+            return f"{step.key}={cut(step.value, MAX_SHOWN)}: {hint}"
+    groups = {above for flag in known for above in parents(flag)}
+    if plain in groups.union(known) or any(above in known and above not in groups for above in parents(plain)):
         return None
-    return f"--{cut(key, MAX_SHOWN)}: unknown flag{did_you_mean(plain)}"
+    return f"--{cut(step.key, MAX_SHOWN)}: unknown flag{did_you_mean(plain)}"
+
+
+def parents(key: str) -> list[str]:
+    """The keys above a key: `model` and `model.importance` for `model.importance.p`."""
+    return [key[:place] for place, letter in enumerate(key) if letter == "."]
 
 
 def suggestions(key: str, known: Iterable[str]) -> list[str]:
@@ -129,9 +131,7 @@ def suggestions(key: str, known: Iterable[str]) -> list[str]:
     other = OTHER_NAMES.get(last, last)
     found = [each for each in known if each == other or each.endswith(f".{other}")]
     found = found or difflib.get_close_matches(plain, known, n=3, cutoff=0.75)
-    if not found and (close := difflib.get_close_matches(last, {each.rpartition(".")[2] for each in known}, 1, 0.75)):
-        found = [each for each in known if each.rpartition(".")[2] == close[0]]
-    return found[:3]
+    return found[:3] or difflib.get_close_matches(plain, known, n=1)
 
 
 def did_you_mean(key: str) -> str:

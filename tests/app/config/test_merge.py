@@ -46,7 +46,6 @@ def test_words_are_steps():
         (["name"], "'name': expected a flag"),
         (["--name"], "--name: expected a value"),
         (["--name", "--runs", "x"], "--name: expected a value"),
-        (["--config={1: 2}"], "the key 1 is not text"),
         (["--config=[]"], "expected `trainer`, `model`, `data`"),
         (["--config={a: 1, a: 2}"], "duplicate key"),
     ],
