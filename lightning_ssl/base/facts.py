@@ -156,12 +156,7 @@ def text_of(node: ast.expr | None) -> str:
 
 def value_of(node: ast.expr) -> Any:
     """The value of a literal, a tuple, a `Metric` or a `Panel`."""
-    if isinstance(node, ast.Tuple):
-        return tuple(map(value_of, node.elts))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        kind = {"Metric": Metric, "Panel": Panel}[node.func.id]
-        return kind(*map(value_of, node.args), **{str(each.arg): value_of(each.value) for each in node.keywords})
-    return ast.literal_eval(node)
+    return eval(ast.unparse(node), {"__builtins__": {}, "Metric": Metric, "Panel": Panel})
 
 
 def concrete(room: Room, base: str) -> list[Facts]:

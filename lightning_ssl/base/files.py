@@ -29,13 +29,7 @@ END = 65_536  # bytes at the start and at the end of a file in which its marker 
 # What stands before the marker in the files of the commands: JSON and safetensors, HTML, and a table of Markdown.
 BEFORE_MARKER = rb'(?:"generator": ?"|<meta name="generator" content="|\| command \| `)'
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)")
-KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-}
+KINDS = {"d": "a folder", "c": "a device", "b": "a device", "p": "a pipe", "s": "a socket"}  # as `ls -l` shows them
 
 
 def write_atomic(path: Path, content: Content) -> None:
@@ -223,7 +217,7 @@ def without_dots(path: Path) -> Path:
 def special_kind(path: Path) -> str | None:
     """The kind of a path, or of what it links to, that is no regular file: "a device"; None for a file or nothing."""
     try:
-        return KINDS.get(stat.S_IFMT(path.stat().st_mode))
+        return KINDS.get(stat.filemode(path.stat().st_mode)[0])
     except (OSError, ValueError):  # nothing there; or a name with a null character, which a write refuses
         return None
 

@@ -99,7 +99,7 @@ def description(owner: Any, name: str) -> str:
     """The description of an argument in the docstring of a class, its constructor or its bases; else empty."""
     bases = owner.__mro__ if inspect.isclass(owner) else (owner,)
     documented = [part for base in bases for part in (base, getattr(base, "__init__", None))]
-    texts = [inspect.cleandoc(each.__doc__) for each in documented if getattr(each, "__doc__", None)]
+    texts = [inspect.cleandoc(getattr(each, "__doc__", None) or "") for each in documented]
     return next(filter(None, (from_columns(text, name) or google_arguments(text).get(name) for text in texts)), "")
 
 
@@ -136,6 +136,7 @@ def summary(owner: Any) -> str:
 def subclasses(base: type) -> Iterator[type]:
     """A class and those below it."""
     yield base
+    kind: type
     for kind in base.__subclasses__():
         yield from subclasses(kind)
 

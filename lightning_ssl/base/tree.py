@@ -257,7 +257,8 @@ def with_default(value: Any, argument: Argument) -> Any:
 
 
 def unknown_key(name: str, owner: str, arguments: Mapping[str, Argument]) -> str:
-    below = [f"{each.name}.{name}" for each in arguments.values() if name in arguments_of(type(each.default))]
+    parts: dict[str, Any] = {key: type(each.default) for key, each in arguments.items()}
+    below = [f"{key}.{name}" for key, kind in parts.items() if name in arguments_of(kind)]
     close = below or difflib.get_close_matches(name, arguments, n=1)
     hint = f"did you mean {close[0]}?" if close else f"valid keys: {cut(', '.join(arguments), 100) or 'none'}"
     return f"unknown key {cut(name, MAX_SHOWN)} for {owner or 'the configuration'}; {hint}"

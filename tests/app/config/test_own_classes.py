@@ -91,6 +91,10 @@ def parse(*flags):
         (["--model.importance=mine.instance"], {"class_path": "mine.instance"}),
         (["--model.importance=parts.losses.weights"], {"class_path": "parts.losses.weights"}),
         (
+            ["--config=method/direct", "--model.importance=mine.Scaled"],  # without the arguments of Direct
+            {"class_path": "mine.Scaled", "init_args": {"scale": 1.0}},
+        ),
+        (
             ["--model.importance=mine.Scaled", "--model.importance.scale=2"],
             {"class_path": "mine.Scaled", "init_args": {"scale": 2.0}},
         ),
