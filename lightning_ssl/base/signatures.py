@@ -55,7 +55,8 @@ def takes_any_name(owner: Any) -> bool:
 
 def is_foreign(function: Callable[..., Any]) -> bool:
     """Whether a function belongs to a library other than this package."""
-    return not function.__module__.startswith("lightning_ssl.") and not is_user_module(function.__module__)
+    module = str(getattr(function, "__module__", ""))
+    return not module.startswith("lightning_ssl.") and not is_user_module(module)
 
 
 def constructors(owner: Any) -> list[Callable[..., Any]]:

@@ -27,13 +27,28 @@ class Entry(NamedTuple):
     config: str = ""  # the short name of a packaged file, for `--config`
 
 
+# Keys whose values are the names of a section of `lightning-ssl list`, and what they are.
+KEYS = {
+    "model": ("methods", "the method, or the path of your own"),
+    "model.importance": ("importances", "the rule for α, or the path of your own"),
+    "model.importance.family": ("families", "the (φ, ψ) loss, or the path of your own"),
+    "model.backbone": ("backbones", "the network"),
+    "model.augment": ("augmentations", "the distribution of the two views"),
+    "data.name": ("data", "the data set"),
+}
+# The keys that choose a class of this package, and the base of these classes.
+CLASSES: dict[str, tuple[Room, str]] = {
+    "model": ("methods", "Method"),
+    "model.importance": ("losses", "Importance"),
+    "model.importance.family": ("losses", "Family"),
+}
 # Configurations that are not found by their name or as the shortest one.
 CHOSEN = {"AlphaCL": "method/direct", "SimCLR": "method/infonce"}
 
 
-def classes(room: Room, base: str) -> dict[str, str]:
-    """The public subclasses of a base, with the first line of their docstrings."""
-    return {each.name: each.summary for each in concrete(room, base)}
+def classes(key: str) -> dict[str, str]:
+    """The classes that a key can choose, with the first line of their docstrings."""
+    return {each.name: each.summary for each in concrete(*CLASSES[key])}
 
 
 def backbones() -> dict[str, str]:
@@ -76,12 +91,12 @@ def sweeps() -> dict[str, str]:
 
 
 SECTIONS: dict[str, tuple[str, Callable[[], dict[str, str]]]] = {
-    "importances": ("--model AlphaCL --model.importance NAME", lambda: classes("losses", "Importance")),
+    "importances": ("--model AlphaCL --model.importance NAME", lambda: classes("model.importance")),
     "families": (
         "--model AlphaCL --model.importance FromFamily --model.importance.family NAME",
-        lambda: classes("losses", "Family"),
+        lambda: classes("model.importance.family"),
     ),
-    "methods": ("--model NAME", lambda: classes("methods", "Method")),
+    "methods": ("--model NAME", lambda: classes("model")),
     "backbones": ("--model.backbone NAME", backbones),
     "augmentations": ("--model.augment NAME", augmentations),
     "data": ("--data.name NAME", lambda: {name: each.summary for name, each in data.DATASETS.items()}),

@@ -15,6 +15,7 @@ from itertools import chain
 from types import NoneType
 from typing import Any
 
+import lightning_ssl
 from lightning_ssl.app.config import catalog
 from lightning_ssl.app.config.configuration import root
 from lightning_ssl.app.config.run_flags import run
@@ -26,18 +27,7 @@ from lightning_ssl.base.walk import joined
 from lightning_ssl.callbacks import BY_FLAG as CALLBACKS
 from lightning_ssl.callbacks.checkpoints import Checkpoints
 from lightning_ssl.data import DataModule
-from lightning_ssl.losses import Family, Importance
 from lightning_ssl.methods import Method
-
-# Keys whose values are the names of a section of `lightning-ssl list`, and what they are.
-CATALOGUED = {
-    "model": ("methods", "the method, or the path of your own"),
-    "model.importance": ("importances", "the rule for α, or the path of your own"),
-    "model.importance.family": ("families", "the (φ, ψ) loss, or the path of your own"),
-    "model.backbone": ("backbones", "the network"),
-    "model.augment": ("augmentations", "the distribution of the two views"),
-    "data.name": ("data", "the data set"),
-}
 
 
 @dataclass(frozen=True)
@@ -80,9 +70,11 @@ def sections() -> dict[str, Section]:
     for kind in concrete(Method):
         own = {name: each for name, each in arguments_of(kind).items() if not is_same(each, shared.get(name))}
         listed.append(Section(f"model.{kind.__name__}", about(kind), list(flags_of("model", own)), ["model"]))
-    for key, base in (("model.importance", Importance), ("model.importance.family", Family)):
-        listed.append(Section(key, summary(base), [catalogued(key)]))
-        listed += [class_section(f"{key}.{kind.__name__}", key, kind) for kind in concrete(base)]
+    for key, (_, base) in catalog.CLASSES.items():
+        if key != "model":
+            listed.append(Section(key, summary(getattr(lightning_ssl, base)), [catalogued(key)]))
+            kinds = concrete(getattr(lightning_ssl, base))
+            listed += [class_section(f"{key}.{kind.__name__}", key, kind) for kind in kinds]
     listed.append(class_section("data", "data", DataModule))
     for key, kind in CALLBACKS.items():
         module = inspect.getdoc(inspect.getmodule(kind)) or ""
@@ -113,7 +105,7 @@ def flags_of(key: str, arguments: Mapping[str, Argument]) -> Iterator[Flag]:
             yield from flags_of(
                 path, {name: replace(inner, default=getattr(each.default, name)) for name, inner in fields}
             )
-        elif path in CATALOGUED:
+        elif path in catalog.KEYS:
             yield catalogued(path, default_text(each.default))
         else:
             text = short(each.description) if key == "trainer" else each.description
@@ -128,7 +120,7 @@ def short(text: str) -> str:
 
 def catalogued(key: str, default: str = "") -> Flag:
     """A flag whose values are listed by `lightning-ssl list`."""
-    section, text = CATALOGUED[key]
+    section, text = catalog.KEYS[key]
     names = tuple(catalog.names(section))
     return Flag(key, "NAME", default, f"{text}: {', '.join(names)}", names)
 

@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
-from lightning_ssl.app.config import packaged
+from lightning_ssl.app.config import catalog, packaged
 from lightning_ssl.app.config.merge import merge
 from lightning_ssl.app.config.run_flags import check_run_flags, run
 from lightning_ssl.app.config.text import PRINT, SEE, Step
@@ -22,13 +22,7 @@ from lightning_ssl.base.tree import Group, checked
 from lightning_ssl.base.user_code import is_path
 from lightning_ssl.base.walk import walk
 
-# The keys that choose a class of this package, and the base of these classes.
-CLASSES: dict[str, tuple[facts.Room, str]] = {
-    "model": ("methods", "Method"),
-    "model.importance": ("losses", "Importance"),
-    "model.importance.family": ("losses", "Family"),
-}
-BASES = {base for _, base in CLASSES.values()}
+BASES = {base for _, base in catalog.CLASSES.values()}
 LIBRARIES = ("lightning_ssl", "pytorch_lightning", "lightning", "torch", "torchvision")
 # Names of other libraries, for suggestions.
 OTHER_NAMES = {
@@ -61,7 +55,7 @@ def part_flags() -> Iterator[str]:
     }
     for key, (file, name) in groups.items():
         yield from (f"{key}.{argument}" for argument in facts.arguments_in(file, name))
-    for key, (room, base) in CLASSES.items():
+    for key, (room, base) in catalog.CLASSES.items():
         yield key
         known = facts.facts_of(room)
         for each in (known[base], *facts.concrete(room, base)):
@@ -103,8 +97,8 @@ def wrong_flag(step: Step) -> str | None:
     """What is wrong with a flag, or None. A flag below one that is no class, such as data.options, is left to it."""
     plain = ".".join(word for word in step.key.split(".") if word not in ("init_args", "class_path"))
     known = known_flags()
-    if step.key in CLASSES and isinstance(step.value, str) and step.value.isidentifier():
-        names = [each.name for each in facts.concrete(*CLASSES[step.key])]
+    if step.key in catalog.CLASSES and isinstance(step.value, str) and step.value.isidentifier():
+        names = list(catalog.classes(step.key))
         if step.value not in names:
             close = difflib.get_close_matches(step.value, names, n=1)
             hint = f"did you mean {close[0]}?" if close else f"expected one of {cut(', '.join(names), 100)}, or a path"
