@@ -4,10 +4,9 @@ import os
 import resource
 import signal
 import sys
-from collections import Counter
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
 # Small tensors: a second thread costs more than it brings, and workers share the cores. `make test-portable` sets 2.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -86,53 +85,36 @@ Written by `make test-times`, on one worker. CPU seconds count child processes; 
 """
 
 
-class Times:
-    """CPU seconds, wall seconds and cases by test folder, and the CPU time that this worker had used before."""
-
-    cpu: ClassVar[Counter[str]] = Counter()
-    wall: ClassVar[Counter[str]] = Counter()
-    cases: ClassVar[Counter[str]] = Counter()
-    before = 0.0
-
-
-def cpu_seconds() -> float:
-    """The CPU time of this process and of every child that it has waited for."""
-    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(each.ru_utime + each.ru_stime for each in used)
+TIMES: dict[str, list[float]] = {}  # cases, CPU seconds and wall seconds by folder
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--times", metavar="FILE", type=Path, help="write the time of each test folder to FILE")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop() -> None:
-    Times.before = cpu_seconds()  # imports and collection are no test
+def seconds() -> tuple[float, float]:
+    """The CPU time of this process and of every child that it has waited for, and the time."""
+    used = map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used), time.monotonic()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport():
-    """Add the CPU time since the last report to this one."""
-    report = yield
-    now = cpu_seconds()
-    report.cpu, Times.before = now - Times.before, now
-    return report
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add a report, from this process or from a worker, to the times of its folder."""
-    folder = "/".join(report.nodeid.partition("::")[0].split("/")[1:-1]) or "files in tests/"
-    Times.cpu[folder] += report.cpu
-    Times.wall[folder] += report.duration
-    Times.cases[folder] += report.when == "call"
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Add the time of a test, with its fixtures, to its folder."""
+    before = seconds()
+    result = yield
+    folder = "/".join(item.nodeid.partition("::")[0].split("/")[1:-1]) or "files in tests/"
+    spent = (1, *(now - then for now, then in zip(seconds(), before, strict=True)))
+    TIMES[folder] = [sum(pair) for pair in zip(TIMES.get(folder, (0, 0, 0)), spent, strict=True)]
+    return result
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Write the table, the folder that takes longest first."""
     file = session.config.getoption("times")
-    if file is None or not Times.cpu or hasattr(session.config, "workerinput"):
+    if file is None or not TIMES or hasattr(session.config, "workerinput"):
         return
-    rows = [(name, Times.cases[name], Times.cpu[name], Times.wall[name]) for name, _ in Times.cpu.most_common()]
-    rows.append(("all", *(sum(column) for column in list(zip(*rows, strict=True))[1:])))
-    lines = [f"| {name} | {cases:,} | {cpu:,.0f} | {wall:,.0f} |" for name, cases, cpu, wall in rows]
+    rows = sorted(TIMES.items(), key=lambda row: -row[1][1])
+    rows.append(("all", [sum(column) for column in zip(*TIMES.values(), strict=True)]))
+    lines = [f"| {name} | {cases:,} | {cpu:,.0f} | {wall:,.0f} |" for name, (cases, cpu, wall) in rows]
     file.write_text(TABLE + "\n".join(lines) + "\n", encoding="utf-8")

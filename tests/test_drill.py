@@ -4,7 +4,6 @@ Both are added to a copy of the project. A new process that imports the copy the
 them.
 """
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers import ROOT
+from helpers import ROOT, small_fit
 
 COPIED = ("lightning_ssl", "configs", "sweeps", "tests", "docs/generators", "pyproject.toml")
 
@@ -134,41 +133,25 @@ def project(tmp_path_factory):
     return project
 
 
-@pytest.fixture(scope="module")
-def found(project):
-    """What a new process that imports the copy finds of the loss and of the callback."""
-    result = project / "result.json"
-    both = "[test_drill.look_at_the_loss(), test_drill.look_at_the_callback()]"
-    code = f"import json, test_drill; json.dump({both}, open({str(result)!r}, 'w'))"
+def test_a_new_loss_and_a_new_callback_need_no_edit_but_their_classes_and_the_oracle_and_configuration_of_the_loss(
+    project,
+):
+    code = "import test_drill; test_drill.check_the_loss(); test_drill.check_the_callback()"
     paths = os.pathsep.join(str(project / name) for name in ("", "tests", "docs"))
+    environment = {**os.environ, "PYTHONPATH": paths}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=project, env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True, text=True, timeout=900,
-    )  # fmt: skip
+        [sys.executable, "-c", code], cwd=project, env=environment, capture_output=True, text=True, timeout=900
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return json.loads(result.read_text(encoding="utf-8"))
-
-
-class Passed:
-    """A plugin of pytest: the files of the tests that passed."""
-
-    def __init__(self):
-        self.files = []
-
-    def pytest_runtest_logreport(self, report):
-        if report.when == "call" and report.passed:
-            self.files.append(report.nodeid.partition("::")[0].removeprefix("tests/"))
 
 
 def run_tests(word, *files):
-    """The files whose tests with a word in their names pass. A test that fails is an error."""
-    plugin = Passed()
-    code = pytest.main(["-q", "-k", word, "-p", "no:cacheprovider", *(f"tests/{file}" for file in files)], [plugin])
-    assert code == 0, f"pytest: {code}"
-    return sorted(set(plugin.files))
+    """Assert that each file has tests with a word in their names, and that they pass."""
+    codes = {file: pytest.main(["-q", "-k", word, "-p", "no:cacheprovider", f"tests/{file}"]) for file in files}
+    assert not any(codes.values()), codes
 
 
-def look_at_the_loss():
+def check_the_loss():
     from generators import api, losses
     from helpers.run_folders import LOSSES, alpha_cl, write_run
 
@@ -178,51 +161,32 @@ def look_at_the_loss():
     from lightning_ssl.app.config.keys import role
     from lightning_ssl.app.config.labels import label_of_config
 
+    assert Path(lightning_ssl.__file__).parents[1] == Path.cwd()  # the copy
     sections = flags.sections()
+    (flag,) = sections["model.importance.Cauchy"].flags
+    assert (flag.key, flag.description) == ("model.importance.width", "distance ω at which a weight is halved")
+    assert "Cauchy" in sections["model.importance"].flags[0].choices
+    assert role("model.importance.width") == "loss"
+    assert label_of_config({"model": alpha_cl("Cauchy", width=0.5)}) == "AlphaCL Cauchy ω=0.5"
+    assert ("Cauchy", "α_ij ∝ 1/(1 + d2_neg_ij/ω).", "method/cauchy") in catalog.entries("importances")
+    section = losses.section(lightning_ssl.Cauchy)
+    assert "- Source: the drill, Eqn. 1\n- Configuration: `configs/method/cauchy.yaml`" in section
+    assert "- `width`: distance ω at which a weight is halved" in section
+    assert "weights_Cauchy" in losses.all_figures()
+    assert "lightning_ssl.Cauchy\n" in api.pages()["losses"]
     for width in (0.5, 2.0):
         LOSSES["cauchy"] = alpha_cl("Cauchy", width=width)
         for seed in (0, 1):
-            write_run(Path("runs") / f"{width}-{seed}", "cauchy", seed)
-    built = report.build(["runs"], figures=False)
-    (row,) = [each for each in catalog.entries("importances") if each.name == "Cauchy"]
-    return {
-        "package": str(Path(lightning_ssl.__file__).parents[1]),
-        "flag": [[flag.key, flag.description] for flag in sections["model.importance.Cauchy"].flags],
-        "names": [flag.choices for flag in sections["model.importance"].flags],
-        "role": role("model.importance.width"),
-        "label": label_of_config({"model": alpha_cl("Cauchy", width=0.5)}),
-        "list": list(row),
-        "page": losses.section(lightning_ssl.Cauchy),
-        "figure": "weights_Cauchy" in losses.all_figures(),
-        "api": "lightning_ssl.Cauchy\n" in api.pages()["losses"],
-        "groups": sorted(group.label for group in built.grouping.groups),
-        "columns": (Path("runs/report") / "runs.csv").read_text(encoding="utf-8").splitlines()[0].split(","),
-        "axis": "ω" in built.page.read_text(encoding="utf-8"),
-        "tests": run_tests(
-            "cauchy", *CONTRACT, "repository/test_configs.py", "test_examples.py", "test_public_names.py"
-        ),
-    }
+            write_run(Path("losses") / f"{width}-{seed}", "cauchy", seed)
+    built = report.build(["losses"], figures=False)
+    assert sorted(group.label for group in built.grouping.groups) == ["AlphaCL Cauchy ω=0.5", "AlphaCL Cauchy ω=2"]
+    columns = (Path("losses/report") / "runs.csv").read_text(encoding="utf-8").splitlines()[0].split(",")
+    assert "model.importance.width" in columns
+    assert "ω" in built.page.read_text(encoding="utf-8")
+    run_tests("cauchy", *CONTRACT)
 
 
-def test_a_new_loss_needs_no_edit_but_its_class_its_oracle_and_its_configuration(project, found):
-    found, _ = found
-    assert found["package"] == str(project)
-    assert found["flag"] == [["model.importance.width", "distance ω at which a weight is halved"]]
-    assert "Cauchy" in found["names"][0]
-    assert found["role"] == "loss"
-    assert found["label"] == "AlphaCL Cauchy ω=0.5"
-    assert found["list"] == ["Cauchy", "α_ij ∝ 1/(1 + d2_neg_ij/ω).", "method/cauchy"]
-    assert "- Source: the drill, Eqn. 1\n- Configuration: `configs/method/cauchy.yaml`" in found["page"]
-    assert "- `width`: distance ω at which a weight is halved" in found["page"]
-    assert found["figure"]
-    assert found["api"]
-    assert found["groups"] == ["AlphaCL Cauchy ω=0.5", "AlphaCL Cauchy ω=2"]
-    assert "model.importance.width" in found["columns"]
-    assert found["axis"]
-    assert set(found["tests"]) == set(CONTRACT)
-
-
-def look_at_the_callback():
+def check_the_callback():
     from generators import configuration
 
     from lightning_ssl.app import cli, report
@@ -232,36 +196,17 @@ def look_at_the_callback():
     from lightning_ssl.app.runs.metrics import LOWER_IS_BETTER
     from lightning_ssl.app.tracking import dashboard
 
-    words = ["--model.backbone=resnet_tiny", '--data.options={"train_images": 32, "test_images": 16}']
-    words += ["--model=SimCLR", "--data.batch_size=16", "--trainer.max_epochs=1", "--trainer.accelerator=cpu"]
-    words += ["--norms.scale=2", "--knn=null", "--runs=runs", "--name=run"]
-    code = cli.main(["fit", *words])
+    assert [flag.key for flag in flags.sections()["norms"].flags] == ["norms.scale"]
+    assert "--norms.scale" in configuration.page()
+    assert role("norms") == role("norms.scale") == "incidental"
+    words = [*small_fit("SimCLR", train_images=32, test_images=16), "--trainer.max_epochs=1", "--knn=null"]
+    assert cli.main(["fit", *words, "--norms.scale=2", "--runs=runs", "--name=run"]) == 0
     run = RunFolder("runs/run")
-    built = report.build(["runs"], figures=False)
+    assert run.config()["norms"] == {"class_path": "lightning_ssl.FeatureNorm", "init_args": {"scale": 2.0}}
+    assert run.summary()["last"]["norms/mean"] > 0
+    assert LOWER_IS_BETTER.search("norms/mean")
+    page = report.build(["runs"], figures=False).page.read_text(encoding="utf-8")
+    assert all(text in page for text in ("Norms", "mean norm", "norms/mean"))
     (section,) = [each for each in dashboard.build("entity", "project").sections if each.name == "Norms"]
-    return {
-        "code": code,
-        "flags": [flag.key for flag in flags.sections()["norms"].flags],
-        "reference": "--norms.scale" in configuration.page(),
-        "roles": [role("norms"), role("norms.scale")],
-        "config": run.config()["norms"],
-        "last": run.summary()["last"].get("norms/mean"),
-        "lower": bool(LOWER_IS_BETTER.search("norms/mean")),
-        "page": [text in built.page.read_text(encoding="utf-8") for text in ("Norms", "mean norm", "norms/mean")],
-        "dashboard": [panel.title for panel in section.panels],
-        "tests": run_tests("norm", "base/test_facts.py", "test_examples.py", "app/config/test_keys.py"),
-    }
-
-
-def test_a_new_callback_needs_no_edit_but_its_class(found):
-    _, found = found
-    assert found["code"] == 0
-    assert found["flags"] == ["norms.scale"]
-    assert found["reference"]
-    assert found["roles"] == ["incidental", "incidental"]
-    assert found["config"] == {"class_path": "lightning_ssl.FeatureNorm", "init_args": {"scale": 2.0}}
-    assert found["last"] > 0
-    assert found["lower"]
-    assert found["page"] == [True, True, True]
-    assert found["dashboard"] == ["Mean norm"]
-    assert {"base/test_facts.py", "test_examples.py"} <= set(found["tests"])
+    assert [panel.title for panel in section.panels] == ["Mean norm"]
+    run_tests("norm", "base/test_facts.py", "test_examples.py")

@@ -10,27 +10,22 @@ A value of a flag is text; a value of a file has the type that YAML gives it. Bo
 | str     | any text, unchanged                         | null, a mapping, a list  |
 | X\\|None | null, "null"                                |                          |
 
-Plain values are those of JSON: a tuple becomes a list, a time or a path stays text. `as_object` gives the object.
+Plain values are those of JSON: a tuple becomes a list, a path stays text. `as_object` gives the object.
 """
 
 from __future__ import annotations
 
 import collections.abc
-import re
 import types
 import typing
 from collections.abc import Callable
-from datetime import timedelta
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from lightning_ssl.base.checks import UserError
 from lightning_ssl.base.untrusted import MAX_DIGITS, load_yaml
 from lightning_ssl.base.user_code import is_path, load_object
 
-INTEGER = re.compile(rf"[-+]?(0x[0-9a-fA-F]+|\d[\d_]{{0,{MAX_DIGITS - 1}}})")
-NUMBER = re.compile(r"[-+]?(\d[\d_]*\.?\d*|\.\d+)([eE][-+]?\d+)?")
-CLOCK = re.compile(r"(?:(\d+) days?, )?(\d+):(\d+):([\d.]+)")  # of a timedelta as text
 MAX_FLOAT = 1e308
 WORDS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 SEQUENCES = (list, tuple, collections.abc.Sequence, collections.abc.Iterable, collections.abc.Collection)
@@ -53,10 +48,6 @@ def origin(hint: Any) -> Any:
     return typing.get_origin(hint) or hint
 
 
-def allows_null(hint: Any) -> bool:
-    return types.NoneType in members(hint) or hint in (Any, object)
-
-
 def convert(value: Any, hint: Any) -> Any:
     """The plain value of a type, from text or a plain value.
 
@@ -71,44 +62,43 @@ def convert(value: Any, hint: Any) -> Any:
     elif int in kinds and float in kinds:  # 2 stays 2
         kinds = (int, *(kind for kind in kinds if kind is not int))
     for kind in sorted(kinds, key=lambda kind: type(value) is not origin(kind) or isinstance(value, str)):
-        if kind is not types.NoneType:
-            try:
-                return one(value, kind)
-            except Mismatch:
-                continue
+        with suppress(ValueError):
+            return one(value, kind)
     raise Mismatch(f"expected {in_words(hint)}")
 
 
 def one(value: Any, kind: Any) -> Any:
-    """The value of a type that is no union."""
-    base = origin(kind)
+    """The value of a type that is no union. Raises ValueError if it is of another type."""
+    base, inner = origin(kind), typing.get_args(kind)
     if kind in (Any, object) or isinstance(kind, typing.TypeVar):
         return value
+    if base in (*SEQUENCES, *MAPPINGS) and isinstance(value, str):
+        value = load_yaml(value)
     if base is Literal:
-        return choice(value, typing.get_args(kind))
+        return choice(value, inner)
     if base in SEQUENCES:
-        return sequence(parsed(value), typing.get_args(kind))
+        return sequence(value, inner)
     if base in MAPPINGS:
-        return mapping(parsed(value), typing.get_args(kind))
-    if base in READERS:
-        return READERS[base](value)
+        return mapping(value, inner)
+    if base in NUMBERS:
+        return NUMBERS[base](value)
+    if base in TEXTS and isinstance(value, str) and (base is not collections.abc.Callable or is_path(value)):
+        return value
     raise Mismatch
 
 
 def whole(value: Any) -> int:
-    if isinstance(value, str) and INTEGER.fullmatch(value.strip()):
-        return int(value, 16 if "x" in value.lower() else 10)
-    if type(value) is not int:
+    found = int(value, 16 if "x" in value.lower() else 10) if isinstance(value, str) else value
+    if type(found) is not int or abs(found) >= 10**MAX_DIGITS:
         raise Mismatch
-    return value
+    return found
 
 
 def number(value: Any) -> float:
-    if isinstance(value, str) and NUMBER.fullmatch(value.strip()):
-        value = float(value)
-    if type(value) not in (int, float) or not -MAX_FLOAT <= value <= MAX_FLOAT:  # neither NaN nor infinite
+    found = float(value) if isinstance(value, str) else value
+    if type(found) not in (int, float) or not -MAX_FLOAT <= found <= MAX_FLOAT:  # neither NaN nor infinite
         raise Mismatch
-    return float(value)
+    return float(found)
 
 
 def truth(value: Any) -> bool:
@@ -118,22 +108,8 @@ def truth(value: Any) -> bool:
     return found
 
 
-def text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise Mismatch
-    return value
-
-
-def path(value: Any) -> str:
-    """The path of a function of the user's own."""
-    if not is_path(value):
-        raise Mismatch
-    return str(value)
-
-
-READERS: dict[Any, Callable[[Any], Any]] = {
-    int: whole, float: number, bool: truth, str: text, Path: text, timedelta: text, collections.abc.Callable: path,
-}  # fmt: skip
+NUMBERS: dict[Any, Callable[[Any], Any]] = {int: whole, float: number, bool: truth}
+TEXTS = (str, Path, collections.abc.Callable)  # a function of the user's own is given by its path
 
 
 def choice(value: Any, choices: tuple[Any, ...]) -> Any:
@@ -148,11 +124,9 @@ def sequence(value: Any, kinds: tuple[Any, ...]) -> list[Any]:
     """The items of `list[X]`, `tuple[X, ...]` or `tuple[X, Y]`."""
     if not isinstance(value, list | tuple):
         raise Mismatch
-    if len(kinds) > 1 and kinds[1] is not Ellipsis:
-        if len(kinds) != len(value):
-            raise Mismatch
-        return [convert(each, kind) for each, kind in zip(value, kinds, strict=True)]
-    return [convert(each, kinds[0] if kinds else Any) for each in value]
+    if len(kinds) < 2 or kinds[1] is Ellipsis:
+        kinds = (kinds or (Any,))[:1] * len(value)
+    return [convert(each, kind) for each, kind in zip(value, kinds, strict=True)]
 
 
 def mapping(value: Any, kinds: tuple[Any, ...]) -> dict[str, Any]:
@@ -161,14 +135,14 @@ def mapping(value: Any, kinds: tuple[Any, ...]) -> dict[str, Any]:
     return {key: convert(each, kinds[1] if kinds else Any) for key, each in value.items()}
 
 
-def parsed(value: Any) -> Any:
-    """The list or mapping that a text describes."""
-    if not isinstance(value, str):
-        return value
-    try:
-        return load_yaml(value)
-    except UserError as error:
-        raise Mismatch(str(error)) from error
+def as_list(value: Any) -> list[Any]:
+    """A value of a type that takes one thing or a list of them."""
+    return [] if value is None else list(value) if isinstance(value, list | tuple) else [value]
+
+
+def text_of(value: Any) -> str:
+    """A value as it is written on a command line."""
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def in_words(hint: Any) -> str:
@@ -198,7 +172,7 @@ def name_of_type(kind: Any) -> str:
 
 
 def as_object(value: Any, hint: Any, key: str = "function") -> Any:
-    """The object of a plain value: a tuple, a time, a path, a function of the user's own.
+    """The object of a plain value: a tuple, a path, a function of the user's own.
 
     >>> as_object([1.0, 2.0], tuple[float, float])
     (1.0, 2.0)
@@ -207,9 +181,6 @@ def as_object(value: Any, hint: Any, key: str = "function") -> Any:
     if isinstance(value, list) and tuple in kinds and list not in kinds:
         return tuple(value)
     if isinstance(value, str) and str not in kinds:
-        if timedelta in kinds and (clock := CLOCK.fullmatch(value)):
-            days, hours, minutes, seconds = (float(part or 0) for part in clock.groups())
-            return timedelta(days, seconds, hours=hours, minutes=minutes)
         if Path in kinds:
             return Path(value)
         if collections.abc.Callable in kinds:

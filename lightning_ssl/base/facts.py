@@ -114,13 +114,9 @@ def read_class(node: ast.ClassDef, public: bool, parents: list[Facts]) -> Facts:
     functions = {each.name: each for each in node.body if isinstance(each, ast.FunctionDef)}
     required = {name for name, each in functions.items() if any("abstract" in ast.dump(d) for d in each.decorator_list)}
     inherited = frozenset[str]().union(*(each.abstract for each in parents))
-    own = {
-        target.id: value_of(statement.value)
-        for statement in node.body
-        if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value is not None
-        for target in (statement.targets if isinstance(statement, ast.Assign) else [statement.target])
-        if isinstance(target, ast.Name) and target.id in DECLARED
-    }
+    assigned = [each for each in node.body if isinstance(each, ast.Assign | ast.AnnAssign)]
+    targets = {ast.unparse(each.targets[0] if isinstance(each, ast.Assign) else each.target): each for each in assigned}
+    own = {name: value_of(each.value) for name, each in targets.items() if name in DECLARED and each.value is not None}
     declared: dict[str, Any] = {}
     for each in [*(parent.declared for parent in reversed(parents)), own]:
         for key, value in each.items():
@@ -132,21 +128,20 @@ def read_class(node: ast.ClassDef, public: bool, parents: list[Facts]) -> Facts:
 def arguments_of(node: ast.ClassDef, parents: Sequence[Facts] = ()) -> dict[str, Hint]:
     """The arguments of a class: of its constructor, with the optional ones of its bases if it takes `**kwargs`."""
     inherited = {name: hint for each in parents for name, hint in each.arguments.items()}
-    for each in node.body:
-        if isinstance(each, ast.FunctionDef) and each.name == "__init__":
-            taken = [*each.args.args, *each.args.kwonlyargs]
-            required = len(each.args.args) - len(each.args.defaults)
-            defaults = [None] * required + [*each.args.defaults, *each.args.kw_defaults]
-            named = zip(taken, defaults, strict=True)
-            own = {arg.arg: Hint(text_of(arg.annotation), default is not None) for arg, default in named}
-            del own["self"]
-            passed_on = {name: hint for name, hint in inherited.items() if hint.optional} if each.args.kwarg else {}
-            return {**own, **passed_on}
+    constructor = [each.args for each in node.body if isinstance(each, ast.FunctionDef) and each.name == "__init__"]
+    if constructor:
+        (args,) = constructor
+        required = len(args.args) - len(args.defaults)
+        defaults = [*([None] * required), *args.defaults, *args.kw_defaults]
+        named = zip([*args.args, *args.kwonlyargs], defaults, strict=True)
+        own = {arg.arg: Hint(text_of(arg.annotation), default is not None) for arg, default in named}
+        del own["self"]
+        return own | {name: hint for name, hint in inherited.items() if args.kwarg and hint.optional}
     if not any("dataclass" in ast.dump(each) for each in node.decorator_list):
         return inherited
-    fields = [each for each in node.body if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)]
-    own = {each.target.id: Hint(text_of(each.annotation), each.value is not None) for each in fields}  # type: ignore[union-attr]
-    return {**inherited, **{name: hint for name, hint in own.items() if not hint.text.startswith("ClassVar")}}
+    fields = {ast.unparse(each.target): each for each in node.body if isinstance(each, ast.AnnAssign)}
+    own = {name: Hint(text_of(each.annotation), each.value is not None) for name, each in fields.items()}
+    return inherited | {name: hint for name, hint in own.items() if not hint.text.startswith("ClassVar")}
 
 
 def arguments_in(file: Path, name: str) -> dict[str, Hint]:
@@ -161,12 +156,7 @@ def text_of(node: ast.expr | None) -> str:
 
 def value_of(node: ast.expr) -> Any:
     """The value of a literal, a tuple, a `Metric` or a `Panel`."""
-    if isinstance(node, ast.Tuple):
-        return tuple(map(value_of, node.elts))
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        kind = {"Metric": Metric, "Panel": Panel}[node.func.id]
-        return kind(*map(value_of, node.args), **{str(each.arg): value_of(each.value) for each in node.keywords})
-    return ast.literal_eval(node)
+    return eval(ast.unparse(node), {"__builtins__": {}, "Metric": Metric, "Panel": Panel})
 
 
 def concrete(room: Room, base: str) -> list[Facts]:

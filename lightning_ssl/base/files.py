@@ -18,7 +18,7 @@ import re
 import shutil
 import stat
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -29,13 +29,7 @@ END = 65_536  # bytes at the start and at the end of a file in which its marker 
 # What stands before the marker in the files of the commands: JSON and safetensors, HTML, and a table of Markdown.
 BEFORE_MARKER = rb'(?:"generator": ?"|<meta name="generator" content="|\| command \| `)'
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)")
-KINDS = {
-    stat.S_IFDIR: "a folder",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-    stat.S_IFIFO: "a pipe",
-    stat.S_IFSOCK: "a socket",
-}
+KINDS = {"d": "a folder", "c": "a device", "b": "a device", "p": "a pipe", "s": "a socket"}  # as `ls -l` shows them
 
 
 def write_atomic(path: Path, content: Content) -> None:
@@ -132,10 +126,10 @@ def is_alive(pid: int) -> bool:
     """Whether a process with this number exists on this machine."""
     try:
         os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
+    except OSError as error:
+        return isinstance(error, PermissionError)  # it belongs to another user
+    except OverflowError:
         return False
-    except OSError:  # it belongs to another user
-        return True
     return True
 
 
@@ -158,10 +152,13 @@ def require_writable(path: Path, shown: str) -> None:
         raise UserError(f"{shown}: this user cannot write to the folder {parent}")
 
 
-def require_replaceable(path: Path, marker: bytes, force: bool = False, key: str = "out") -> None:
+def require_replaceable(
+    path: Path, marker: bytes, force: bool = False, key: str = "out", witness: Path | None = None
+) -> None:
     """Refuse an output path unless it is new, empty, an earlier output of the same command, or forced.
 
     marker      what the command writes into its files, such as b"lightning-ssl export"
+    witness     a file of the same output that has the marker, if this one cannot have it
     """
     shown, path = f"{key}={str(path)!r}", without_dots(path)
     if not str(path).isprintable():
@@ -172,6 +169,8 @@ def require_replaceable(path: Path, marker: bytes, force: bool = False, key: str
         raise UserError(f"{shown}: it is {kind}; {key} must be a new file, or a regular one")
     require_writable(path, shown)
     if force or not os.path.lexists(path) or is_own(path, marker):
+        return
+    if witness is not None and is_own(witness, marker) and not path.is_symlink():
         return
     what = "it is a link" if path.is_symlink() else f"there is a file that `{marker.decode()}` did not write"
     raise UserError(f"{shown}: {what}; choose another name, or --force replaces it")
@@ -190,17 +189,6 @@ def require_own_folder(folder: Path, witness: str, marker: bytes, force: bool = 
         raise UserError(f"{shown}: {folder} has files that `{marker.decode()}` did not write; choose another name")
 
 
-def require_own_set(witness: Path, others: Sequence[Path], marker: bytes, force: bool = False) -> None:
-    """Refuse to write several files unless the set is new, an earlier output of the same command, or forced.
-
-    witness     the file of the set that has the marker
-    """
-    require_replaceable(witness, marker, force)
-    for path in others:
-        is_ours = witness.exists() and not path.is_symlink()
-        require_replaceable(path, marker, force or is_ours)
-
-
 def is_own(path: Path, marker: bytes) -> bool:
     """Whether a regular file is empty, or has the marker of a command near its start or its end.
 
@@ -212,26 +200,24 @@ def is_own(path: Path, marker: bytes) -> bool:
         start = file.read(END)
         file.seek(max(0, file.seek(0, os.SEEK_END) - END))
         end = file.read()
-    if not start or start.strip() == marker or (start.startswith(b"PK") and end.endswith(marker)):
-        return True
     written = re.compile(BEFORE_MARKER + re.escape(marker) + rb'[" ]')
-    return bool(written.search(start) or written.search(end))
+    archive = start.startswith(b"PK") and end.endswith(marker)
+    return start in (b"", marker, marker + b"\n") or archive or any(map(written.search, (start, end)))
 
 
 def without_dots(path: Path) -> Path:
     """The path without `..`. A write creates missing folders, so `missing/../file` is `file` after it."""
-    try:
-        if path.name == "..":
-            return path.resolve()
-        return path.parent.resolve() / path.name if ".." in path.parts else path
-    except (OSError, ValueError):  # the write refuses it
+    if ".." not in path.parts:
         return path
+    with contextlib.suppress(OSError, ValueError):  # the write refuses it
+        return path.resolve() if path.name == ".." else path.parent.resolve() / path.name
+    return path
 
 
 def special_kind(path: Path) -> str | None:
     """The kind of a path, or of what it links to, that is no regular file: "a device"; None for a file or nothing."""
     try:
-        return KINDS.get(stat.S_IFMT(path.stat().st_mode))
+        return KINDS.get(stat.filemode(path.stat().st_mode)[0])
     except (OSError, ValueError):  # nothing there; or a name with a null character, which a write refuses
         return None
 

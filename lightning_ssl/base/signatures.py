@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import re
-import sys
 import typing
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import lightning_ssl
-from lightning_ssl.base.user_code import is_user_file
+from lightning_ssl.base.user_code import is_user_module
 
 REQUIRED = inspect.Parameter.empty
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -37,10 +37,10 @@ class Argument:
 def arguments_of(owner: Any) -> dict[str, Argument]:
     """The arguments of a class or function, and those of the base classes to which a class passes `**network`."""
     found: dict[str, Argument] = {}
-    for function, inherited in constructors(owner):
+    for number, function in enumerate(constructors(owner)):
         for each in parameters(function):
             # A base's argument without a default is one that the subclass gives itself.
-            given_by_subclass = inherited and each.default is REQUIRED
+            given_by_subclass = number > 0 and each.default is REQUIRED
             if each.kind in NAMED and each.name not in found and not given_by_subclass:
                 found[each.name] = Argument(each.name, hint_of(function, each), each.default, owner)
     return found
@@ -49,29 +49,29 @@ def arguments_of(owner: Any) -> dict[str, Argument]:
 @cache
 def takes_any_name(owner: Any) -> bool:
     """Whether `**kwargs` of a class or function takes further names. A library may pass them anywhere."""
-    functions = [function for function, _ in constructors(owner)]
-    passing = [any(each.kind is each.VAR_KEYWORD for each in parameters(function)) for function in functions]
-    return passing[-1:] == [True] or any(p and is_foreign(each) for p, each in zip(passing, functions, strict=True))
+    functions = constructors(owner)
+    return any(passes_on(each) and (each is functions[-1] or is_foreign(each)) for each in functions)
 
 
 def is_foreign(function: Callable[..., Any]) -> bool:
     """Whether a function belongs to a library other than this package."""
     module = str(getattr(function, "__module__", ""))
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return module.partition(".")[0] != "lightning_ssl" and file is not None and not is_user_file(file)
+    return not module.startswith("lightning_ssl.") and not is_user_module(module)
 
 
-def constructors(owner: Any) -> Iterator[tuple[Callable[..., Any], bool]]:
-    """The functions that take the arguments, and whether each is a base's: the next one if one takes `**kwargs`."""
+def constructors(owner: Any) -> list[Callable[..., Any]]:
+    """The functions that take the arguments: a constructor, and those of the bases to which it passes `**kwargs`."""
     if not inspect.isclass(owner):
-        yield owner, False
-        return
-    for base in owner.__mro__:
-        if "__init__" in vars(base) and base is not object:
-            function = vars(base)["__init__"]
-            yield function, base is not owner
-            if not any(each.kind is each.VAR_KEYWORD for each in parameters(function)):
-                return
+        return [owner]
+    found: list[Callable[..., Any]] = []
+    for base in owner.__mro__[:-1]:  # the last one is `object`
+        if "__init__" in vars(base) and (not found or passes_on(found[-1])):
+            found.append(vars(base)["__init__"])
+    return found
+
+
+def passes_on(function: Callable[..., Any]) -> bool:
+    return any(each.kind is each.VAR_KEYWORD for each in parameters(function))
 
 
 def parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -98,29 +98,21 @@ def hint_of(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
 
 def description(owner: Any, name: str) -> str:
     """The description of an argument in the docstring of a class, its constructor or its bases; else empty."""
-    documented = [owner]
-    if inspect.isclass(owner):
-        documented = [part for base in owner.__mro__ for part in (base, vars(base).get("__init__"))]
-    for text in (getattr(each, "__doc__", None) for each in documented):
-        if text and (found := from_columns(text, name) or google_arguments(text).get(name, "")):
-            return found
-    return ""
+    bases = owner.__mro__ if inspect.isclass(owner) else (owner,)
+    documented = [part for base in bases for part in (base, getattr(base, "__init__", None))]
+    texts = [inspect.cleandoc(getattr(each, "__doc__", None) or "") for each in documented]
+    return next(filter(None, (from_columns(text, name) or google_arguments(text).get(name) for text in texts)), "")
 
 
 def from_columns(text: str, name: str) -> str:
     """Read the form of this package: the name, two spaces or more, the description; its lines are aligned."""
-    lines = inspect.cleandoc(text).splitlines()
-    for number, line in enumerate(lines):
-        entry = re.match(r"((?:\w+, )*\w+)  +(?=\S)", line)
-        if entry and name in entry[1].split(", "):
-            column = entry.end()
-            more = []
-            for following in lines[number + 1 :]:
-                if following[:column].strip() or not following[column:].strip():
-                    break
-                more.append(following.strip())
-            return " ".join([line[column:].strip(), *more])
-    return ""
+    entry = re.search(rf"^((?:\w+, )*{name}(?:, \w+)*  +)(\S.*(?:\n.*)*)", text, re.MULTILINE)
+    if entry is None:
+        return ""
+    first, *lines = entry[2].splitlines()
+    indent = " " * len(entry[1])
+    more = itertools.takewhile(lambda line: line.startswith(indent) and line.strip(), lines)
+    return " ".join([first.strip(), *map(str.strip, more)])
 
 
 @cache
@@ -131,7 +123,7 @@ def google_arguments(text: str) -> dict[str, str]:
     import docstring_parser  # late, for start-up time
 
     found = {}
-    for parameter in docstring_parser.parse(inspect.cleandoc(text)).params:
+    for parameter in docstring_parser.parse(text).params:
         plain = re.sub(r":\w+:`~?([^`<]*?)(?: <[^>]*>)?`", r"\1", parameter.description or "")
         found[parameter.arg_name] = " ".join(plain.replace("``", "").replace("`", "").split())
     return found
@@ -142,16 +134,15 @@ def summary(owner: Any) -> str:
     return inspect.cleandoc(owner.__doc__ or "").partition("\n")[0]
 
 
-def concrete(base: type) -> Iterator[type]:
-    """The public subclasses of this package that can be instantiated."""
+def subclasses(base: type) -> Iterator[type]:
+    """A class and those below it."""
+    yield base
     kind: type
     for kind in base.__subclasses__():
-        public = kind.__module__.startswith("lightning_ssl") and kind.__name__ in lightning_ssl.__all__
-        if public and not inspect.isabstract(kind):
-            yield kind
-        yield from concrete(kind)
+        yield from subclasses(kind)
 
 
-def is_group(hint: Any) -> bool:
-    """Whether the keys of an argument are the fields of a dataclass, such as `model.optimization.lr`."""
-    return inspect.isclass(hint) and is_dataclass(hint)
+def concrete(base: type) -> list[type]:
+    """The public subclasses of this package that can be instantiated."""
+    below = [kind for kind in subclasses(base) if kind is not base and not inspect.isabstract(kind)]
+    return [kind for kind in below if getattr(lightning_ssl, kind.__name__, None) is kind]

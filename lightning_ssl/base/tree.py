@@ -25,11 +25,11 @@ from typing import Any, cast, get_args
 
 import lightning_ssl
 from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut, shown
-from lightning_ssl.base.convert import MAPPINGS, READERS, SEQUENCES, Mismatch, as_object, convert, members, origin
-from lightning_ssl.base.signatures import REQUIRED, Argument, arguments_of, concrete, is_group, takes_any_name
+from lightning_ssl.base.convert import SEQUENCES, Mismatch, as_object, convert, members, origin, text_of
+from lightning_ssl.base.signatures import REQUIRED, Argument, arguments_of, concrete, subclasses, takes_any_name
 from lightning_ssl.base.trust import require_trusted
-from lightning_ssl.base.user_code import is_path, is_user_file, load_object, place_of, place_of_error, reason
-from lightning_ssl.base.walk import arguments_in, is_node, walk
+from lightning_ssl.base.user_code import is_path, is_user_module, load_object, place_of, place_of_error, reason
+from lightning_ssl.base.walk import arguments_in, is_node, joined, walk
 
 PLAIN = (bool, int, float, str, NoneType)
 MAX_WRONG = 5  # mistakes in an error
@@ -37,13 +37,26 @@ MAX_WRONG = 5  # mistakes in an error
 
 @dataclass(frozen=True)
 class Group:
-    """The arguments of one class or function, directly below a key: `data.batch_size`. A type for `complete`."""
+    """The arguments of one class or function, directly below a key: `data.batch_size`. A type for `complete`.
+
+    kind   what they make; `dict` for the arguments themselves
+    """
 
     kind: Any
     arguments: Mapping[str, Argument] = field(default_factory=dict)  # by default those of `kind`
 
     def named(self) -> Mapping[str, Argument]:
         return self.arguments or arguments_of(self.kind)
+
+
+def is_group(hint: Any) -> bool:
+    """Whether the keys of an argument are the fields of a dataclass, such as `model.optimization.lr`."""
+    return inspect.isclass(hint) and is_dataclass(hint)
+
+
+def group_of(hint: Any) -> Group | None:
+    """The group of a type; None for a node or a leaf."""
+    return hint if isinstance(hint, Group) else Group(hint) if is_group(hint) else None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -88,13 +101,9 @@ def import_path(value: Any) -> str:
 
 
 def node_bases(hint: Any) -> tuple[type, ...]:
-    """The classes of which a node of this type can be; empty for a group or a leaf."""
-    return tuple(
-        kind
-        for kind in members(hint)
-        if inspect.isclass(kind) and kind not in (NoneType, Any, object, *READERS, *SEQUENCES, *MAPPINGS)
-        and not is_group(kind) and origin(kind) is kind and kind.__module__ != "builtins"
-    )  # fmt: skip
+    """The classes of which a node of this type can be; empty for a group or a leaf. Python's own are leaves."""
+    kinds = [kind for kind in members(hint) if inspect.isclass(kind) and origin(kind) is kind and not is_group(kind)]
+    return tuple(kind for kind in kinds if kind.__module__.partition(".")[0] not in sys.stdlib_module_names)
 
 
 def item_hint(hint: Any) -> Any:
@@ -110,28 +119,21 @@ def find_class(name: str, bases: Sequence[type], key: str) -> Any:
     if is_path(name):
         found = load_object(name, key)
     else:
-        named: list[Any] = [kind for base in bases for kind in subclasses(base) if kind.__name__ == name]
-        public = getattr(lightning_ssl, name, None) if name in lightning_ssl.__all__ else None
-        found = public if public in named else next(iter(named), None)
-        if found is None:
+        named = [kind for base in bases for kind in subclasses(base) if kind.__name__ == name]
+        if not named:
             raise UserError(f"{key}={cut(name, MAX_SHOWN)}: {not_a_name(name, bases)}")
+        public = getattr(lightning_ssl, name, None)
+        found = public if public in named else named[0]
     if wrong := wrong_kind(found, bases):
         raise UserError(f"{key}={cut(name, MAX_SHOWN)}: {wrong}")
     return found
 
 
-def subclasses(base: type) -> Iterator[type]:
-    yield base
-    kind: type
-    for kind in base.__subclasses__():
-        yield from subclasses(kind)
-
-
 def not_a_name(name: str, bases: Sequence[type]) -> str:
     """Which names a node can have instead."""
-    known = sorted({kind.__name__ for base in bases for kind in concrete(base)})
-    if not known:  # callbacks of Lightning
-        known = sorted({kind.__name__ for base in bases for kind in subclasses(base) if not inspect.isabstract(kind)})
+    ours = [kind.__name__ for base in bases for kind in concrete(base)]
+    every = [kind.__name__ for base in bases for kind in subclasses(base) if not inspect.isabstract(kind)]
+    known = sorted(set(ours or every))  # none of ours: callbacks of Lightning
     close = difflib.get_close_matches(name, known, n=3)
     hint = f"did you mean {' or '.join(close)}? Or give the" if close else f"expected one of {', '.join(known)}, or the"
     return f"{cut(hint, 120)} path of a class"
@@ -178,8 +180,7 @@ def takes_arguments(found: Any, bases: Sequence[type]) -> bool:
 
 def complete(tree: Any, hint: Any, key: str, wrong: list[str]) -> Any:
     """A tree with every default and every leaf converted. Each mistake adds a line `key=value: reason` to `wrong`."""
-    if isinstance(hint, Group) or is_group(hint):
-        group = hint if isinstance(hint, Group) else Group(hint)
+    if group := group_of(hint):
         if not isinstance(tree, Mapping):
             wrong.append(f"{key}={shown(tree)}: expected keys below it, such as {next(iter(group.named()), 'none')}")
             return tree
@@ -194,13 +195,8 @@ def complete(tree: Any, hint: Any, key: str, wrong: list[str]) -> Any:
             return [complete(each, items, f"{key}[{number}]", wrong) for number, each in enumerate(tree)]
         if bases and isinstance(tree, str):
             return complete_node({"class_path": tree}, bases, key, wrong)
-        wrong.append(f"{key}={value_text(tree)}: {error}")
+        wrong.append(f"{key}={cut(text_of(tree), MAX_SHOWN)}: {error}")
         return tree
-
-
-def value_text(value: Any) -> str:
-    """A value in an error, as a person writes it in YAML."""
-    return cut("null" if value is None else str(value).lower() if isinstance(value, bool) else str(value), MAX_SHOWN)
 
 
 def complete_node(node: Any, bases: Sequence[type], key: str, wrong: list[str]) -> Any:
@@ -217,7 +213,7 @@ def complete_node(node: Any, bases: Sequence[type], key: str, wrong: list[str]) 
     if not takes_arguments(found, bases) and not given:
         return {"class_path": path}
     owner = getattr(found, "__name__", path)
-    owner = f"{owner} ({place_of(found)})" if is_own(found) else owner
+    owner = f"{owner} ({place_of(found)})" if is_user_module(getattr(found, "__module__", "")) else owner
     arguments = class_arguments(found, bases)
     completed = complete_arguments(arguments_in(node), arguments, key, owner, wrong, takes_any_name(found))
     return {"class_path": path if is_path(path) else import_path(found), "init_args": completed}
@@ -232,20 +228,20 @@ def complete_arguments(
     more: bool = False,
 ) -> dict[str, Any]:
     """The arguments of a class or group with their defaults. `more`: unknown names are passed to `**kwargs`."""
-    prefix = f"{key}." if key else ""
     completed = {}
     for name, each in arguments.items():
         if name in given:
-            completed[name] = complete(with_default(given[name], each), each.type, f"{prefix}{name}", wrong)
+            completed[name] = complete(with_default(given[name], each), each.type, joined(key, name), wrong)
         elif each.default is REQUIRED:
-            wrong.append(f"{prefix}{name}: {owner or 'a run'} requires it")
+            wrong.append(f"{joined(key, name)}: {owner or 'a run'} requires it")
         else:
             completed[name] = default_tree(each)
     for name in given.keys() - arguments.keys():
         if more:
             completed[name] = given[name]
         else:
-            wrong.append(f"{prefix}{name}={value_text(given[name])}: {unknown_key(str(name), owner, arguments)}")
+            value = cut(text_of(given[name]), MAX_SHOWN)
+            wrong.append(f"{joined(key, name)}={value}: {unknown_key(str(name), owner, arguments)}")
     return completed
 
 
@@ -261,16 +257,11 @@ def with_default(value: Any, argument: Argument) -> Any:
 
 
 def unknown_key(name: str, owner: str, arguments: Mapping[str, Argument]) -> str:
-    below = [f"{each.name}.{name}" for each in arguments.values() if name in arguments_of_default(each)]
+    parts: dict[str, Any] = {key: type(each.default) for key, each in arguments.items()}
+    below = [f"{key}.{name}" for key, kind in parts.items() if name in arguments_of(kind)]
     close = below or difflib.get_close_matches(name, arguments, n=1)
     hint = f"did you mean {close[0]}?" if close else f"valid keys: {cut(', '.join(arguments), 100) or 'none'}"
     return f"unknown key {cut(name, MAX_SHOWN)} for {owner or 'the configuration'}; {hint}"
-
-
-def arguments_of_default(argument: Argument) -> Mapping[str, Argument]:
-    """The arguments of the class that an argument has by default, such as `tau` of `importance`."""
-    default = type(argument.default)
-    return arguments_of(cast(Any, default)) if issubclass(default, node_bases(argument.type)) else {}
 
 
 def default_tree(argument: Argument) -> Any:
@@ -284,12 +275,6 @@ def default_tree(argument: Argument) -> Any:
 
 def is_plain(value: Any) -> bool:
     return isinstance(value, (*PLAIN, list, tuple, dict))
-
-
-def is_own(found: Any) -> bool:
-    """Whether a class or function was written by the user."""
-    file = getattr(sys.modules.get(getattr(found, "__module__", "")), "__file__", None)
-    return file is not None and is_user_file(file)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -306,11 +291,6 @@ def build(tree: Any, hint: Any, key: str, allow: Sequence[str] | None = None) ->
     Direct(tau=0.5, p=6.0, normalize=True)
     """
     return construct(checked(tree, hint, key, allow), hint, key)
-
-
-def build_arguments(tree: Any, group: Group, key: str, allow: Sequence[str] | None = None) -> dict[str, Any]:
-    """The arguments of a class as objects."""
-    return constructed(checked(tree, group, key, allow), group.named(), key)
 
 
 def checked(tree: Any, hint: Any, key: str, allow: Sequence[str] | None = None) -> Any:
@@ -332,9 +312,8 @@ def refuse(wrong: Sequence[str]) -> None:
 
 def construct(tree: Any, hint: Any, key: str) -> Any:
     """The object of a complete tree."""
-    if isinstance(hint, Group) or is_group(hint):
-        kind, named = (hint.kind, hint.named()) if isinstance(hint, Group) else (hint, arguments_of(hint))
-        return made(kind, tree, named, key, key)
+    if group := group_of(hint):
+        return made(group.kind, tree, group.named(), key, key)
     if is_node(tree) and (bases := node_bases(hint)):
         found = find_class(tree["class_path"], bases, key)
         if not takes_arguments(found, bases):
@@ -366,7 +345,7 @@ def constructed(tree: Mapping[str, Any], named: Mapping[str, Argument], key: str
     for name, value in tree.items():
         argument = named.get(name, Argument(name, Any))
         if is_plain(argument.default) or value != str(argument.default):
-            given[name] = construct(value, argument.type, f"{key}.{name}")
+            given[name] = construct(value, argument.type, joined(key, name))
     return given
 
 
@@ -389,8 +368,7 @@ def with_key(message: str, key: str, tree: Mapping[str, Any]) -> str:
     if refused is None or refused[1].startswith(f"{key}."):
         return message if refused else f"{key}: {message}"
     own = {name: value for name, value in tree.items() if not is_node(value)}
-    leaves = [name for name, _ in walk(own) if f".{name}".endswith(f".{refused[1]}")]
-    known = leaves or [name for name in own if refused[1].startswith(f"{name}.")]
-    return (
-        f"{key}.{leaves[0] if leaves else refused[1]}{message[refused.end() - 1 :]}" if known else f"{key}: {message}"
-    )
+    name = next((name for name, _ in walk(own) if f".{name}".endswith(f".{refused[1]}")), None)
+    if name is None and refused[1].partition(".")[0] in own:
+        name = refused[1]
+    return f"{key}: {message}" if name is None else f"{key}.{name}{message[refused.end() - 1 :]}"

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut
-from lightning_ssl.base.user_code import is_path, is_user_file, load_object
+from lightning_ssl.base.user_code import is_path, is_user_module, load_object
 from lightning_ssl.base.walk import walk
 
 OURS = "lightning_ssl"
@@ -53,8 +53,7 @@ def is_trusted(path: str, trust: Sequence[str]) -> bool:
     root = path.partition(".")[0]
     if root == OURS or any(f"{path}.".startswith(f"{module}.") for module in trust):
         return True
-    file = getattr(sys.modules.get(root), "__file__", None)
-    return root in sys.modules and (root == "__main__" or (file is not None and is_user_file(file)))
+    return root == "__main__" or is_user_module(root)
 
 
 def is_trusted_object(found: Any, trust: Sequence[str]) -> bool:

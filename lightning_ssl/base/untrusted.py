@@ -127,10 +127,11 @@ def load_json(text: str) -> Any:
 
 
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise UserError(f"duplicate key {next(name for name in names if names.count(name) > 1)!r}")
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise UserError(f"duplicate key {name!r}")
+        found[name] = value
     return found
 
 

@@ -16,6 +16,7 @@ import re
 import sys
 import sysconfig
 import traceback
+from contextlib import suppress
 from types import ModuleType
 from typing import Any
 
@@ -47,16 +48,16 @@ def load_object(path: str, key: str) -> Any:
             if error.name is None or not f"{name}.".startswith(f"{error.name}."):
                 raise UserError(f"{key}={path}: {reason(error)}") from error  # an import inside the user's module
             continue
-        except KeyboardInterrupt:
-            raise
-        except BaseException as error:  # of the user's module; SystemExit too
+        except (Exception, SystemExit) as error:  # of the user's module
             raise UserError(f"{key}={path}: {reason(error)}") from error
         for attribute in parts[length:]:
             if not hasattr(found, attribute):
                 raise UserError(f"{key}={path}: {missing_name(found, attribute)}")
             found = getattr(found, attribute)
         return found
-    raise UserError(f"{key}={path}: no module named {parts[0]!r} in {searched()}")
+    folders = [entry for entry in dict.fromkeys(map(os.path.abspath, sys.path)) if not is_installed(entry)]
+    searched = ", ".join(filter(os.path.isdir, folders)) or "no folder of yours"
+    raise UserError(f"{key}={path}: no module named {parts[0]!r} in {searched}, nor among the installed packages")
 
 
 def missing_name(owner: Any, name: str) -> str:
@@ -67,16 +68,10 @@ def missing_name(owner: Any, name: str) -> str:
         where = shorten(owner.__file__) if owner.__file__ else owner.__name__
         names += [each.name for each in pkgutil.iter_modules(getattr(owner, "__path__", []))]
     close = difflib.get_close_matches(name, names, n=3)
+    hint = f"it has {', '.join(sorted(set(names))[:SHOWN]) or 'no names'}"
     if close:
-        return f"{where} has no {name!r}; did you mean {' or '.join(close)}?"
-    return f"{where} has no {name!r}; it has {', '.join(sorted(set(names))[:SHOWN]) or 'no names'}"
-
-
-def searched() -> str:
-    """The folders where Python looks for modules, without those of installed packages one by one."""
-    own = [os.path.abspath(entry) for entry in sys.path if not is_installed(os.path.abspath(entry))]
-    folders = [entry for entry in dict.fromkeys(own) if os.path.isdir(entry)]
-    return f"{', '.join(folders) or 'no folder of yours'}, nor among the installed packages"
+        hint = f"did you mean {' or '.join(close)}?"
+    return f"{where} has no {name!r}; {hint}"
 
 
 def reason(error: BaseException) -> str:
@@ -99,13 +94,16 @@ def place_of(thing: Any) -> str:
     target = inspect.unwrap(thing) if callable(thing) else thing
     if not (inspect.isclass(target) or inspect.isroutine(target)):
         target = type(target)
-    try:
-        file = inspect.getsourcefile(target) or "<unknown>"
-        if is_user_file(file):
+    with suppress(OSError, TypeError):
+        if is_user_file(file := inspect.getsourcefile(target) or "<unknown>"):
             return f"{shorten(file)}:{inspect.getsourcelines(target)[1]}"
-    except (OSError, TypeError):
-        pass
     return f"{getattr(target, '__module__', '')}.{getattr(target, '__qualname__', repr(target))}"
+
+
+def is_user_module(name: str) -> bool:
+    """Whether an imported module was written by the user."""
+    file = getattr(sys.modules.get(name), "__file__", None)
+    return file is not None and is_user_file(file)
 
 
 def name_of(thing: Any) -> str:

@@ -21,6 +21,11 @@ def arguments_in(node: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for part in parts if isinstance(part, Mapping) for name, value in part.items()}
 
 
+def joined(key: str, name: object) -> str:
+    """The dotted key of a name below a key. YAML has names that are no text."""
+    return f"{key}.{name}" if key else str(name)
+
+
 def walk(tree: Any, key: str = "", into_lists: bool = False) -> Iterator[tuple[str, Any]]:
     """Every leaf of a tree with its dotted key, and every class as `ClassPath` at the key of its node.
 
@@ -33,7 +38,7 @@ def walk(tree: Any, key: str = "", into_lists: bool = False) -> Iterator[tuple[s
     below = arguments_in(tree) if node else tree
     if isinstance(below, Mapping) and (below or node):
         for name, value in below.items():
-            yield from walk(value, f"{key}.{name}" if key else str(name), into_lists)
+            yield from walk(value, joined(key, name), into_lists)
     elif isinstance(tree, list | tuple) and into_lists:
         for value in tree:
             yield from walk(value, key, into_lists)

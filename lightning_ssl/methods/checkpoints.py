@@ -11,7 +11,7 @@ from torch import Tensor
 
 from lightning_ssl.base.checks import UserError
 from lightning_ssl.base.signatures import arguments_of
-from lightning_ssl.base.tree import Group, build_arguments, find_class, import_path
+from lightning_ssl.base.tree import Group, build, find_class, import_path
 from lightning_ssl.base.trust import require_trusted
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def load_method(
     require_trusted({"class_path": path, "init_args": arguments}, KEY, allow)
     kind = find_class(path, [base], KEY)
     known = {name: each for name, each in arguments_of(kind).items() if name not in replaced}
-    method: M = kind(**build_arguments(arguments, Group(kind, known), KEY), **replaced)
+    method: M = kind(**build(arguments, Group(dict, known), KEY), **replaced)
     method.on_load_checkpoint(content)
     method.load_state_dict(content["state_dict"], strict=strict)
     device = next((value.device for value in content["state_dict"].values() if isinstance(value, Tensor)), None)

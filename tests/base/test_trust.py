@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from helpers import small_fit
 
 from lightning_ssl import AlphaCL, Direct
 from lightning_ssl.app import cli
@@ -200,9 +201,8 @@ def test_the_data_set_of_a_checkpoint_is_not_imported(folder, name, module):
 
 
 def test_resuming_imports_nothing_that_a_checkpoint_names(folder, capsys):
-    words = ["fit", "--model=SimCLR", "--model.backbone=resnet_tiny", "--trainer.max_epochs=1", "--name=run"]
-    words += ["--data.options={train_images: 32, test_images: 16}", "--data.batch_size=16", "--trainer.accelerator=cpu"]
-    words += ["--trainer.enable_progress_bar=false", "--knn=null", "--probe=null", "--spectrum=null"]
+    words = ["fit", *small_fit("SimCLR", 32, 16), "--trainer.max_epochs=1", "--name=run"]
+    words += ["--knn=null", "--probe=null", "--spectrum=null"]
     assert cli.main(words) == 0
     (file,) = (folder / "runs/run/checkpoints").glob("*.ckpt")
     content = torch.load(file, weights_only=True)

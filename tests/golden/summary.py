@@ -49,19 +49,22 @@ def close_runs(found, expected, steps):
     """Assert that two runs have the same weights and metrics but for rounding in float32, as the views have it."""
     rounding = {"terms": steps * TERMS, "gain": 2.0}  # 1 / τ
     assert found["weights"].keys() == expected["weights"].keys()
-    for name, (total, norm, size) in expected["weights"].items():
-        mine = found["weights"][name]
-        assert mine[2] == size, name
-        numbers = (torch.tensor(each, dtype=torch.float32) for each in (mine[:2], [total, norm]))
-        close(*numbers, scale=norm * size**0.5, where=name, **rounding)
+    for name, (*numbers, size) in expected["weights"].items():
+        *mine, size_of_mine = found["weights"][name]
+        assert size_of_mine == size, name
+        close(single(mine), single(numbers), scale=numbers[1] * size**0.5, where=name, **rounding)
     assert found["metrics"].keys() == expected["metrics"].keys()
     for name, values in expected["metrics"].items():
+        mine = found["metrics"][name]
         if name.endswith(COUNTS):
-            assert len(found["metrics"][name]) == len(values), name
-            assert all(abs(a - b) <= 1 / 16 for a, b in zip(found["metrics"][name], values, strict=True)), name
+            assert len(mine) == len(values), name
+            assert all(abs(a - b) <= 1 / 16 for a, b in zip(mine, values, strict=True)), name
         else:
-            numbers = (torch.tensor(each, dtype=torch.float32) for each in (found["metrics"][name], values))
-            close(*numbers, where=name, **rounding)
+            close(single(mine), single(values), where=name, **rounding)
+
+
+def single(numbers):
+    return torch.tensor(numbers, dtype=torch.float32)
 
 
 @torch.no_grad()

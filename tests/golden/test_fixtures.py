@@ -76,13 +76,6 @@ def test_a_stopped_run_is_resumed_to_the_result_of_the_uninterrupted_run(capsys)
     close_runs(of_run(run), EXPECTED["halfway"], steps=48)
 
 
-def test_another_loss_does_not_resume_a_stopped_run():
-    copy("runs/halfway")
-    before = of_checkpoint(RunFolder("runs/halfway").newest_checkpoint())
-    assert cli.main(["fit", *HALFWAY, "--model.importance.q=1.25"]) == 2
-    assert of_checkpoint(RunFolder("runs/halfway").newest_checkpoint()) == before
-
-
 def test_a_finished_run_is_not_trained_again(capsys):
     copy("runs/finished")
     assert cli.main(["fit", "--config=runs/finished/config.yaml", "--name=finished"]) == 0
@@ -113,14 +106,6 @@ def test_the_runs_are_found_and_compared_on_a_page():
     built = report.build(["runs"], "page.html", figures=False)
     assert len(built.runs) == 3
     assert "SimCLR InfoNCE" in Path("page.html").read_text(encoding="utf-8")
-
-
-def test_the_metrics_of_a_stopped_run_are_those_of_its_first_steps():
-    run = RunFolder(DATA / "runs/halfway")
-    whole = EXPECTED["halfway"]["metrics"]["train/loss"]
-    found = run.history("train/loss")
-    assert 0 < len(found) < len(whole)
-    close(found, whole[: len(found)])
 
 
 def test_a_run_of_python_is_resumed_by_python():

@@ -162,25 +162,23 @@ KNN = {"class_path": "lightning_ssl.OnlineKNN", "init_args": {"k": 200, "tau": 0
 def write_mixed(folder, losses=("infonce", "direct", "square"), seeds=3, **settings):
     """Runs as a user's folder collects them: every loss ran under its own callbacks, probe and trainer extras."""
 
-    def plain(config):
-        config["trainer"] |= {"callbacks": None}
-        config |= {"probe": PROBE, "knn": KNN}
-
-    def early_stopping(config):
-        plain(config)
-        config["trainer"] |= {"callbacks": [EARLY_STOPPING], "precision": "16-mixed", "min_epochs": 2}
-
-    def other_measurement(config):
-        plain(config)
-        config["probe"] = {**PROBE, "init_args": {**PROBE["init_args"], "lr": 0.1, "share": 0.5}}
-        config |= {"knn": None, "spectrum": None, "importance_monitor": None}
-
-    changes = (plain, early_stopping, other_measurement)
+    plain = {"probe": PROBE, "knn": KNN}
+    other = {**PROBE, "init_args": {**PROBE["init_args"], "lr": 0.1, "share": 0.5}}
+    variants = (
+        ({"callbacks": None}, plain),
+        ({"callbacks": [EARLY_STOPPING], "precision": "16-mixed", "min_epochs": 2}, plain),
+        ({"callbacks": None}, {"probe": other, "knn": None, "spectrum": None, "importance_monitor": None}),
+    )
     draw = random.Random(1)
     for k, loss in enumerate(losses):
         for seed in range(seeds):
             accuracy = 0.72 - 0.012 * k + 0.003 * math.sin(seed) + 0.001 * draw.gauss(0, 1)
-            change = changes[(k + seed) % len(changes)]
+            trainer, parts = variants[(k + seed) % len(variants)]
+
+            def change(config, trainer=trainer, parts=parts):
+                config |= json.loads(json.dumps(parts))
+                config["trainer"] |= trainer
+
             write_run(Path(folder) / f"mixed-{loss}-{seed}", loss, seed, accuracy, change=change, **settings)
     return Path(folder)
 

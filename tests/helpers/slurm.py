@@ -20,6 +20,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from helpers import ROOT, TESTS
+from helpers.sweeps import wait_until
+from helpers.training import free_port
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sbatch", "scontrol", "scancel", "sinfo", "squeue", "runuser")
 SETTINGS = """
@@ -90,7 +92,7 @@ class Slurm:
         key.chmod(0o400)
         for path in (key, key.parent):
             shutil.chown(path, "munge")
-        controller, first, second = free_ports(3)
+        controller, first, second = (free_port() for _ in range(3))
         host = socket.gethostname().partition(".")[0]
         ports = {"controller": controller, "first": first, "second": second}
         text = SETTINGS.format(folder=self.folder, host=host, kill_wait=self.kill_wait, **ports)
@@ -168,21 +170,3 @@ class Slurm:
 
         wait_until(is_there, timeout)
         return found
-
-
-def wait_until(holds, seconds: float) -> None:
-    """Wait for a condition; fail after some seconds."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "the time is over"
-        time.sleep(0.2)
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

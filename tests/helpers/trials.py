@@ -7,22 +7,15 @@ from pathlib import Path
 
 import yaml
 
-from helpers import ROOT
+from helpers import ROOT, small_fit
 from helpers.held import HELD_AT
-from helpers.slurm import wait_until
+from helpers.sweeps import wait_until
 from lightning_ssl.app import runs
 from lightning_ssl.app.runs.checkpoints import damage
 
 PAGE = (ROOT / "docs" / "cluster.md").read_text()
-WORDS = [
-    "--model=helpers.held.HeldSimCLR",  # with HOLD it waits for a signal
-    "--model.tau=0.2",  # float64, no batch norm
-    '--data.options={"train_images": 48, "test_images": 32}',
-    "--data.batch_size=24",  # 2 steps an epoch
-    "--trainer.accelerator=cpu",
-    "--trainer.enable_progress_bar=false",
-    "--knn.k=5",
-]
+# Two steps an epoch, in float64 without batch norm; with HOLD it waits for a signal.
+WORDS = [*small_fit("helpers.held.HeldSimCLR", 48, 32, 24), "--model.tau=0.2", "--knn.k=5"]
 EPOCHS = 5
 STOPPED_AT = HELD_AT + 1  # steps
 

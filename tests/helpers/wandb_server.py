@@ -30,20 +30,15 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from helpers import small_fit
+
 KEY = "0123456789abcdef0123456789abcdef01234567"
 # A fit of a few seconds.
-FLAGS = [
-    "--model=AlphaCL",
-    "--model.importance=Direct",
-    "--model.backbone=resnet_tiny",
-    '--data.options={"train_images": 64, "test_images": 32}',
-    "--data.batch_size=32",
-    "--trainer.max_epochs=1",
-    "--trainer.accelerator=cpu",
-    "--trainer.enable_progress_bar=false",
-    "--knn.k=5",
-]
+FLAGS = [*small_fit("AlphaCL", 64, 32, 32), "--model.importance=Direct", "--trainer.max_epochs=1", "--knn.k=5"]
 ENTITY = "tester"
+# Fields of a run, by the names of the client.
+SENT = {"displayName": "name", "project": "project", "groupName": "group", "jobType": "job_type", "sweep": "sweep",
+        "tags": "tags"}  # fmt: skip
 
 
 @dataclass
@@ -190,15 +185,8 @@ class Server:
 
     def on_UpsertBucket(self, variables: dict[str, Any]) -> dict[str, Any]:
         new = variables["name"] not in self.runs
-        fields = {
-            "name": variables.get("displayName"),
-            "project": variables.get("project"),
-            "group": variables.get("groupName"),
-            "job_type": variables.get("jobType"),
-            "sweep": variables.get("sweep"),
-            "tags": variables.get("tags"),
-        }
-        run = self.run(variables["name"], **{key: value for key, value in fields.items() if value is not None})
+        fields = {ours: variables[name] for name, ours in SENT.items() if variables.get(name) is not None}
+        run = self.run(variables["name"], **fields)
         run.opened += variables.get("host") is not None  # sent when a client opens a run
         if variables.get("config"):
             sent = json.loads(variables["config"])

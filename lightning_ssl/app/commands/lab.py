@@ -14,12 +14,13 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from lightning_ssl import labs
 from lightning_ssl.app.commands.parser import Parser, columns
 from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut, require, require_line, require_seed, shown
-from lightning_ssl.base.convert import Mismatch, allows_null, as_object, choices_in, convert, in_words, members, origin
+from lightning_ssl.base.convert import Mismatch, as_object, choices_in, convert, in_words, members, origin
 from lightning_ssl.base.files import require_own_folder
 from lightning_ssl.base.signatures import arguments_of
 
@@ -182,7 +183,7 @@ def value_of(name: str, given: Any, hint: Any, prog: str) -> Any:
     words = [item for word in given for item in word.split(",") if item] if isinstance(given, list) else given
     text = words[0] if isinstance(words, list) and len(words) == 1 else words
     try:
-        none = allows_null(hint) and str(text).lower() == "none"
+        none = NoneType in members(hint) and str(text).lower() == "none"
         return None if none else as_object(convert(words, hint), hint)
     except Mismatch as error:
         shown_text = " ".join(words) if isinstance(words, list) else words

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from lightning_ssl.app.commands.parser import Parser, columns, whole_number
 from lightning_ssl.app.config import packaged
 from lightning_ssl.base.checks import UserError, require
-from lightning_ssl.base.files import require_own_set
+from lightning_ssl.base.files import require_replaceable
 from lightning_ssl.base.machine import available_cores
 from lightning_ssl.base.untrusted import printable
 
@@ -96,12 +96,9 @@ def main(argv: Sequence[str]) -> int:
     command = shlex.join(["lightning-ssl", "reproduce", reproduction.name, "--scale", scale.name, *seeds])
     if not arguments.dry_run:
         target = out_folder(arguments) / reproduction.name
-        require_own_set(
-            target.with_suffix(".md"),
-            [target.with_suffix(s) for s in (".csv", ".png")],
-            MARKER,
-            arguments.force,
-        )
+        for suffix in (".md", ".csv", ".png"):
+            witness = target.with_suffix(".md")
+            require_replaceable(target.with_suffix(suffix), MARKER, arguments.force, witness=witness)
     if reproduction.lab is not None:
         return reproduce_lab(reproduction, arguments, command)
     works = reproduction.works

@@ -5,7 +5,6 @@ Each entry has a name, one line, and the packaged configuration that shows its u
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Callable
 from functools import cache
@@ -28,48 +27,46 @@ class Entry(NamedTuple):
     config: str = ""  # the short name of a packaged file, for `--config`
 
 
+# Keys whose values are the names of a section of `lightning-ssl list`, and what they are.
+KEYS = {
+    "model": ("methods", "the method, or the path of your own"),
+    "model.importance": ("importances", "the rule for α, or the path of your own"),
+    "model.importance.family": ("families", "the (φ, ψ) loss, or the path of your own"),
+    "model.backbone": ("backbones", "the network"),
+    "model.augment": ("augmentations", "the distribution of the two views"),
+    "data.name": ("data", "the data set"),
+}
+# The keys that choose a class of this package, and the base of these classes.
+CLASSES: dict[str, tuple[Room, str]] = {
+    "model": ("methods", "Method"),
+    "model.importance": ("losses", "Importance"),
+    "model.importance.family": ("losses", "Family"),
+}
 # Configurations that are not found by their name or as the shortest one.
 CHOSEN = {"AlphaCL": "method/direct", "SimCLR": "method/infonce"}
 
 
-def importances() -> list[Entry]:
-    return classes("losses", "Importance")
+def classes(key: str) -> dict[str, str]:
+    """The classes that a key can choose, with the first line of their docstrings."""
+    return {each.name: each.summary for each in concrete(*CLASSES[key])}
 
 
-def families() -> list[Entry]:
-    return classes("losses", "Family")
-
-
-def methods() -> list[Entry]:
-    return classes("methods", "Method")
-
-
-def classes(room: Room, base: str) -> list[Entry]:
-    """The public subclasses of a base, with the first line of their docstrings."""
-    return [Entry(each.name, each.summary, config_of(each.name)) for each in concrete(room, base)]
-
-
-def backbones() -> list[Entry]:
+def backbones() -> dict[str, str]:
+    """The networks of networks.py, read from its source."""
+    source = (packaged.PACKAGE / "networks.py").read_text(encoding="utf-8")
     known = {}
-    for node in ast.parse((packaged.PACKAGE / "networks.py").read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "RESNETS":
-            pairs = re.findall(r"'(\w+)': \((\w+), \[([\d, ]+)\]\)", ast.unparse(node))
-            for name, block, layers in pairs:
-                features = 2048 if block == "Bottleneck" else 512
-                known[name] = f"torchvision's ResNet, blocks {layers.replace(', ', '-')}, {features} features"
-        if isinstance(node, ast.ClassDef) and node.name == "ResNetTiny":
-            known["resnet_tiny"] = str(ast.get_docstring(node)).partition("\n")[0]
-    known["timm:NAME"] = "any network of timm, such as timm:vit_tiny_patch16_224; needs `pip install timm`"
-    return [Entry(name, line, config_of(name)) for name, line in known.items()]
+    for name, block, layers in re.findall(r'"(\w+)": \((\w+), \[([\d, ]+)\]\)', source):
+        features = 2048 if block == "Bottleneck" else 512
+        known[name] = f"torchvision's ResNet, blocks {layers.replace(', ', '-')}, {features} features"
+    known["resnet_tiny"] = re.findall(r'class ResNetTiny\(.*:\n    """(.*)', source)[0]
+    return known | {"timm:NAME": "any network of timm, such as timm:vit_tiny_patch16_224; needs `pip install timm`"}
 
 
-def augmentations() -> list[Entry]:
-    found = []
+def augmentations() -> dict[str, str]:
+    found = {}
     for name, preset in PRESETS.items():
-        line = describe(preset.first)
-        if preset.second != preset.first:
-            line += f"; second view: {describe(preset.second)}"
-        found.append(Entry(name, line + ("; normalized" if preset.normalize else ""), config_of(name)))
+        second = f"; second view: {describe(preset.second)}" if preset.second != preset.first else ""
+        found[name] = describe(preset.first) + second + ("; normalized" if preset.normalize else "")
     return found
 
 
@@ -81,47 +78,44 @@ def describe(view: View) -> str:
     return ", ".join(parts)
 
 
-def data_sets() -> list[Entry]:
-    return [Entry(name, each.summary, config_of(name)) for name, each in data.DATASETS.items()]
-
-
-def sweeps() -> list[Entry]:
+def sweeps() -> dict[str, str]:
     """The packaged sweep files, with the first sentence of their first comment, or two if it is short."""
-    found = []
+    found = {}
     for name in packaged.names("sweeps"):
         text = (packaged.PACKAGE / "sweeps" / f"{name}.yaml").read_text(encoding="utf-8")
         comment = " ".join(line.lstrip("# ") for line in text.partition("\n#\n")[0].splitlines())
         first, *more = re.split(r"(?<=[.?]) (?=[A-Z]|sweeps/|hyperband)", comment)
-        short = len(first) < 60 and bool(more)  # a question; the next sentence says what is compared
-        found.append(Entry(name, f"{first} {more[0]}" if short else first))
+        # A short one is a question; the next sentence says what is compared.
+        found[name] = " ".join([first, *more[:1]]) if len(first) < 60 else first
     return found
 
 
-def laboratories() -> list[Entry]:
-    return [Entry(name, line) for name, line in labs.summaries().items()]
-
-
-SECTIONS: dict[str, tuple[str, Callable[[], list[Entry]]]] = {
-    "importances": ("--model AlphaCL --model.importance NAME", importances),
-    "families": ("--model AlphaCL --model.importance FromFamily --model.importance.family NAME", families),
-    "methods": ("--model NAME", methods),
+SECTIONS: dict[str, tuple[str, Callable[[], dict[str, str]]]] = {
+    "importances": ("--model AlphaCL --model.importance NAME", lambda: classes("model.importance")),
+    "families": (
+        "--model AlphaCL --model.importance FromFamily --model.importance.family NAME",
+        lambda: classes("model.importance.family"),
+    ),
+    "methods": ("--model NAME", lambda: classes("model")),
     "backbones": ("--model.backbone NAME", backbones),
     "augmentations": ("--model.augment NAME", augmentations),
-    "data": ("--data.name NAME", data_sets),
+    "data": ("--data.name NAME", lambda: {name: each.summary for name, each in data.DATASETS.items()}),
     "sweeps": ("lightning-ssl sweep NAME", sweeps),
-    "labs": ("lightning-ssl lab NAME", laboratories),
+    "labs": ("lightning-ssl lab NAME", labs.summaries),
 }
-"""How an entry of each section is used, and the entries."""
+"""How an entry of each section is used, and the names with one line each."""
 
 
 def entries(section: str) -> list[Entry]:
     """The entries of a section."""
-    return SECTIONS[section][1]()
+    has_config = section not in ("sweeps", "labs")
+    found = SECTIONS[section][1]().items()
+    return [Entry(name, summary, config_of(name) if has_config else "") for name, summary in found]
 
 
 def names(section: str) -> list[str]:
     """The names of a section."""
-    return [entry.name for entry in entries(section)]
+    return list(SECTIONS[section][1]())
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -46,15 +46,13 @@ def root() -> Group:
     """Every argument of `lightning-ssl fit`."""
     # torch's synchronized batch norm refuses tensors on a CPU
     own = {**TRAINER, "sync_batchnorm": torch.cuda.is_available()}
-    trainer = {
-        name: Argument(name, each.type, own.get(name, each.default), pl.Trainer)
-        for name, each in arguments_of(pl.Trainer).items()
-    }
+    trainer = arguments_of(pl.Trainer)
+    trainer = trainer | {name: replace(trainer[name], default=value) for name, value in own.items()}
     return Group(
-        run,
+        dict,
         {
             **arguments_of(run),
-            "trainer": Argument("trainer", Group(pl.Trainer, trainer), {}),
+            "trainer": Argument("trainer", Group(dict, trainer), {}),
             "model": Argument("model", Method, REQUIRED),
             "data": Argument("data", Group(DataModule), {}),
             "checkpoint": Argument("checkpoint", Group(Checkpoints), {}),
@@ -105,14 +103,11 @@ class Configuration:
         for part in (values["data"], values["model"]["init_args"]):
             if "seed" in part and part["seed"] is None:
                 part["seed"] = self.seed
-        hints = {key: each.type for key, each in root().named().items()}
-        built = {key: construct(values[key], hints[key], key) for key in ("model", "data", "checkpoint", *CALLBACKS)}
-        arguments = hints["trainer"].named()
-        trainer = {k: construct(v, arguments[k].type, f"trainer.{k}") for k, v in values["trainer"].items()}
+        built = construct(values, root(), "")
         if isinstance(getattr(built["model"], "loss", None), PairLoss):
             built["model"].loss.key = "model.importance"
         measuring = [built[key] for key in CALLBACKS if built[key] is not None]
-        return Parts(built["model"], built["data"], measuring, built["checkpoint"], trainer)
+        return Parts(built["model"], built["data"], measuring, built["checkpoint"], built["trainer"])
 
 
 def printed(config: Configuration) -> str:

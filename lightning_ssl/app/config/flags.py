@@ -15,31 +15,19 @@ from itertools import chain
 from types import NoneType
 from typing import Any
 
+import lightning_ssl
 from lightning_ssl.app.config import catalog
 from lightning_ssl.app.config.configuration import root
 from lightning_ssl.app.config.run_flags import run
 from lightning_ssl.app.config.text import PRINT
-from lightning_ssl.base.convert import choices_in, members, origin
-from lightning_ssl.base.signatures import REQUIRED, Argument, arguments_of, concrete, is_group, summary
+from lightning_ssl.base.convert import choices_in, in_words, members, text_of
+from lightning_ssl.base.signatures import REQUIRED, Argument, arguments_of, concrete, summary
+from lightning_ssl.base.tree import is_group
+from lightning_ssl.base.walk import joined
 from lightning_ssl.callbacks import BY_FLAG as CALLBACKS
 from lightning_ssl.callbacks.checkpoints import Checkpoints
 from lightning_ssl.data import DataModule
-from lightning_ssl.losses import Family, Importance
 from lightning_ssl.methods import Method
-
-# Keys whose values are the names of a section of `lightning-ssl list`, and what they are.
-CATALOGUED = {
-    "model": ("methods", "the method, or the path of your own"),
-    "model.importance": ("importances", "the rule for α, or the path of your own"),
-    "model.importance.family": ("families", "the (φ, ψ) loss, or the path of your own"),
-    "model.backbone": ("backbones", "the network"),
-    "model.augment": ("augmentations", "the distribution of the two views"),
-    "data.name": ("data", "the data set"),
-}
-TYPE_NAMES = {
-    int: "INT", float: "FLOAT", str: "TEXT", bool: "true | false", dict: "JSON", list: "LIST", tuple: "LIST",
-    NoneType: "null",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -72,40 +60,35 @@ class Section:
 @cache
 def sections() -> dict[str, Section]:
     """All sections by title, in the order of `--help all`."""
-    arguments = root().named()
-    listed = [run_section(), model_section()]
-    listed += [class_section(f"model.{kind.__name__}", "model", kind, ["model"]) for kind in concrete(Method)]
-    for key, base in (("model.importance", Importance), ("model.importance.family", Family)):
-        listed.append(Section(key, summary(base), [catalogued(key)]))
-        listed += [class_section(f"{key}.{kind.__name__}", key, kind) for kind in concrete(base)]
+    config = Flag("config", "FILE", "", "a YAML file; later files and flags win")
+    shown = Flag(PRINT, "", "", "print the configuration and stop")
+    shared = arguments_of(Method)  # by every method
+    listed = [
+        Section("run", summary(run), [config, shown, *flags_of("", arguments_of(run))]),
+        Section("model", about(Method), [catalogued("model"), *flags_of("model", shared)]),
+    ]
+    for kind in concrete(Method):
+        own = {name: each for name, each in arguments_of(kind).items() if not is_same(each, shared.get(name))}
+        listed.append(Section(f"model.{kind.__name__}", about(kind), list(flags_of("model", own)), ["model"]))
+    for key, (_, base) in catalog.CLASSES.items():
+        if key != "model":
+            listed.append(Section(key, summary(getattr(lightning_ssl, base)), [catalogued(key)]))
+            kinds = concrete(getattr(lightning_ssl, base))
+            listed += [class_section(f"{key}.{kind.__name__}", key, kind) for kind in kinds]
     listed.append(class_section("data", "data", DataModule))
     for key, kind in CALLBACKS.items():
         module = inspect.getdoc(inspect.getmodule(kind)) or ""
         found = class_section(key, key, kind)
         listed.append(replace(found, about=f"{module}\n\n{found.about}\n\n--{key} null switches it off."))
     listed.append(class_section("checkpoint", "checkpoint", Checkpoints))
-    about = "Lightning's Trainer. Some defaults are those of this package."
-    listed.append(Section("trainer", about, list(flags_of("trainer", arguments["trainer"].type.named()))))
+    about_trainer = "Lightning's Trainer. Some defaults are those of this package."
+    listed.append(Section("trainer", about_trainer, list(flags_of("trainer", root().named()["trainer"].type.named()))))
     return {section.title: section for section in listed}
 
 
-def run_section() -> Section:
-    """The flags that belong to no class: `--config`, `--name`, `--resume`, …"""
-    config = Flag("config", "FILE", "", "a YAML file; later files and flags win")
-    shown = Flag(PRINT, "", "", "print the configuration and stop")
-    return Section("run", summary(run), [config, shown, *flags_of("", arguments_of(run))])
-
-
-def model_section() -> Section:
-    """The method, and the arguments that every method has."""
-    return Section("model", about(Method), [catalogued("model"), *flags_of("model", arguments_of(Method))])
-
-
-def class_section(title: str, key: str, kind: type, parts: list[str] | None = None) -> Section:
-    """The arguments of a class. Those that a method shares with every other are in the section `model`."""
-    shared = arguments_of(Method) if parts else {}
-    own = {name: each for name, each in arguments_of(kind).items() if not is_same(each, shared.get(name))}
-    return Section(title, about(kind), list(flags_of(key, own)), parts or [])
+def class_section(title: str, key: str, kind: type) -> Section:
+    """The arguments of a class."""
+    return Section(title, about(kind), list(flags_of(key, arguments_of(kind))))
 
 
 def is_same(argument: Argument, other: Argument | None) -> bool:
@@ -116,13 +99,13 @@ def is_same(argument: Argument, other: Argument | None) -> bool:
 def flags_of(key: str, arguments: Mapping[str, Argument]) -> Iterator[Flag]:
     """The flags of the arguments of a class. An argument that is a dataclass gives a flag for each of its fields."""
     for each in arguments.values():
-        path = f"{key}.{each.name}" if key else each.name
+        path = joined(key, each.name)
         if is_group(each.type):
             fields = arguments_of(each.type).items()
             yield from flags_of(
                 path, {name: replace(inner, default=getattr(each.default, name)) for name, inner in fields}
             )
-        elif path in CATALOGUED:
+        elif path in catalog.KEYS:
             yield catalogued(path, default_text(each.default))
         else:
             text = short(each.description) if key == "trainer" else each.description
@@ -137,7 +120,7 @@ def short(text: str) -> str:
 
 def catalogued(key: str, default: str = "") -> Flag:
     """A flag whose values are listed by `lightning-ssl list`."""
-    section, text = CATALOGUED[key]
+    section, text = catalog.KEYS[key]
     names = tuple(catalog.names(section))
     return Flag(key, "NAME", default, f"{text}: {', '.join(names)}", names)
 
@@ -160,29 +143,18 @@ def about(kind: type) -> str:
 
 def choices_of(hint: Any) -> tuple[str, ...]:
     """The allowed values of a type; empty if there is no list of them."""
-    kinds = [kind for kind in members(hint) if kind is not NoneType]
-    found = [["true", "false"] if kind is bool else choices_in(kind) for kind in kinds]
-    null = ["null"] if NoneType in members(hint) else []
-    return tuple(dict.fromkeys([*chain(*found), *null])) if found and all(found) else ()
+    known = {bool: ["true", "false"], NoneType: ["null"]}
+    found = [known.get(kind) or choices_in(kind) for kind in sorted(members(hint), key=lambda kind: kind is NoneType)]
+    return tuple(dict.fromkeys(chain(*found))) if all(found) else ()
 
 
 def values_text(hint: Any) -> str:
     """The values of a type: `FLOAT`, `INT | null`, `cosine | euclidean`."""
-    if choices := choices_of(hint):
-        return " | ".join(choices) if len(choices) <= 4 else "CHOICE"
-    kinds = sorted(members(hint), key=lambda kind: kind is NoneType)
-    names = [" | ".join(choices_of(kind)) or name_of(kind) for kind in kinds]
-    return " | ".join(dict.fromkeys(names))
-
-
-def name_of(kind: Any) -> str:
-    return TYPE_NAMES.get(origin(kind), "CLASS" if isinstance(kind, type) else "TEXT")
+    if len(choices_of(hint)) > 4:
+        return "CHOICE"
+    return " | ".join(" | ".join(choices_of(kind)) or in_words(kind).upper() for kind in members(hint))
 
 
 def default_text(value: Any) -> str:
     """A default as it is written on the command line; empty if there is none."""
-    if value is REQUIRED or is_dataclass(value):
-        return ""
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return str(value) if value not in ([], "") else ""
+    return "" if value is REQUIRED or is_dataclass(value) or value in ([], "") else text_of(value)

@@ -71,12 +71,8 @@ def asks_for_help(words: list[str]) -> bool:
 def main(words: list[str]) -> int:
     """Print the one screen, or the topic after `--help`."""
     place = next(k for k, word in enumerate(words) if word == "-h" or word.partition("=")[0] == "--help")
-    given = words[place].partition("=")[2]
-    topic = given or next(iter(words[place + 1 :]), "")
-    after = words[place + 1 :] if given else words[place + 2 :]
-    if topic and not topic.startswith("-") and after and not after[0].startswith("-"):
-        raise UserError(f"{after[0]}: unexpected word (see lightning-ssl fit --help)")
-    print(PAGE if not topic or topic.startswith("-") else describe(topic), end="")
+    topic = words[place].partition("=")[2] or next(iter(words[place + 1 :]), "-")
+    print(PAGE if topic.startswith("-") else describe(topic), end="")
     return 0
 
 
@@ -88,20 +84,18 @@ def describe(topic: str) -> str:
     if topic == "all":
         return "\n".join(section_text(section) for section in known.values())
     # `model.AlphaCL`, or `AlphaCL` for short
-    title = next((each for each in known if topic in (each, each.rpartition(".")[2])), None)
-    if title is not None:
+    if title := next((each for each in known if topic in (each, each.rpartition(".")[2])), None):
         section = known[title]
-        more = "".join("\n" + section_text(known[part], skip=section.flags) for part in section.parts)
-        below = [each for each in known if each.startswith(f"{title}.") and "." not in each[len(title) + 1 :]]
+        texts = [section_text(section), *(section_text(known[part], skip=section.flags) for part in section.parts)]
+        below = [each for each in known if each.rpartition(".")[0] == title]
         hint = textwrap.fill(f"more: lightning-ssl fit --help {' | '.join(below)}", width())
-        return section_text(section) + more + (f"\n{hint}\n" if below else "")
+        return "\n".join([*texts, f"{hint}\n"] if below else texts)
     key = topic.removeprefix("--")
-    found = {each.title: flag for each in known.values() for flag in each.flags if flag.key == key}
-    if found:
+    if found := {each.title: flag for each in known.values() for flag in each.flags if flag.key == key}:
         return "".join(f"in {title}:\n{flag_text(flag)}" for title, flag in found.items())
-    names = ["all", *known, *(flag.key for each in known.values() for flag in each.flags)]
+    names = {"all", *known, *(flag.key for each in known.values() for flag in each.flags)}
     close = difflib.get_close_matches(key, names, n=3)
-    hint = f"did you mean {' or '.join(dict.fromkeys(close))}?" if close else "expected all, a part or a flag"
+    hint = f"did you mean {' or '.join(close)}?" if close else "expected all, a part or a flag"
     raise UserError(f"help={topic}: unknown topic; {hint} (see lightning-ssl fit --help)")
 
 

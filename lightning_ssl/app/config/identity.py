@@ -22,27 +22,19 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     {'data.holdout': 0, 'model': 'SimCLR', 'model.tau': 1}
     """
     found = keys.ADDED | leaves(config)
-    return {key: comparable(key, value) for key, value in found.items() if keys.is_compared(key)}
+    return {key: value for key, value in found.items() if keys.is_compared(key)}
 
 
 def leaves(config: Any) -> dict[str, Any]:
-    """The values of a configuration by dotted keys. Lists are values.
-
-    The classes of this package have several public paths, so only their names count.
-    """
-    found = {}
-    for key, value in walk(config):
-        if isinstance(value, ClassPath) and value.startswith("lightning_ssl."):
-            value = value.rpartition(".")[2]
-        found[key] = [leaves(item) for item in value] if isinstance(value, list) else value
-    return found
+    """The values of a configuration by dotted keys, in a form in which equal values are equal."""
+    return {key: comparable(key, value) for key, value in walk(config)}
 
 
 def comparable(key: str, value: Any) -> Any:
-    """A value in which 127 and 127.0 are one."""
+    """A value in which 127 and 127.0 are one. Classes of this package have several paths, so only their names count."""
+    if isinstance(value, ClassPath) and value.startswith("lightning_ssl."):
+        return value.rpartition(".")[2]
     if isinstance(value, list):
-        return [comparable(key, each) for each in value]
-    if isinstance(value, dict):
-        return {name: comparable(f"{key}.{name}", each) for name, each in value.items()}
+        return [leaves(item) for item in value]
     is_share = key in SHARES and isinstance(value, float) and value == 1
     return "all" if is_share else plain_number(value)

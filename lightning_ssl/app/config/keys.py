@@ -41,26 +41,35 @@ MACHINE = (
 ADDED = {"data.holdout": 0}
 FLAGS = (*FLAG_ROLES, *INCIDENTAL, "trainer", "model", "data")  # every flag of `fit`, without what follows a dot
 
-DATA = ("name", "split", "holdout", "options")
-DATA_SETTINGS = ("batch_size", "reshuffle")
-DATA_INCIDENTAL = ("root", "seed", "validate", "download", "workers", "on_device")
-
-TRAINER_SETTINGS = (
-    "max_epochs", "max_steps", "max_time", "limit_train_batches", "overfit_batches", "accumulate_grad_batches",
-    "gradient_clip_val", "gradient_clip_algorithm",
-)  # fmt: skip
-TRAINER_MEASURING = ("limit_val_batches",)  # the share of the validation images
-TRAINER_OTHER = (
-    "callbacks", "min_epochs", "min_steps", "precision", "sync_batchnorm", "use_distributed_sampler",
-    "reload_dataloaders_every_n_epochs",
-)  # fmt: skip
-TRAINER_INCIDENTAL = (
-    "accelerator", "strategy", "devices", "num_nodes", "logger", "fast_dev_run", "limit_test_batches",
-    "limit_predict_batches", "val_check_interval", "check_val_every_n_epoch", "num_sanity_val_steps",
-    "log_every_n_steps", "enable_checkpointing", "enable_progress_bar", "enable_model_summary",
-    "enable_autolog_hparams", "deterministic", "benchmark", "inference_mode", "profiler", "detect_anomaly", "barebones",
-    "plugins", "default_root_dir", "model_registry",
-)  # fmt: skip
+DATA: dict[Role, tuple[str, ...]] = {
+    "data": ("name", "split", "holdout", "options"),
+    "setting": ("batch_size", "reshuffle"),
+    "incidental": ("root", "seed", "validate", "download", "workers", "on_device"),
+}
+TRAINER: dict[Role, tuple[str, ...]] = {
+    "setting": (
+        "max_epochs", "max_steps", "max_time", "limit_train_batches", "overfit_batches", "accumulate_grad_batches",
+        "gradient_clip_val", "gradient_clip_algorithm",
+    ),
+    "measuring": ("limit_val_batches",),  # the share of the validation images
+    "other": (
+        "callbacks", "min_epochs", "min_steps", "precision", "sync_batchnorm", "use_distributed_sampler",
+        "reload_dataloaders_every_n_epochs",
+    ),
+    "incidental": (
+        "accelerator", "strategy", "devices", "num_nodes", "logger", "fast_dev_run", "limit_test_batches",
+        "limit_predict_batches", "val_check_interval", "check_val_every_n_epoch", "num_sanity_val_steps",
+        "log_every_n_steps", "enable_checkpointing", "enable_progress_bar", "enable_model_summary",
+        "enable_autolog_hparams", "deterministic", "benchmark", "inference_mode", "profiler", "detect_anomaly",
+        "barebones", "plugins", "default_root_dir", "model_registry",
+    ),
+}  # fmt: skip
+# The roles of arguments, and that of others: users write their own methods and data modules.
+ROLES: dict[str, tuple[dict[str, Role], Role]] = {
+    "model": (facts.declared("roles", "methods"), "loss"),
+    "data": ({name: role for role, names in DATA.items() for name in names}, "data"),
+    "trainer": ({name: role for role, names in TRAINER.items() for name in names}, "other"),
+}
 
 CALLBACKS = "trainer.callbacks"  # callbacks without a flag, each at the key of its class
 
@@ -72,28 +81,14 @@ def is_compared(key: str) -> bool:
 
 @cache
 def role(key: str) -> Role:
-    """The role of a key.
-
-    An unknown argument of a method belongs to its loss, one of a data module to its data, because users write their
-    own. Any other unknown key can change a result.
-    """
+    """The role of a key. An unknown one can change a result."""
+    if key.startswith(f"{CALLBACKS}."):
+        return callback_role(key)
     top, _, rest = key.partition(".")
-    argument = rest.partition(".")[0]
-    if top == "model":
-        return model_role(argument)
-    if top == "data":
-        return data_role(argument)
-    if top == "trainer":
-        return trainer_role(key, argument)
-    if top in FLAG_ROLES:
-        return FLAG_ROLES[top]
-    return "incidental" if top in INCIDENTAL else "other"
-
-
-def model_role(argument: str) -> Role:
-    """The role that a method declares for an argument, which is the same for every method; else the loss."""
-    role: Role = facts.declared("roles", "methods").get(argument, "loss")
-    return role
+    if top in ROLES:
+        known, unknown = ROLES[top]
+        return known.get(rest.partition(".")[0], unknown)
+    return FLAG_ROLES.get(top, "incidental" if top in INCIDENTAL else "other")
 
 
 def callback_role(key: str) -> Role:
@@ -105,19 +100,3 @@ def callback_role(key: str) -> Role:
     declared = known[name].declared
     role: Role = declared.get("roles", {}).get(argument, declared["role"])
     return role
-
-
-def data_role(argument: str) -> Role:
-    if argument in DATA_INCIDENTAL:
-        return "incidental"
-    return "setting" if argument in DATA_SETTINGS else "data"
-
-
-def trainer_role(key: str, argument: str) -> Role:
-    if key.startswith(f"{CALLBACKS}."):
-        return callback_role(key)
-    if argument in TRAINER_SETTINGS:
-        return "setting"
-    if argument in TRAINER_MEASURING:
-        return "measuring"
-    return "incidental" if argument in TRAINER_INCIDENTAL else "other"

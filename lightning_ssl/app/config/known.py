@@ -7,27 +7,22 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
 
+from lightning_ssl.app.config import catalog, packaged
+from lightning_ssl.app.config.merge import merge
 from lightning_ssl.app.config.run_flags import check_run_flags, run
 from lightning_ssl.app.config.text import PRINT, SEE, Step
 from lightning_ssl.base import facts
-from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut, shown
-from lightning_ssl.base.convert import Mismatch, convert
+from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut
 from lightning_ssl.base.signatures import arguments_of
+from lightning_ssl.base.tree import Group, checked
 from lightning_ssl.base.user_code import is_path
 from lightning_ssl.base.walk import walk
 
-PACKAGE = Path(__file__).parents[2]
-# The keys that choose a class of this package, and the base of these classes.
-CLASSES: dict[str, tuple[facts.Room, str]] = {
-    "model": ("methods", "Method"),
-    "model.importance": ("losses", "Importance"),
-    "model.importance.family": ("losses", "Family"),
-}
-BASES = {base for _, base in CLASSES.values()}
+BASES = {base for _, base in catalog.CLASSES.values()}
 LIBRARIES = ("lightning_ssl", "pytorch_lightning", "lightning", "torch", "torchvision")
 # Names of other libraries, for suggestions.
 OTHER_NAMES = {
@@ -55,12 +50,12 @@ def part_flags() -> Iterator[str]:
     assert lightning.origin is not None
     groups = {
         "trainer": (Path(lightning.origin).parent / "trainer" / "trainer.py", "Trainer"),
-        "data": (PACKAGE / "data" / "module.py", "DataModule"),
-        "checkpoint": (PACKAGE / "callbacks" / "checkpoints.py", "Checkpoints"),
+        "data": (packaged.PACKAGE / "data" / "module.py", "DataModule"),
+        "checkpoint": (packaged.PACKAGE / "callbacks" / "checkpoints.py", "Checkpoints"),
     }
     for key, (file, name) in groups.items():
         yield from (f"{key}.{argument}" for argument in facts.arguments_in(file, name))
-    for key, (room, base) in CLASSES.items():
+    for key, (room, base) in catalog.CLASSES.items():
         yield key
         known = facts.facts_of(room)
         for each in (known[base], *facts.concrete(room, base)):
@@ -76,21 +71,21 @@ def part_flags() -> Iterator[str]:
 
 def check_early(steps: Sequence[Step]) -> None:
     """Refuse what needs no class to be known: flags, names of our classes, and where a run is."""
-    own = any(is_own_path(value) for step in steps for _, value in walk(step.value, into_lists=True))
-    wrong = [line for step in steps if not step.from_file and (line := wrong_flag(step, own))]
-    if wrong:
+    values = [value for step in steps for _, value in walk(step.value, into_lists=True)]
+    wrong = [line for step in steps if not step.from_file and (line := wrong_flag(step))]
+    if wrong and not any(map(is_own_path, values)):
         raise UserError(f"{'; '.join(dict.fromkeys(wrong))} {SEE}")
-    given: dict[str, object] = {}
+    group = Group(run)
+    check_run_flags(checked(merge(run_steps(steps, group.named()), group), group, ""))
+
+
+def run_steps(steps: Iterable[Step], names: Container[str]) -> Iterator[Step]:
+    """The steps of the flags that belong to no class."""
     for step in steps:
-        given |= step.value if step.from_file else {step.key: step.value}
-    values = {}
-    for name, each in arguments_of(run).items():
-        if name in given and not any(step.appends for step in steps):
-            try:
-                values[name] = convert(given[name], each.type)
-            except Mismatch as error:
-                raise UserError(f"{name}={shown(given[name])}: {error}") from error
-    check_run_flags(values)
+        if step.from_file:
+            yield step._replace(value={name: value for name, value in step.value.items() if name in names})
+        elif step.key in names:
+            yield step
 
 
 def is_own_path(value: object) -> bool:
@@ -98,23 +93,25 @@ def is_own_path(value: object) -> bool:
     return is_path(value) and str(value).partition(".")[0] not in LIBRARIES
 
 
-def wrong_flag(step: Step, own: bool) -> str | None:
-    """What is wrong with a flag, or None. With classes of the user's own, keys of the model can be theirs."""
-    key = step.key
-    plain = ".".join(word for word in key.split(".") if word not in ("init_args", "class_path"))
+def wrong_flag(step: Step) -> str | None:
+    """What is wrong with a flag, or None. A flag below one that is no class, such as data.options, is left to it."""
+    plain = ".".join(word for word in step.key.split(".") if word not in ("init_args", "class_path"))
     known = known_flags()
-    if key in CLASSES and isinstance(step.value, str) and step.value.isidentifier():
-        names = [each.name for each in facts.concrete(*CLASSES[key])]
-        if step.value not in names and not own:
+    if step.key in catalog.CLASSES and isinstance(step.value, str) and step.value.isidentifier():
+        names = list(catalog.classes(step.key))
+        if step.value not in names:
             close = difflib.get_close_matches(step.value, names, n=1)
             hint = f"did you mean {close[0]}?" if close else f"expected one of {cut(', '.join(names), 100)}, or a path"
-            return f"{key}={cut(step.value, MAX_SHOWN)}: {hint}"
-    groups = {flag[:place] for flag in known for place, letter in enumerate(flag) if letter == "."}
-    above = (plain[:place] for place, letter in enumerate(plain) if letter == ".")
-    leaf = any(each in known and (each not in groups or (own and each.startswith("model"))) for each in above)
-    if plain in known or plain in groups or leaf or (own and plain.startswith("model.")):
+            return f"{step.key}={cut(step.value, MAX_SHOWN)}: {hint}"
+    groups = {above for flag in known for above in parents(flag)}
+    if plain in groups.union(known) or any(above in known and above not in groups for above in parents(plain)):
         return None
-    return f"--{cut(key, MAX_SHOWN)}: unknown flag{did_you_mean(plain)}"
+    return f"--{cut(step.key, MAX_SHOWN)}: unknown flag{did_you_mean(plain)}"
+
+
+def parents(key: str) -> list[str]:
+    """The keys above a key: `model` and `model.importance` for `model.importance.p`."""
+    return [key[:place] for place, letter in enumerate(key) if letter == "."]
 
 
 def suggestions(key: str, known: Iterable[str]) -> list[str]:
@@ -126,16 +123,9 @@ def suggestions(key: str, known: Iterable[str]) -> list[str]:
     known, plain = list(known), key.replace("-", "_").lower()
     last = plain.rpartition(".")[2]
     other = OTHER_NAMES.get(last, last)
-    for same in (
-        [each for each in known if each == plain],
-        [each for each in known if each == other or each.endswith(f".{other}")],
-        [each for each in known if each.rpartition(".")[2] == last],
-        difflib.get_close_matches(plain, known, n=3, cutoff=0.75),
-    ):
-        if found := [each for each in same if each != key]:
-            return found[:3]
-    close = difflib.get_close_matches(last, {each.rpartition(".")[2] for each in known}, n=1, cutoff=0.75)
-    return [each for each in known if close and each.rpartition(".")[2] == close[0]][:3]
+    found = [each for each in known if each == other or each.endswith(f".{other}")]
+    found = found or difflib.get_close_matches(plain, known, n=3, cutoff=0.75)
+    return found[:3] or difflib.get_close_matches(plain, known, n=1)
 
 
 def did_you_mean(key: str) -> str:

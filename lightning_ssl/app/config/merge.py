@@ -14,17 +14,21 @@ that the new class does not have stays, and is refused as an unknown key.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Container, Iterable, Mapping, Sequence
+from types import NoneType
+from typing import Any, Literal
 
 from lightning_ssl.app.config.text import Step
 from lightning_ssl.base.checks import UserError, shown
-from lightning_ssl.base.convert import MAPPINGS, SEQUENCES, Mismatch, convert, members, origin
-from lightning_ssl.base.signatures import Argument, is_group
-from lightning_ssl.base.tree import Group, arguments_in, class_arguments, find_class, item_hint, node_bases
+from lightning_ssl.base.convert import NUMBERS, TEXTS, Mismatch, as_list, convert, members, origin
+from lightning_ssl.base.signatures import Argument
+from lightning_ssl.base.tree import Group, class_arguments, find_class, group_of, item_hint, node_bases
 from lightning_ssl.base.untrusted import load_yaml
+from lightning_ssl.base.walk import arguments_in, joined
 
 ANYTHING = Argument("", Any)
+SCALARS = (*NUMBERS, *TEXTS, NoneType, Literal)  # their text is no YAML
+Names = Container[str]
 Pairs = list[tuple[str, list[str], Any]]  # the name of an argument, the words that follow it, the value
 
 
@@ -49,8 +53,7 @@ class Merge:
         """The arguments of a class or group after this step."""
         merged = dict(old) if isinstance(old, Mapping) else {}
         for name, words, value in given:
-            below = f"{key}.{name}" if key else name
-            merged[name] = self.part(merged.get(name), known.get(name, ANYTHING), words, value, below)
+            merged[name] = self.part(merged.get(name), known.get(name, ANYTHING), words, value, joined(key, name))
         return merged
 
     def part(self, old: Any, argument: Argument, words: list[str], value: Any, key: str) -> Any:
@@ -58,10 +61,9 @@ class Merge:
         hint = argument.type
         if not words or words == ["init_args"]:
             value = self.parsed(value, hint, key)
-        if isinstance(hint, Group) or is_group(hint):
-            known = (hint if isinstance(hint, Group) else Group(hint)).named()
+        if group := group_of(hint):
             given = pairs(words, value)
-            return value if given is None else self.arguments(old, known, given, key)
+            return value if given is None else self.arguments(old, group.named(), given, key)
         if words or self.step.appends or not converts(value, hint):
             items, bases = item_hint(hint), node_bases(hint)
             if items is not None and (words or self.step.appends or not isinstance(value, Mapping)):
@@ -77,10 +79,9 @@ class Merge:
     def parsed(self, value: Any, hint: Any, key: str) -> Any:
         """The text of a flag as YAML, where the argument can be a list, a mapping or anything."""
         kinds = [origin(kind) for kind in members(hint)]
-        structured = isinstance(hint, Group) or is_group(hint) or node_bases(hint) or item_hint(hint) is not None
-        structured = structured or any(kind in (*SEQUENCES, *MAPPINGS) for kind in kinds)
         is_text = isinstance(value, str) and not self.step.from_file
-        if not is_text or not (hint is Any or (structured and value.lstrip().startswith(("{", "[")))):
+        is_structure = is_text and value.lstrip().startswith(("{", "[")) and any(kind not in SCALARS for kind in kinds)
+        if not (is_structure or (is_text and hint is Any)):
             return value
         try:
             return load_yaml(value)
@@ -92,9 +93,9 @@ class Merge:
     def items(self, old: Any, item: Argument, words: list[str], value: Any, key: str) -> Any:
         """A list of nodes. A flag below its key is an argument of the last one."""
         before = as_list(old)
+        if words and not before:
+            raise UserError(f"{key}.{words[0]}={shown(value)}: choose a class with --{key} first")
         if words:
-            if not before:
-                raise UserError(f"{key}.{words[0]}={shown(value)}: choose a class with --{key} first")
             return [*before[:-1], self.part(before[-1], item, words, value, key)]
         chosen = [self.part(None, item, [], each, key) for each in as_list(value)]
         return before + chosen if self.step.appends else chosen
@@ -109,9 +110,8 @@ class Merge:
         chosen = before if path is None else self.class_at(path, bases, default, key)
         known = class_arguments(chosen, bases)
         if chosen is not before:
-            shares = getattr(bases[0], "shares_arguments", False)
-            given_before = node.get("init_args") or {}
-            node["init_args"] = self.kept(given_before, class_arguments(before, bases), known, shares, key)
+            old_names, shares = class_arguments(before, bases), getattr(bases[0], "shares_arguments", False)
+            node["init_args"] = self.kept(node.get("init_args") or {}, old_names, known, shares, key)
         if path is not None:
             node["class_path"] = path
         node["init_args"] = self.arguments(node.get("init_args"), known, given, key)
@@ -126,20 +126,14 @@ class Merge:
         except UserError:  # refused later
             return None
 
-    def kept(
-        self, given: Mapping[str, Any], before: Iterable[str], after: Iterable[str], shares: bool, key: str
-    ) -> dict[str, Any]:
+    def kept(self, given: Mapping[str, Any], old: Names, new: Names, shares: bool, key: str) -> dict[str, Any]:
         """The arguments that stay when another class is chosen. A flag that neither class has is refused later."""
         kept = {}
         for name, value in given.items():
-            by_flag = self.is_flag(f"{key}.{name}")
-            if (shares or by_flag) if name in after else (by_flag and name not in before):
+            by_flag = any(f"{flag}.".startswith(f"{key}.{name}.") for flag in self.flags)
+            if (shares or by_flag) if name in new else (by_flag and name not in old):
                 kept[name] = value
         return kept
-
-    def is_flag(self, key: str) -> bool:
-        """Whether a flag gave the value of a key, or one below it."""
-        return any(f"{flag}.".startswith(f"{key}.") for flag in self.flags)
 
 
 def pairs(words: list[str], value: Any) -> Pairs | None:
@@ -170,7 +164,3 @@ def converts(value: Any, hint: Any) -> bool:
     except Mismatch:
         return False
     return True
-
-
-def as_list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]

@@ -10,7 +10,6 @@ source checkout `lightning_ssl/configs` and `lightning_ssl/sweeps` are symbolic 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -42,13 +41,4 @@ def find(folder: Folder, name: str) -> str:
 def names(folder: Folder) -> list[str]:
     """The short names of the packaged files, such as `method/direct`."""
     root = PACKAGE / folder
-    return sorted(file.relative_to(root).with_suffix("").as_posix() for file in files(root))
-
-
-def files(root: Path) -> Iterator[Path]:
-    """The YAML files below a folder. `Path.rglob` does not follow a symbolic link to a folder in every Python."""
-    for path in sorted(root.iterdir()):
-        if path.is_dir():
-            yield from files(path)
-        elif path.suffix == ".yaml":
-            yield path
+    return sorted(file.relative_to(root).with_suffix("").as_posix() for file in root.rglob("*.yaml"))

@@ -33,19 +33,16 @@ def run(
 
 def check_run_flags(values: Mapping[str, Any]) -> None:
     """Refuse a seed that a generator does not accept, and names that a file system does not accept."""
-    if "seed_everything" in values:
-        require_seed("seed_everything", values["seed_everything"])
-    if values.get("name") is not None:
+    require_seed("seed_everything", values["seed_everything"])
+    if values["name"] is not None:
         require_folder_name("name", values["name"])
-    if "runs" in values:
-        folder = Path(values["runs"]).expanduser()
-        require_line("runs", values["runs"])
-        above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        require(above.is_dir(), "runs", values["runs"], f"a folder: {above} is a file")
-    resume = values.get("resume", "auto")
-    allowed = "auto, never, or a run folder or a checkpoint that exists"
+    require_line("runs", values["runs"])
+    folder = Path(values["runs"]).expanduser()
+    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    require(above.is_dir(), "runs", values["runs"], f"a folder: {above} is a file")
+    resume, allowed = values["resume"], "auto, never, or a run folder or a checkpoint that exists"
     require(resume in ("auto", "never") or Path(resume).exists(), "resume", resume, allowed)
-    for key, texts in (("group", [values.get("group")]), ("tags", values.get("tags", []))):
-        for text in texts:
-            if text is not None:
-                require_line(key, text)
+    if values["group"] is not None:
+        require_line("group", values["group"])
+    for tag in values["tags"]:
+        require_line("tags", tag)

@@ -70,14 +70,4 @@ def configuration(given: str) -> dict[str, Any]:
     if not isinstance(content, dict) or not (content or is_text):
         found = "an empty file" if content in (None, {}) else type(content).__name__
         raise UserError(f"{where}: expected `trainer`, `model`, `data`, … and found {found}")
-    require_text_keys(content, where)
     return content
-
-
-def require_text_keys(tree: Any, where: str) -> None:
-    """Refuse a key that YAML reads as a number, a truth value or null."""
-    for item in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
-        require_text_keys(item, where)
-    wrong = [key for key in tree if not isinstance(key, str)] if isinstance(tree, dict) else []
-    if wrong:
-        raise UserError(f"{where}: the key {wrong[0]!r} is not text")

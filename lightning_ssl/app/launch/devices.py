@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import Any
 
 import torch
-from pytorch_lightning.plugins.environments import ClusterEnvironment, LightningEnvironment
+from pytorch_lightning.plugins.environments import LightningEnvironment, SLURMEnvironment
 from pytorch_lightning.strategies.launchers import _MultiProcessingLauncher
 
 from lightning_ssl.app.launch.ranks import Launch, launch, print_once
-from lightning_ssl.app.launch.trainer_arguments import as_list, checked_trainer
+from lightning_ssl.app.launch.trainer_arguments import checked_trainer
 from lightning_ssl.base.checks import UserError
+from lightning_ssl.base.convert import as_list
 
 
 def for_launched_ranks(trainer: dict[str, Any]) -> tuple[dict[str, Any], int]:
@@ -66,24 +66,26 @@ def check_visible_gpus(started: Launch) -> None:
         print_once(f"{started.launcher} started {words}: {gpus - ranks} are not used")
 
 
-class SrunEnvironment(ClusterEnvironment):
+class SrunEnvironment(SLURMEnvironment):
     """The ranks of a step that srun started.
 
     Unlike Lightning's own, it takes steps with `--ntasks` alone, gives each step of a job its own port, and leaves
     signals and the requeueing of the job to the run and to the batch script.
     """
 
-    @property
-    def creates_processes_externally(self) -> bool:
-        return True
+    def __init__(self) -> None:
+        """Not Lightning's, which refuses such steps."""
+        self.auto_requeue, self.requeue_signal = False, None
+
+    def validate_settings(self, num_devices: int, num_nodes: int) -> None:
+        """Do nothing: `for_launched_ranks` has compared them with the step. Lightning compares them with the job."""
 
     @property
     def main_address(self) -> str:
         """MASTER_ADDR, or the first node of the step: `n[3-5,9]` is n3."""
         if os.environ["SLURM_STEP_NUM_NODES"] == "1":
             return os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
-        first = re.sub(r"\[(\w+)[^]]*\]", r"\1", os.environ["SLURM_STEP_NODELIST"]).split(",")[0]
-        return os.environ.setdefault("MASTER_ADDR", first)
+        return os.environ.setdefault("MASTER_ADDR", self.resolve_root_node_address(os.environ["SLURM_STEP_NODELIST"]))
 
     @property
     def main_port(self) -> int:
@@ -91,24 +93,5 @@ class SrunEnvironment(ClusterEnvironment):
         job, step = int(os.environ["SLURM_JOB_ID"]), int(os.environ["SLURM_STEP_ID"])
         return int(os.environ.setdefault("MASTER_PORT", str(12_000 + (61 * job + step) % 20_000)))
 
-    @staticmethod
-    def detect() -> bool:
-        return launch().launcher == "srun"
-
     def world_size(self) -> int:
         return launch().ranks
-
-    def set_world_size(self, size: int) -> None:
-        """Do nothing: srun has set it."""
-
-    def global_rank(self) -> int:
-        return int(os.environ["SLURM_PROCID"])
-
-    def set_global_rank(self, rank: int) -> None:
-        """Do nothing: srun has set it."""
-
-    def local_rank(self) -> int:
-        return int(os.environ["SLURM_LOCALID"])
-
-    def node_rank(self) -> int:
-        return int(os.environ["SLURM_NODEID"])

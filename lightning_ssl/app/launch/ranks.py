@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lightning_ssl._lightning import pl
-from lightning_ssl.base.checks import UserError
+from lightning_ssl.base.checks import UserError, require
 
 rank_zero_only = pl.utilities.rank_zero.rank_zero_only
 
@@ -42,31 +42,25 @@ class Launch:
 def launch() -> Launch:
     """Read from the environment who started the ranks of this run."""
     if {"TORCHELASTIC_RUN_ID", "WORLD_SIZE", "LOCAL_WORLD_SIZE"} <= os.environ.keys():
+        require_variables("torchrun", "RANK", "LOCAL_RANK")
         ranks, local = int(os.environ["WORLD_SIZE"]), int(os.environ["LOCAL_WORLD_SIZE"])
-        if ranks % local:
-            raise UserError(f"WORLD_SIZE={ranks}: expected a multiple of LOCAL_WORLD_SIZE, {local}")
-        require_variables("torchrun", RANK=ranks, LOCAL_RANK=local)
+        require(ranks % local == 0, "WORLD_SIZE", ranks, f"a multiple of LOCAL_WORLD_SIZE, {local}")
         return Launch("torchrun", ranks, ranks // local)
     if is_srun_task():
+        require_variables("srun", "SLURM_JOB_ID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID")
         ranks, per_node = int(os.environ["SLURM_STEP_NUM_TASKS"]), os.environ.get("SLURM_STEP_TASKS_PER_NODE", "")
-        if "," in per_node:
-            raise UserError(f"srun started {ranks} ranks, {per_node} on a node: expected the same number on every node")
         nodes = int(os.environ.get("SLURM_STEP_NUM_NODES", 1))
-        if ranks % nodes:
-            raise UserError(f"SLURM_STEP_NUM_TASKS={ranks}: expected a multiple of SLURM_STEP_NUM_NODES, {nodes}")
-        require_variables("srun", SLURM_PROCID=ranks, SLURM_LOCALID=ranks // nodes, SLURM_NODEID=nodes)
-        require_variables("srun", SLURM_JOB_ID=None)
+        if "," in per_node or ranks % nodes:
+            where = f"{per_node} on a node" if per_node else f"on {nodes} nodes"
+            raise UserError(f"srun started {ranks} ranks, {where}: expected the same number on every node")
         return Launch("srun", ranks, nodes)
     return Launch()
 
 
-def require_variables(launcher: str, **limits: int | None) -> None:
-    """Refuse a task of a launcher without these variables, or with a number that is not below the limit."""
-    for name, limit in limits.items():
-        value = os.environ.get(name)
-        if value is None or (limit is not None and int(value) >= limit):
-            allowed = "set" if limit is None else f"a whole number below {limit}"
-            raise UserError(f"{name}={value}: {name} must be {allowed}: {launcher} sets it for every rank")
+def require_variables(launcher: str, *names: str) -> None:
+    """Refuse a task of a launcher without these variables."""
+    for name in names:
+        require(name in os.environ, name, None, f"set: {launcher} sets it for every rank")
 
 
 def is_srun_task() -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 
 from lightning_ssl._lightning import pl
 from lightning_ssl.base.checks import UserError, require, shown
+from lightning_ssl.base.convert import as_list
 
 LOWEST = {"accumulate_grad_batches": 1, "check_val_every_n_epoch": 1, "gradient_clip_val": 0, "log_every_n_steps": 1}
 NOT_ZERO = ("max_epochs", "max_steps", "limit_train_batches", "val_check_interval")
@@ -54,28 +55,17 @@ def check_batches(arguments: dict[str, Any], training: int, validation: int) -> 
 
     Lightning checks them when it has the loaders, in the run folder.
     """
-    if arguments.get("fast_dev_run"):  # it replaces these arguments
+    if arguments["fast_dev_run"]:  # it replaces these arguments
         return
-    overfit = arguments.get("overfit_batches") or 0
-    keys = ("overfit_batches",) * 2 if overfit else ("limit_train_batches", "limit_val_batches")
-    used = []
-    for key, batches, kind in zip(keys, (training, validation), ("training", "validation"), strict=True):
-        limit = arguments.get(key)
-        limit = 1.0 if limit is None else limit
-        used.append(int(batches * limit) if isinstance(limit, float) else min(batches, limit))
-        if batches and limit > 0 and used[-1] == 0:
-            lowest = math.ceil(1e4 / batches) / 1e4
-            raise UserError(
-                f"trainer.{key}={limit}: {key} must be at least {lowest:g}: {batches} {kind} batches times {limit} is 0"
-            )
-    interval, batches = arguments.get("val_check_interval"), used[0]
-    counts_epochs = arguments.get("check_val_every_n_epoch", 1) is not None
-    if isinstance(interval, int) and interval > batches and counts_epochs and used[1]:
-        raise UserError(
-            f"trainer.val_check_interval={interval}: val_check_interval must be at most {batches}, the batches of an"
-            " epoch; with --trainer.check_val_every_n_epoch null it counts the batches of all epochs"
-        )
-
-
-def as_list(value: Any) -> list[Any]:
-    return [] if value is None else list(value) if isinstance(value, (list, tuple)) else [value]
+    used = {}
+    for kind, batches in (("train", training), ("val", validation)):
+        key = "overfit_batches" if arguments["overfit_batches"] else f"limit_{kind}_batches"
+        limit = 1.0 if arguments[key] is None else arguments[key]
+        used[kind] = int(batches * limit) if isinstance(limit, float) else min(batches, limit)
+        allowed = f"at least {math.ceil(1e4 / max(1, batches)) / 1e4:g}: {batches} batches times {limit} is 0"
+        require(not batches or limit <= 0 or used[kind] > 0, f"trainer.{key}", limit, allowed)
+    interval = arguments["val_check_interval"]
+    if isinstance(interval, int) and used["val"] and arguments["check_val_every_n_epoch"] is not None:
+        more = "with --trainer.check_val_every_n_epoch null it counts the batches of all epochs"
+        allowed = f"at most {used['train']}, the batches of an epoch; {more}"
+        require(interval <= used["train"], "trainer.val_check_interval", interval, allowed)

@@ -15,7 +15,6 @@ from lightning_ssl._lightning import pl
 from lightning_ssl.app.config.configuration import Parts
 from lightning_ssl.app.launch.ranks import print_once
 from lightning_ssl.app.launch.signals import StopAtSignal, StopSignals, replace_lightnings_handlers
-from lightning_ssl.app.launch.trainer_arguments import as_list
 from lightning_ssl.app.runs.checkpoints import load_checkpoint
 from lightning_ssl.app.runs.folder import RunFolder
 from lightning_ssl.app.runs.version import version
@@ -23,6 +22,7 @@ from lightning_ssl.app.training.guard import DivergenceGuard
 from lightning_ssl.app.training.progress import TrainingBar
 from lightning_ssl.app.training.recorder import Recorder, RunLogger
 from lightning_ssl.base.checks import require
+from lightning_ssl.base.convert import as_list
 from lightning_ssl.base.files import write_atomic
 from lightning_ssl.callbacks.checkpoints import Checkpoints
 

@@ -1,27 +1,18 @@
 """Every key of a configuration has one role."""
 
-import inspect
-
 import pytest
 import pytorch_lightning as pl
 
 from lightning_ssl.app.config import keys
 from lightning_ssl.app.config.configuration import CALLBACKS, root
 from lightning_ssl.app.config.keys import role
+from lightning_ssl.base.signatures import arguments_of
 from lightning_ssl.data import DataModule
 
 
-def arguments_of(kind):
-    return set(inspect.signature(kind.__init__).parameters) - {"self"}
-
-
-TRAINER = (keys.TRAINER_SETTINGS, keys.TRAINER_MEASURING, keys.TRAINER_OTHER, keys.TRAINER_INCIDENTAL)
-DATA = (keys.DATA, keys.DATA_SETTINGS, keys.DATA_INCIDENTAL)
-
-
-@pytest.mark.parametrize(("kind", "roles"), [(pl.Trainer, TRAINER), (DataModule, DATA)])
+@pytest.mark.parametrize(("kind", "roles"), [(pl.Trainer, keys.TRAINER), (DataModule, keys.DATA)])
 def test_every_argument_has_exactly_one_role(kind, roles):
-    assert sorted(arguments_of(kind)) == sorted(name for names in roles for name in names)
+    assert sorted(arguments_of(kind)) == sorted(name for names in roles.values() for name in names)
 
 
 def test_every_flag_of_fit_has_exactly_one_role():

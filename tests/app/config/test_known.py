@@ -29,7 +29,7 @@ def run(*words):
         (["--name", "../x"], "name='../x': name must be a folder name"),
         (["--config", "quickstrat"], "config=quickstrat: no such file; did you mean quickstart?"),
         (["--resume", "nowhere"], "resume='nowhere': resume must be auto, never"),
-        (["--seed_everything", "x"], "seed_everything='x': expected int"),
+        (["--seed_everything", "x"], "seed_everything=x: expected int"),
         (["word"], "'word': expected a flag"),
     ],
 )

@@ -9,21 +9,20 @@ from lightning_ssl.app.config.labels import flatten, label_of, label_of_config, 
 def test_configuration_is_flattened_to_its_flags():
     tree = {
         "model": {"class_path": "a.b.AlphaCL", "init_args": {"importance": {"class_path": "Direct"}, "beta": 0.0}},
-        "trainer": {"callbacks": [{"class_path": "x.WeightNoise", "init_args": {"std": 0.01}}]},
+        "trainer": {"callbacks": [
+            {"class_path": "x.WeightNoise", "init_args": {"std": 0.01}}, {"class_path": "x.Timer", "init_args": {}},
+        ]},
         "data": {"options": {"train_images": 10}, "mean": [1, 2]},
-    }
+    }  # fmt: skip
     assert flatten(tree) == {
         "model": "AlphaCL",
         "model.importance": "Direct",
         "model.beta": 0.0,
         "trainer.callbacks.WeightNoise.std": 0.01,
+        "trainer.callbacks.Timer": None,
         "data.options.train_images": 10,
         "data.mean": "[1, 2]",
     }
-
-
-def test_callback_without_arguments_is_kept():
-    assert flatten({"callbacks": [{"class_path": "x.Timer", "init_args": {}}]}) == {"callbacks.Timer": None}
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,6 @@ from lightning_ssl.app.config.merge import merge
 from lightning_ssl.app.config.text import Step, steps
 
 QUICK = ["--config=quickstart", "--model=AlphaCL"]
-MODULE = """
-class Margin:
-    def __init__(self, tau: float = 0.3, margin: float = 1.0):
-        self.tau, self.margin = tau, margin
-
-    def __call__(self, d2_pos, d2_neg, valid=None):
-        return (-d2_neg / self.tau).exp()
-
-
-class Strict(Margin):
-    def __init__(self, tau: float):
-        super().__init__(tau)
-"""
 
 
 def importance(*flags):
@@ -46,7 +33,6 @@ def test_words_are_steps():
         (["name"], "'name': expected a flag"),
         (["--name"], "--name: expected a value"),
         (["--name", "--runs", "x"], "--name: expected a value"),
-        (["--config={1: 2}"], "the key 1 is not text"),
         (["--config=[]"], "expected `trainer`, `model`, `data`"),
         (["--config={a: 1, a: 2}"], "duplicate key"),
     ],
@@ -99,15 +85,6 @@ def test_a_method_keeps_the_network_and_not_the_defaults_of_the_method_before():
     )  # fmt: skip
 
 
-def test_a_class_of_the_user_has_its_own_default(tmp_path, monkeypatch):
-    (tmp_path / "margin_of_mine.py").write_text(MODULE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    assert importance("--model.importance=margin_of_mine.Margin")[1] == {"tau": 0.3, "margin": 1.0}
-    with pytest.raises(ValueError, match=r"model.importance.tau: .*Strict.* requires it"):
-        importance("--model.importance=margin_of_mine.Strict")
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -135,12 +112,3 @@ def test_values_merge(words, expected):
 def test_an_argument_of_no_callback_is_refused():
     with pytest.raises(ValueError, match=r"trainer.callbacks.monitor='x': choose a class with --trainer.callbacks"):
         given("--trainer.callbacks.monitor=x")
-
-
-@pytest.mark.parametrize(
-    "words", [["--config", "quickstart"], ["-c", "quickstart"], ["--config=configs/quickstart.yaml"]]
-)
-def test_a_configuration_is_found_by_its_short_name(words):
-    (step,) = steps(words)
-    assert step.from_file
-    assert step.value["data"]["name"] == "shapes"

@@ -51,6 +51,9 @@ MODULE = """
             return None
 
     instance = Scaled(2.0)
+
+    class Inherits(Required):
+        pass
 """
 SMALL = ["--data.options={train_images: 32, test_images: 32}", "--model.backbone=resnet_tiny"]
 
@@ -90,6 +93,10 @@ def parse(*flags):
         (["--model.importance={class_path: mine.weights}"], {"class_path": "mine.weights"}),
         (["--model.importance=mine.instance"], {"class_path": "mine.instance"}),
         (["--model.importance=parts.losses.weights"], {"class_path": "parts.losses.weights"}),
+        (
+            ["--config=method/direct", "--model.importance=mine.Scaled"],  # without the arguments of Direct
+            {"class_path": "mine.Scaled", "init_args": {"scale": 1.0}},
+        ),
         (
             ["--model.importance=mine.Scaled", "--model.importance.scale=2"],
             {"class_path": "mine.Scaled", "init_args": {"scale": 2.0}},
@@ -137,6 +144,7 @@ def test_an_own_loss_is_stored_under_its_own_path_and_builds(folder, flags, stor
         (["=mine.Scaled", ".x=2"], "model.importance.x=2: unknown key x for Scaled (mine.py:16); valid keys: scale"),
         (["=mine.Scaled", ".scale=big"], "model.importance.scale=big: expected float"),
         (["=mine.Required"], "model.importance.scale: Required (mine.py:25) requires it"),
+        (["=mine.Inherits"], "model.importance.scale: Inherits (mine.py:46) requires it"),
     ],
 )  # fmt: skip
 def test_each_mistake_has_its_own_line(folder, flags, line):
