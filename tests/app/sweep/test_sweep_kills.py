@@ -43,7 +43,7 @@ FIT = ["${env}", "lightning-ssl", "fit", "${args}"]
 
 def random_victim(generator, folder, engine):
     """The engine, the process of a trial, or the parent of all trials; None if no trial runs."""
-    pids = [row.pid for row in read_trials(folder).values() if row.pid and trial.process_start_time(row.pid)]
+    pids = [row.pid for row in read_trials(folder).values() if row.pid and trial.is_running(folder / row.id)]
     if not pids:
         return None
     pid = generator.choice(pids)

@@ -1,4 +1,4 @@
-"""The SQLite file of a sweep: attempts, durability and its version."""
+"""The SQLite file of a sweep: durability and its version."""
 
 import json
 import sqlite3
@@ -6,17 +6,6 @@ import sqlite3
 import pytest
 
 from lightning_ssl.app.sweep.state import SCHEMA_VERSION, State
-
-
-def test_a_process_cannot_claim_a_revoked_attempt(tmp_path):
-    with State(tmp_path / "sweep.db") as state:
-        attempt = state.start_attempt(state.add(1, "001", {}))
-        assert state.revoke(state.trial("001"))
-        assert not state.claim("001", attempt, 123, "then")
-        attempt = state.start_attempt(state.trial("001"))
-        read_before = state.trial("001")
-        assert state.claim("001", attempt, 123, "then")
-        assert not state.revoke(read_before)  # claimed after it was read
 
 
 def test_the_state_is_written_at_once(tmp_path):
@@ -59,7 +48,7 @@ SETTINGS = "INSERT INTO metadata VALUES ('settings', ?)"
 CHANGES = {
     "code": (ROW.format("parameters"), '{"a": "evilmod.f"}', "parameters of trial 001-a=1 are not in the sweep file"),
     "another key": (ROW.format("parameters"), '{"data.name": "x"}', "of trial 001-a=1 are not in the sweep file"),
-    "a list": (ROW.format("parameters"), "[1]", "a row of the table `trials` cannot be read (parameters or status)"),
+    "a list": (ROW.format("parameters"), "[1]", "a row of the table `trials` cannot be read (parameters)"),
     "no JSON": (ROW.format("parameters"), "x", "a row of the table `trials` cannot be read (Expecting value"),
     "a duration": (ROW.format("seconds"), "x", "a row of the table `trials` cannot be read (seconds)"),
     "a result": (ROW.format("value"), "x", "a row of the table `trials` cannot be read (value)"),
