@@ -132,7 +132,7 @@ def print_list() -> None:
 
 def train(reproduction: Reproduction, work: Work, scale: Scale, arguments: argparse.Namespace) -> int | None:
     """Announce the runs and train those that are missing. Returns the exit code; None after --dry-run."""
-    from lightning_ssl.app.reproduce import archive, planning, sharing
+    from lightning_ssl.app.reproduce import evaluating, planning, sharing
     from lightning_ssl.app.sweep.engine import Engine
 
     def find_sweep(name: str) -> Path:
@@ -159,7 +159,7 @@ def train(reproduction: Reproduction, work: Work, scale: Scale, arguments: argpa
     for each in planned:
         keep = None
         if arguments.archive:
-            keep = archive.keep_finished(archive.file_of(Path(arguments.archive), each.plan.name))
+            keep = evaluating.keep_finished(archive_of(arguments, each.plan.name))
             if each.folder.is_dir():
                 keep(each.folder)  # runs that finished when an earlier command was stopped
         ended = Engine(each.plan, each.folder, arguments.workers, (), arguments.retry, ended=keep).run()
@@ -167,6 +167,10 @@ def train(reproduction: Reproduction, work: Work, scale: Scale, arguments: argpa
             return ended
         code = max(code, ended)
     return code
+
+
+def archive_of(arguments: argparse.Namespace, sweep: str) -> Path:
+    return Path(arguments.archive) / f"{sweep}.jsonl.gz"
 
 
 def sources(arguments: argparse.Namespace, scale: Scale) -> list[Path]:
@@ -189,20 +193,22 @@ def print_runs(planned: Sequence[Planned]) -> None:
 def compare(reproduction: Reproduction, work: Work, scale: Scale, arguments: argparse.Namespace, command: str) -> None:
     """Evaluate the finished runs, judge the claims, and write the results."""
     from lightning_ssl.app.report.compose import build
-    from lightning_ssl.app.reproduce import archive, evaluating, figure, writing
+    from lightning_ssl.app.reproduce import evaluating, figure, writing
     from lightning_ssl.app.reproduce.results import tabulate
-    from lightning_ssl.app.runs.run_record import Reader
+    from lightning_ssl.app.runs import archive
+    from lightning_ssl.app.runs.run_record import Reader, files_to_archive
     from lightning_ssl.app.sweep.state import recorded
     from lightning_ssl.base.files import write_all
 
     runs_folder, names = Path(arguments.runs), [f"{name}-{scale.name}" for name in work.sweeps]
     sources = [runs_folder / name for name in names if (runs_folder / name).is_dir()]
     reader = Reader(recorded)
-    evaluating.evaluate_all(evaluating.to_evaluate(reader.runs(sources)))
+    evaluating.evaluate_all(reader.runs(sources))
     if arguments.archive:
-        kept = {name: archive.file_of(Path(arguments.archive), name) for name in names}
+        kept = {name: archive_of(arguments, name) for name in names}
         for folder in sources:
-            print(f"{kept[folder.name]}: {archive.add_all(kept[folder.name], folder)} runs")
+            number = archive.add(kept[folder.name], files_to_archive(folder, recorded))
+            print(f"{kept[folder.name]}: {number} runs")
         sources = [file for file in kept.values() if file.is_file()]
     wanted = ", ".join(str(runs_folder / name) for name in names)
     require(bool(sources), "runs", arguments.runs, f"a folder with runs to compare: {wanted}")

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from itertools import chain, count, cycle, zip_longest
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,56 +24,35 @@ from lightning_ssl.app.report.verdict import Row
 from lightning_ssl.app.runs.panels import PANELS
 from lightning_ssl.base.facts import Panel
 from lightning_ssl.base.files import figure_files
-from lightning_ssl.base.palette import LINE_STYLES, line_style
 from lightning_ssl.labs.lab import panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BASELINE = "#7f7f7f"
 COLORMAP = "cividis"  # accuracy in the parallel coordinates
 PRINT = {"paper": "white", "axis": "0.6"}  # background and axes of the PNG and SVG files
 
 GROUPS_DRAWN = 8  # best groups of a data set that are drawn; on the page the reader can choose others
 
 
-def group_styles(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
-    """Return (colour, line style) by the title of a group: a loss has one style on all data sets. InfoNCE is grey.
-
-    Styles are given in the order of the places: to the best group of each data set, to the second of each, and so on.
-    So the groups that are drawn have different styles if there are not too many of them.
-    """
-    by_data: dict[str, list[Group]] = defaultdict(list)
-    for group in groups:
-        by_data[group.data].append(group)
-    styles: dict[str, tuple[str, str]] = {}
-    coloured, grey = map(line_style, count()), ((BASELINE, line) for line in cycle(LINE_STYLES))
-    for group in filter(None, chain(*zip_longest(*by_data.values()))):
-        if group.title not in styles:
-            styles[group.title] = next(grey if group.infonce else coloured)
-    return styles
-
-
 def draw(grouping: Grouping, rows: Sequence[Row], folder: Path) -> dict[Path, bytes]:
     """Every figure that has data, as files of a folder."""
     written: dict[Path, bytes] = {}
-    figures: list[tuple[str, Callable[[str], Figure | None]]] = [
-        ("final", lambda data: final_figure(grouping, [row for row in rows if row.group.data == data])),
-        *((panel.key, lambda data, panel=panel: curve_figure(grouping, panel, data)) for panel in PANELS),
-        ("parameters", lambda data: parameter_figure(grouping, data)),
-    ]
     suffixes: list[str] = []
     for data in grouping.data_sets:
         suffixes.append(unique(safe_stem(data), suffixes))
-        for name, make in figures:
-            figure = make(data)
+        figures = {
+            "final": final_figure(grouping, [row for row in rows if row.group.data == data]),
+            **{panel.key: curve_figure(grouping, panel, data) for panel in PANELS},
+            "parameters": parameter_figure(grouping, data),
+        }
+        for name, figure in figures.items():
             if figure is None:
                 continue
-            stem = name
             if len(grouping.data_sets) > 1:
-                stem = f"{name}-{suffixes[-1]}"
+                name = f"{name}-{suffixes[-1]}"
                 figure.suptitle(figure_text(data), fontsize=10)
-            written |= files_of(figure, folder / stem)
+            written |= files_of(figure, folder / name)
     return written
 
 
@@ -95,11 +72,10 @@ def final_figure(grouping: Grouping, rows: Sequence[Row]) -> Figure | None:
     rows = [row for row in rows if row.spread is not None][:24]
     if not rows:
         return None
-    styles = group_styles(grouping.groups)
     figure, (ax,) = panels(1, 1, (7.5, 1.1 + 0.33 * len(rows)))
     for k, row in enumerate(rows):
         assert row.spread is not None
-        colour = styles[row.group.title][0]
+        colour = grouping.styles[row.group.title][0]
         if row.spread.low is not None and row.spread.high is not None:
             ax.plot([row.spread.low, row.spread.high], [k, k], color=colour, linewidth=3, alpha=0.35)
         values = list(row.group.results.values())
@@ -113,9 +89,8 @@ def final_figure(grouping: Grouping, rows: Sequence[Row]) -> Figure | None:
 
 def curve_figure(grouping: Grouping, panel: Panel, data: str) -> Figure | None:
     """Draw the first two metrics of the panel that have data, side by side, as mean curves with bands."""
-    styles = group_styles(grouping.groups)
-    groups = [group for group in grouping.groups if group.data == data]
-    drawn = [group for k, group in enumerate(groups) if k < GROUPS_DRAWN or (group.infonce and k < 3 * GROUPS_DRAWN)]
+    ranked = enumerate(grouping.by_data[data])
+    drawn = [group for k, group in ranked if k < GROUPS_DRAWN or (group.infonce and k < 3 * GROUPS_DRAWN)]
     metrics = [metric for metric in panel.metrics if any(band(group, metric) is not None for group in drawn)][:2]
     if not metrics:
         return None
@@ -125,7 +100,7 @@ def curve_figure(grouping: Grouping, panel: Panel, data: str) -> Figure | None:
             line = band(group, metric)
             if line is None:
                 continue
-            colour, style = styles[group.title]
+            colour, style = grouping.styles[group.title]
             label = figure_text(group.title)
             ax.plot(line.epochs, line.mean, color=colour, linestyle=style, linewidth=1.5, label=label)
             if line.spread is not None:
@@ -179,8 +154,7 @@ def parallel_coordinates(grouping: Grouping, data: str) -> tuple[list[Axis], np.
     """
     runs = [
         (group, result)
-        for group in grouping.groups
-        if group.data == data
+        for group in grouping.by_data[data]
         for run in group.runs
         if (result := final_accuracy(run, grouping.metric)) is not None
     ]

@@ -26,7 +26,6 @@ from markupsafe import Markup
 from lightning_ssl.app.config.labels import format_value
 from lightning_ssl.app.report.differences import distinct
 from lightning_ssl.app.report.figure_data import SINGLE_RUN_PANELS, figure_data
-from lightning_ssl.app.report.figures import group_styles
 from lightning_ssl.app.report.formats import p_digits, p_text, signed
 from lightning_ssl.app.report.groups import Grouping, accuracy, count_statuses, setting_name
 from lightning_ssl.app.report.images import choice_on_test_images
@@ -69,7 +68,6 @@ def render(
         data=figure_data(grouping, rows, refresh),
         grouping=grouping,
         rows=rows,
-        styles=group_styles(grouping.groups),
         verdicts=verdicts,
         runs=runs,
         filters=filters(grouping),

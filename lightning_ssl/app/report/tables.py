@@ -29,38 +29,37 @@ PUBLISHED = {"published (%)": "mean", "published_std (%)": "std", "published_in"
 
 def summary_csv(grouping: Grouping, rows: Sequence[Row]) -> str:
     """Return one line per group, with all digits."""
-    header = ["data", "rank", "loss", *grouping.swept, "metric", "seeds", *SPREAD]
-    header += ["baseline", *COMPARISON, *PUBLISHED, *STATUSES]
-    lines: list[list[Cell]] = []
+    lines = []
     for row in rows:
         group, count = row.group, count_statuses(row.group.runs)
-        line: list[Cell] = [group.data, row.rank, group.label, *(value_cell(group.settings[k]) for k in grouping.swept)]
-        line += [grouping.metric, len(group.results), *(getattr(row.spread, name, None) for name in SPREAD.values())]
-        line += [row.baseline.title if row.baseline else None]
-        line += [getattr(row.comparison, name, None) for name in COMPARISON.values()]
-        line += [getattr(row.published, name, None) for name in PUBLISHED.values()]
-        lines.append([*line, *(count.get(status, 0) for status in STATUSES)])
-    return to_csv(header, lines)
+        line: dict[str, Cell] = {"data": group.data, "rank": row.rank, "loss": group.label}
+        line |= {key: value_cell(value) for key, value in group.settings.items()}
+        line |= {"metric": grouping.metric, "seeds": len(group.results)}
+        line |= {title: getattr(row.spread, name, None) for title, name in SPREAD.items()}
+        line["baseline"] = row.baseline.title if row.baseline else None
+        line |= {title: getattr(row.comparison, name, None) for title, name in COMPARISON.items()}
+        line |= {title: getattr(row.published, name, None) for title, name in PUBLISHED.items()}
+        lines.append(line | {status: count.get(status, 0) for status in STATUSES})
+    return to_csv(lines)
 
 
 def runs_csv(grouping: Grouping, runs: Sequence[RunRecord]) -> str:
     """Return one line per run, including failed and broken runs, with a column for every parameter of the losses."""
     parameters = sorted({key for group in grouping.groups for key, _ in group.loss})
-    header = ["run", "data", "loss", "seed", *parameters, *grouping.swept, "status"]
-    header += [f"{grouping.metric} (%)", f"best {grouping.metric} (%)"]
-    header += ["epoch", "step", "seconds", "images_per_second", "started", "version", "command", "error", "problems"]
-    lines: list[list[Cell]] = []
+    lines = []
     for run in runs:
         group = grouping.group_of.get(run.folder)
         values = {**dict(group.loss), **group.settings} if group else {}
-        line: list[Cell] = [run.name, group.data if group else None, group.label if group else None]
-        line += [None if run.seed is None else str(run.seed)]
-        line += [value_cell(values[key]) if key in values else None for key in (*parameters, *grouping.swept)]
-        line += [run.status, percent(run.last(grouping.metric)), percent(run.best(grouping.metric))]
-        line += [run.number(key) for key in ("epoch", "step", "duration", "images_per_second")]
-        line += [str(run.summary.get("started") or ""), str(run.summary.get("version") or ""), command_of(run)]
-        lines.append([*line, run.error, "; ".join(run.problems)])
-    return to_csv(header, lines)
+        line: dict[str, Cell] = {"run": run.name, "data": getattr(group, "data", None)}
+        line |= {"loss": getattr(group, "label", None), "seed": None if run.seed is None else str(run.seed)}
+        line |= {key: value_cell(values[key]) if key in values else None for key in (*parameters, *grouping.swept)}
+        line |= {"status": run.status, f"{grouping.metric} (%)": percent(run.last(grouping.metric))}
+        line |= {f"best {grouping.metric} (%)": percent(run.best(grouping.metric))}
+        line |= {"epoch": run.number("epoch"), "step": run.number("step"), "seconds": run.number("duration")}
+        line |= {"images_per_second": run.number("images_per_second")}
+        line |= {key: str(run.summary.get(key) or "") for key in ("started", "version")}
+        lines.append(line | {"command": command_of(run), "error": run.error, "problems": "; ".join(run.problems)})
+    return to_csv(lines)
 
 
 def value_cell(value: Scalar) -> Cell:

@@ -38,8 +38,7 @@ def rows(grouping: Grouping, baseline: str | None = None) -> list[Row]:
     baseline   label or title of the baseline group; None for InfoNCE with the same settings
     """
     table = []
-    for data in grouping.data_sets:
-        groups = [group for group in grouping.groups if group.data == data]
+    for data, groups in grouping.by_data.items():
         against = [baseline_of(group, groups, baseline) for group in groups]
         comparisons = correct(
             [
@@ -84,7 +83,7 @@ class Verdict:
 
 def verdict(grouping: Grouping, data: str) -> Verdict:
     """Compare the leader with every other group of the data set, and put the result into words."""
-    groups = [group for group in grouping.groups if group.data == data]
+    groups = grouping.by_data[data]
     found = lead([group.results for group in groups])
     if found.leader is None:
         state = unfinished([run for group in groups for run in group.runs]) or "none finished"

@@ -101,13 +101,13 @@ def missing_data(planned: Sequence[Planned], fetch: bool) -> dict[str, str]:
     for name, root in sorted({(str(s["data.name"]), str(s["data.root"])) for each in planned for s in each.settings}):
         if data.module_of(name).PUBLISHED[name].is_complete(Path(root) / name):
             continue
-        if not fetch:
-            found[name] = f"{name} is not in {root}: it is downloaded before the first run, or its runs are left out"
-            continue
-        try:
-            data.fetch(name, root)
-        except ValueError as error:
-            found[name] = f"{name} is missing, its runs are left out: {error}"
+        found[name] = f"{name} is not in {root}: it is downloaded before the first run, or its runs are left out"
+        if fetch:
+            try:
+                data.fetch(name, root)
+                del found[name]
+            except ValueError as error:
+                found[name] = f"{name} is missing, its runs are left out: {error}"
     return found
 
 
@@ -151,33 +151,28 @@ def estimate(
     The duration of finished runs of the same sweep is used if there are any, else the images of a run, times the
     multiplications of its network relative to those of the scale's network, divided by the speed.
     """
-    total, left, seconds, measured = 0, 0, 0.0, []
     speed = images_per_second or scale.images_per_second
+    basis = f"{speed:g} images/s of {scale.network} at {PIXELS} pixels, "
+    basis += scale.source if images_per_second is None else "as given"
+    total, left, seconds = 0, 0, 0.0
+    measured: list[float] = []
     for each in planned:
         trials = each.trials()
         done = {each.plan.identity(row.parameters) for row in trials if row.status in ("finished", "failed")}
-        durations = [row.seconds for row in trials if row.status == "finished" and row.seconds > 0]
-        measured += durations
-        cells = zip(each.plan.cells, each.settings, strict=True)
         done |= {cell for sweep, cell in copied if sweep == each.plan.name}
+        cells = zip(each.plan.cells, each.settings, strict=True)
         waiting = [settings for cell, settings in cells if each.plan.identity(cell) not in done]
         total, left = total + len(each.plan.cells), left + len(waiting)
+        durations = [row.seconds for row in trials if row.status == "finished" and row.seconds > 0]
         if durations and images_per_second is None:
+            measured += durations
             seconds += fmean(durations) * len(waiting)
         else:
             seconds += sum(images_of(settings) * relative_cost(settings, scale) / speed for settings in waiting)
-    basis = f"{speed:g} images/s of {scale.network} at {PIXELS} pixels, {scale.source}"
-    if images_per_second is not None:
-        basis = f"{speed:g} images/s of {scale.network} at {PIXELS} pixels, as given"
-    elif measured:
+    if measured:
         basis = f"{fmean(measured):.0f} s for a run, the mean of {len(measured)} finished ones"
-    return Estimate(
-        total,
-        left,
-        seconds,
-        scale.evaluation_seconds * left,
-        f"{basis}; {scale.evaluation_seconds:g} s for its evaluation",
-    )
+    basis += f"; {scale.evaluation_seconds:g} s for its evaluation"
+    return Estimate(total, left, seconds, scale.evaluation_seconds * left, basis)
 
 
 def images_of(settings: Settings) -> float:
@@ -211,7 +206,7 @@ def operations(backbone: str, size: int) -> float:
 
 def announcement(reproduction: Reproduction, scale: Scale, planned: Sequence[Planned]) -> list[str]:
     """What is going to run, in lines."""
-    lines = [f"{reproduction.title}", f"scale {scale.name}: {scale.summary}"]
+    lines = [reproduction.title, f"scale {scale.name}: {scale.summary}"]
     for each in planned:
         names = ", ".join(dict.fromkeys(str(settings["data.name"]) for settings in each.settings))
         seeds = len({settings[SEED] for settings in each.settings})

@@ -42,8 +42,7 @@ class Context:
 
 def runs_csv(table: Table) -> str:
     """One line per run, with all digits; failed runs too."""
-    lines = [csv_line(each) for each in table.measured]
-    return to_csv(list(lines[0]), [list(line.values()) for line in lines])
+    return to_csv([csv_line(each) for each in table.measured])
 
 
 def csv_line(each: Measured) -> dict[str, Cell]:
@@ -83,19 +82,12 @@ def scale_sentence(table: Table, scale: Scale) -> str:
 
 def claims_table(table: Table) -> str:
     several = len(table.work.data) > 1
-    lines = [
-        ["verdict", "claim", *(["data"] if several else []), "when", "claimed", "published", "ours", "95 % interval"]
-    ]
+    lines = [["verdict", "claim", *["data"] * several, "when", "claimed", "published", "ours", "95 % interval"]]
     for j in table.judgements:
         claimed = {"above": "> ", "below": "< −", "equal": "± "}[j.claim.relation] + f"{j.claim.margin:g}"
         c = j.comparison
-        cells = [
-            j.verdict + (f" ({j.reason})" if j.reason else ""),
-            j.claim.text,
-            *([j.data] if several else []),
-            j.claim.at,
-            claimed.replace("−0", "0"),
-        ]
+        verdict = j.verdict + (f" ({j.reason})" if j.reason else "")
+        cells = [verdict, j.claim.text, *[j.data] * several, j.claim.at, claimed.replace("−0", "0")]
         cells += ["–" if j.published is None else signed(j.published), "–" if c is None else signed(c.difference)]
         lines.append([*cells, interval(j)])
     return md_table(lines, text_columns=4 + several)
@@ -120,14 +112,10 @@ def accuracies_table(table: Table, data: str) -> str:
             cells.append(spread_text(values[at].values()))
         lines.append(cells)
     networks = sorted({str(each.run.settings.get("model.backbone")) for each in table.measured if each.data == data})
-    where = (
-        f"On {data}"
-        + (f" with {md_cell(', '.join(networks))}." if networks else ".")
-        + (f" Published on {table.work.published_on}." if table.work.published_on else "")
-    )
-    return f"{where} ± is the standard deviation over seeds, in brackets the 95 % interval of the mean.\n\n" + md_table(
-        lines, text_columns=2
-    )
+    where = f"On {data}" + (f" with {md_cell(', '.join(networks))}." if networks else ".")
+    where += f" Published on {table.work.published_on}." if table.work.published_on else ""
+    meaning = "± is the standard deviation over seeds, in brackets the 95 % interval of the mean."
+    return f"{where} {meaning}\n\n{md_table(lines, text_columns=2)}"
 
 
 def spread_text(values: Collection[float]) -> str:
@@ -176,6 +164,11 @@ def origin(table: Table, context: Context) -> str:
         ("sum of the times of all runs", format_duration(sum(seconds))),
         ("machine", md_cell(machines(runs))),
     ]
+    return facts_table(lines)
+
+
+def facts_table(lines: Sequence[tuple[str, str]]) -> str:
+    """A table without a header: how a result came about."""
     return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in lines)])
 
 

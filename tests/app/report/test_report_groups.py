@@ -5,7 +5,6 @@ import json
 from helpers.closeness import close
 from helpers.run_folders import grouping_of, with_images, write_mixed, write_run, write_trials
 
-from lightning_ssl.app.report.figures import group_styles
 from lightning_ssl.app.report.groups import accuracy, count_statuses
 from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.runs.run_record import read_record
@@ -148,7 +147,7 @@ def test_loss_has_one_colour_on_all_data_sets_and_a_repeated_colour_another_line
     for k, loss in enumerate(losses):
         write_run(tmp_path / f"s{k}", loss, accuracy=0.1 * k, epochs=1)
         write_run(tmp_path / f"c{k}", loss, accuracy=0.1 * (8 - k), epochs=1, data="cifar10")
-    styles = group_styles(grouping_of(tmp_path).groups)
+    styles = grouping_of(tmp_path).styles
     assert len(styles) == len(set(styles.values())) == len(losses)
 
 

@@ -9,11 +9,12 @@ from helpers import ROOT
 from lightning_ssl.app import cli
 from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.app.reproduce import planning, recipe
-from lightning_ssl.app.reproduce.archive import add_all
 from lightning_ssl.app.reproduce.sharing import share
-from lightning_ssl.app.runs import RunFolder
+from lightning_ssl.app.runs import RunFolder, archive
+from lightning_ssl.app.runs.run_record import files_to_archive
 from lightning_ssl.app.sweep.engine import preview
 from lightning_ssl.app.sweep.plan import fit_flags
+from lightning_ssl.app.sweep.state import recorded
 from lightning_ssl.app.training import run as training
 
 CPU = recipe.scale_named("cpu")
@@ -25,6 +26,10 @@ def table4(tmp_path):
     work = recipe.load("table4").works["cpu"]
     (planned,) = planning.plan_sweeps(work, CPU, 2, tmp_path, lambda name: ROOT / "sweeps" / f"{name}.yaml")
     return planned
+
+
+def add_all(file, folder):
+    return archive.add(file, files_to_archive(folder, recorded))
 
 
 def other_run(table4, folder, seed=1, **summary):
