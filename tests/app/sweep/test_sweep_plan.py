@@ -104,7 +104,7 @@ REFUSED = [
     ({"metric": None, "early_terminate": HYPERBAND}, "early_terminate needs `metric:"),
     ({"early_terminate": {"type": "hyperband"}}, "early_terminate: 'max_iter' is a required property"),
     ({"early_terminate": {**HYPERBAND, "eta": 1.0e300}}, "'eta': 1e+300}: cannot convert float infinity"),
-    ({"run_cap": 0}, "run_cap=0: expected a whole number of trials"),
+    ({"run_cap": 0}, "run_cap=0: expected a whole number"),
     ({"command": ["${interpreter}", "${program}", "${args}"]}, "the file has no `program`"),
     ({"command": "python train.py"}, "command: 'python train.py' is not of type 'array'"),
     ({"command": [{"a": 1}]}, "command=[{'a': 1}]: expected a list of words"),
@@ -113,7 +113,7 @@ REFUSED = [
     ({"name": "a/b"}, "name='a/b': name must be a folder name"),
     ({"parameters": {1: {"values": [1]}}}, "parameters={1: {'values': [1]}}: expected text, finite"),
     ({"parameters": {"a b": {"values": [1]}}}, "parameters: 'a b' does not match"),
-    (values("x\0y"), "parameters={'x': {'values': ['x\\x00y']}}: expected text without null"),
+    (values("x\0y"), "parameters={'x': {'values': ['x\\x00y']}}: expected text, finite"),
     ({"metric": {"name": ""}}, "metric.name='': metric.name must be text"),
     ({"metric": {"name": "x", "target": float("inf")}}, "'target': inf}: expected text, finite"),
 ]
