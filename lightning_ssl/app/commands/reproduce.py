@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_ssl.app.commands.parser import Parser, columns, whole_number
-from lightning_ssl.app.config import packaged
 from lightning_ssl.base.checks import UserError, require
 from lightning_ssl.base.files import require_own_set
 from lightning_ssl.base.machine import available_cores
@@ -135,10 +134,7 @@ def train(reproduction: Reproduction, work: Work, scale: Scale, arguments: argpa
     from lightning_ssl.app.reproduce import evaluating, planning, sharing
     from lightning_ssl.app.sweep.engine import Engine
 
-    def find_sweep(name: str) -> Path:
-        return Path(packaged.find("sweeps", f"sweeps/{name}.yaml"))
-
-    planned = planning.plan_sweeps(work, scale, arguments.seeds, Path(arguments.runs), find_sweep)
+    planned = planning.plan_sweeps(work, scale, arguments.seeds, Path(arguments.runs))
     missing = planning.missing_data(planned, fetch=not arguments.dry_run)
     if not arguments.dry_run:
         planned = planning.without(planned, missing)
@@ -221,8 +217,8 @@ def compare(reproduction: Reproduction, work: Work, scale: Scale, arguments: arg
     target = out_folder(arguments) / reproduction.name
     report_command = shlex.join(["lightning-ssl", "report", *map(str, sources)])
     table_md = (report.page.with_suffix("") / "table.md").read_text(encoding="utf-8")
-    context = writing.Context(scale, command, report_command, table_md)
-    texts = {".md": writing.page(table, context), ".csv": writing.runs_csv(table)}
+    page_md = writing.page(table, scale, command, report_command, table_md)
+    texts = {".md": page_md, ".csv": writing.runs_csv(table)}
     files = {target.with_suffix(suffix): text.encode("utf-8", errors="replace") for suffix, text in texts.items()}
     write_all({**files, target.with_suffix(".png"): figure.draw(table)})
     print("\n".join(writing.summary_lines(table)))

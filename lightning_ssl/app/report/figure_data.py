@@ -7,7 +7,6 @@ takes 16 bits, and curves that share their epochs refer to one list of epochs.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,22 +14,22 @@ import numpy as np
 from lightning_ssl.app.report.curves import Band, band, mean_curve
 from lightning_ssl.app.report.figures import GROUPS_DRAWN, parallel_coordinates
 from lightning_ssl.app.report.groups import Group, Grouping
-from lightning_ssl.app.report.verdict import Row
+from lightning_ssl.app.report.verdict import Results, Row
 from lightning_ssl.app.runs.panels import METRICS, PANELS
 
 SINGLE_RUN_PANELS = ("accuracy", "loss")  # panels that can show the curve of each run
 PLOTLY_DASH = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
 
 
-def figure_data(grouping: Grouping, rows: Sequence[Row], refresh: int | None) -> dict[str, Any]:
+def figure_data(results: Results, refresh: int | None) -> dict[str, Any]:
     """Return style, results and curves of each group, and the parallel coordinates of each data set.
 
     refresh   seconds after which the page reloads itself; None for a page that does not
     """
-    encoder = CurveEncoder()
+    encoder, grouping = CurveEncoder(), results.grouping
     return {
         "metric": grouping.metric,
-        "groups": [group_data(grouping, row, encoder) for row in rows],
+        "groups": [group_data(grouping, row, encoder) for row in results.rows],
         "drawn": GROUPS_DRAWN,
         "epochs": encoder.epochs,
         "names": {metric.key: metric.name for metric in METRICS},

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from lightning_ssl.app.report.formats import list_names, p_text, signed
 from lightning_ssl.app.report.groups import Group, Grouping, unfinished
 from lightning_ssl.app.report.published import Published, published
+from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.comparison.differences import Comparison, compare, correct, shows_zero
 from lightning_ssl.comparison.leader import Lead, Rival, lead, ranks
 from lightning_ssl.comparison.spread import Spread
@@ -79,6 +80,22 @@ class Verdict:
     @property
     def line(self) -> str:
         return f"{self.headline}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Results:
+    """What a report shows: every run, the groups, the comparison table, a verdict for each data set, and notes."""
+
+    runs: list[RunRecord]
+    grouping: Grouping
+    rows: list[Row]
+    verdicts: list[Verdict]
+    notes: list[str]
+
+    @property
+    def line(self) -> str:
+        """The result in one line for each data set."""
+        return "\n".join(verdict.line for verdict in self.verdicts) or "no run could be read"
 
 
 def verdict(grouping: Grouping, data: str) -> Verdict:

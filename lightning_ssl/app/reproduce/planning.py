@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from lightning_ssl import data
+from lightning_ssl.app.config import packaged
 from lightning_ssl.app.config.labels import Scalar, flatten
 from lightning_ssl.app.reproduce.recipe import Reproduction, Scale, Work
 from lightning_ssl.app.sweep import plan as sweep_plan
@@ -25,9 +26,6 @@ PIXELS = 32  # side of the images to which the speed of a scale refers
 Settings = dict[str, Scalar]
 Cell = tuple[str, str]
 """The name of a sweep, and the identity of one of its cells."""
-FindSweep = Callable[[str], Path]
-"""The path of a sweep file, from its name."""
-"""The flags of `lightning-ssl fit`, with names of packaged files replaced by their paths."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Planned:
             return [row for row in state.trials() if self.plan.identity(row.parameters) in cells]
 
 
-def plan_sweeps(work: Work, scale: Scale, seeds: int | None, runs: Path, find_sweep: FindSweep) -> list[Planned]:
+def plan_sweeps(work: Work, scale: Scale, seeds: int | None, runs: Path) -> list[Planned]:
     """Read the sweep files of a reproduction and complete the configuration of their cells.
 
     The folder of a sweep is RUNS/SWEEP-SCALE, so that reproductions with the same sweep share its runs. The cells are
@@ -68,7 +66,7 @@ def plan_sweeps(work: Work, scale: Scale, seeds: int | None, runs: Path, find_sw
     """
     found = []
     for name in work.sweeps:
-        file = find_sweep(name)
+        file = Path(packaged.find("sweeps", f"sweeps/{name}.yaml"))
         plan = sweep_plan.read(file, f"{name}-{scale.name}", extra_flags=scale.flags, seeds=seeds)
         plan = replace(plan, cells=sorted(plan.cells, key=lambda cell: cell.get(SEED, 0)))
         found.append(Planned(plan, runs / plan.name, complete_configs(plan)))

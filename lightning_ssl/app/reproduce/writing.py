@@ -6,7 +6,6 @@ Text of run folders is untrusted; it is escaped by the functions of app/report/f
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from lightning_ssl.app.config.labels import label_of
 from lightning_ssl.app.report.differences import natural, value_list
@@ -28,16 +27,6 @@ SIZES = (
     "data.batch_size",
     "model.optimization.lr",
 )
-
-
-@dataclass(frozen=True)
-class Context:
-    """How the results came about, for the page."""
-
-    scale: Scale
-    command: str
-    report_command: str
-    report_table: str
 
 
 def runs_csv(table: Table) -> str:
@@ -63,14 +52,18 @@ def csv_line(each: Measured) -> dict[str, Cell]:
     }
 
 
-def page(table: Table, context: Context) -> str:
-    """NAME.md: the claims with their verdicts, the table, the figure, and how it was made."""
+def page(table: Table, scale: Scale, command: str, report_command: str, report_table: str) -> str:
+    """NAME.md: the claims with their verdicts, the table, the figure, and how it was made.
+
+    report_command   the command of `lightning-ssl report` for the same runs
+    report_table     its table
+    """
     name = table.reproduction.name
-    parts = [f"# {table.reproduction.title}", scale_sentence(table, context.scale), "## Claims"]
+    parts = [f"# {table.reproduction.title}", scale_sentence(table, scale), "## Claims"]
     parts += [claims_table(table), md_cell(RULE), f"![{name}]({name}.png)", "## Accuracies"]
     parts += [accuracies_table(table, data) for data in table.work.data]
-    parts += [metric_sentence(table), *failures(table), "## How it was made", origin(table, context)]
-    parts += ["## The same runs in `lightning-ssl report`", f"    {context.report_command}", context.report_table]
+    parts += [metric_sentence(table), *failures(table), "## How it was made", origin(table, command)]
+    parts += ["## The same runs in `lightning-ssl report`", f"    {report_command}", report_table]
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
 
 
@@ -148,7 +141,7 @@ def failures(table: Table) -> list[str]:
     return ["Runs that are not counted:\n\n" + "\n".join(lines)] if lines else []
 
 
-def origin(table: Table, context: Context) -> str:
+def origin(table: Table, command: str) -> str:
     """Command, commit, machine and duration."""
     runs = [each.run for each in table.measured]
     versions = ", ".join(sorted({str(run.summary.get("version") or "unknown") for run in runs}))
@@ -156,7 +149,7 @@ def origin(table: Table, context: Context) -> str:
     started = sorted(str(run.summary.get("started")) for run in runs if run.summary.get("started"))
     finished = sum(run.finished for run in runs)
     lines = [
-        ("command", f"`{context.command}`"),
+        ("command", f"`{command}`"),
         ("runs", f"{len(runs)}, {finished} finished"),
         ("setting of the runs", md_cell(setting_text(runs))),
         ("version of the runs", md_cell(versions)),

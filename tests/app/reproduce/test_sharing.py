@@ -4,7 +4,6 @@ import shlex
 
 import pytest
 import torch
-from helpers import ROOT
 
 from lightning_ssl.app import cli
 from lightning_ssl.app.config.configuration import Configuration
@@ -24,7 +23,7 @@ CPU = recipe.scale_named("cpu")
 def table4(tmp_path):
     """The sweep of Table 4 with two seeds, in RUNS/table4_cifar10-cpu."""
     work = recipe.load("table4").works["cpu"]
-    (planned,) = planning.plan_sweeps(work, CPU, 2, tmp_path, lambda name: ROOT / "sweeps" / f"{name}.yaml")
+    (planned,) = planning.plan_sweeps(work, CPU, 2, tmp_path)
     return planned
 
 
