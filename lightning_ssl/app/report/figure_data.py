@@ -72,11 +72,11 @@ def curve_data(group: Group, encoder: CurveEncoder) -> dict[str, Any]:
 
 def parameter_data(grouping: Grouping, data: str) -> dict[str, Any]:
     """Return the axes of the parallel coordinates and the position of each run on them."""
-    axes, positions, accuracy = parallel_coordinates(grouping, data)
+    axes, accuracy = parallel_coordinates(grouping, data)
     return {
-        "axes": [{"title": title, "ticks": ticks, "texts": texts} for title, ticks, texts in axes],
-        "values": [[round(float(v), 5) for v in column] for column in positions.T],
-        "accuracy": [round(float(v), 3) for v in accuracy],
+        "axes": [{"title": axis.title, "ticks": axis.ticks, "texts": axis.texts} for axis in axes],
+        "values": [[round(place, 5) for place in axis.places] for axis in axes],
+        "accuracy": [round(float(value), 3) for value in accuracy],
     }
 
 

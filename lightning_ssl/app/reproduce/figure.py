@@ -71,11 +71,9 @@ def draw_claims(axes: Axes, judgements: Sequence[Judgement], several: bool) -> N
         axes.fill_betweenx([y - 0.38, y + 0.38], left, right, color="0.93", linewidth=0, zorder=0)
         c = j.comparison
         if c is not None:
-            axes.plot(c.difference, y, "o", color=colours[-1], markersize=6, zorder=3)
-            shown.append(c.difference)
-            if c.low is not None and c.high is not None:
-                shown += [c.low, c.high]
-                axes.plot([c.low, c.high], [y, y], color=colours[-1], linewidth=2, zorder=2)
+            half = 0.0 if c.high is None else c.high - c.difference
+            shown += [c.difference - half, c.difference + half]
+            axes.errorbar(c.difference, y, xerr=half, fmt="o", color=colours[-1], markersize=6, elinewidth=2)
         if j.published is not None:
             axes.plot(j.published, y, "D", color=BLACK, markerfacecolor="none", markersize=6, zorder=4)
             shown.append(j.published)

@@ -184,13 +184,13 @@ def images_of(settings: Settings) -> float:
 
 
 def relative_cost(settings: Settings, scale: Scale) -> float:
-    """The multiplications of a run's network for one image, relative to those of the scale's network."""
-    backbone, size = str(settings["model.backbone"]), int(settings["model.image_size"] or PIXELS)
-    return operations(backbone, size) / operations(scale.network, PIXELS)
+    """The operations of a run's network for one image, relative to those of the scale's network."""
+    size = int(settings["model.image_size"] or PIXELS)
+    return operations(str(settings["model.backbone"]), size) / operations(scale.network, PIXELS)
 
 
 @cache
-def operations(backbone: str, size: int) -> float:
+def operations(backbone: str, size: int) -> int:
     """The floating-point operations of a forward pass of one image. No memory is allocated for it."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
@@ -199,7 +199,7 @@ def operations(backbone: str, size: int) -> float:
 
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
         build_backbone(backbone, size).eval()(torch.empty(1, 3, size, size))
-    return float(counter.get_total_flops())
+    return counter.get_total_flops()
 
 
 def announcement(reproduction: Reproduction, scale: Scale, planned: Sequence[Planned]) -> list[str]:

@@ -99,8 +99,9 @@ def as_trial(file: Path, row: sqlite3.Row) -> Trial:
         content["pruned"] = bool(row["pruned"])
         wrong = [name for name, kind in TYPES.items() if not isinstance(content[name], kind)]
         wrong += [name for name in COUNTS if not wrong and not 0 <= (content[name] or 0) < 2**62]
-        if wrong or content["status"] not in STATUSES or not TRIAL_ID.fullmatch(content["id"]):
-            raise UserError((wrong or ["id or status"])[0])
+        wrong += ["status"] * (content["status"] not in STATUSES)
+        if wrong or not TRIAL_ID.fullmatch(content["id"]):
+            raise UserError((wrong or ["id"])[0])
         return Trial(**content)
     except (ValueError, TypeError) as error:
         raise UserError(f"{file}: a row of the table `trials` cannot be read ({error})") from error

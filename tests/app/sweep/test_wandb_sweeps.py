@@ -36,13 +36,6 @@ def test_no_other_module_imports_from_sweeps_or_from_wandbs_sweep_code():
 # -- the behaviour of each --------------------------------------------------------------------------------------------
 
 
-def test_next_run_draws_within_the_distribution():
-    config = {"method": "random", "parameters": {"x": {"min": 0.25, "max": 0.5}, "y": {"value": "z"}}}
-    drawn = wandb_sweeps.next_parameters(config, [])
-    assert 0.25 <= drawn["x"] <= 0.5
-    assert drawn["y"] == "z"
-
-
 def test_next_runs_lists_the_grid_and_then_none():
     cells = [{"a": 1, "b": "x"}, {"a": 2, "b": "x"}]
     assert wandb_sweeps.grid_cells(GRID, 5) == cells
