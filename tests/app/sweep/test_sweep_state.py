@@ -50,8 +50,6 @@ CHANGES = {
     "code": (ROW.format("parameters"), '{"a": "evilmod.f"}', "parameters of trial 001-a=1 are not in the sweep file"),
     "another key": (ROW.format("parameters"), '{"data.name": "x"}', "of trial 001-a=1 are not in the sweep file"),
     "a list": (ROW.format("parameters"), "[1]", "a row of the table `trials` cannot be read (parameters)"),
-    "no JSON": (ROW.format("parameters"), "x", "a row of the table `trials` cannot be read (Expecting value"),
-    "a duration": (ROW.format("seconds"), "x", "a row of the table `trials` cannot be read (seconds)"),
     "a result": (ROW.format("value"), "x", "a row of the table `trials` cannot be read (value)"),
     **{f"settings {x}": (SETTINGS, x, "sweep.db: ") for x in ("x", "[1]", "{}", '{"parameters": 7}', WITHOUT_MAPPING)},
 }
