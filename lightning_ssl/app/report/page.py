@@ -31,7 +31,7 @@ from lightning_ssl.app.report.groups import Grouping, accuracy, count_statuses, 
 from lightning_ssl.app.report.images import choice_on_test_images
 from lightning_ssl.app.report.tables import command_of
 from lightning_ssl.app.report.verdict import Results
-from lightning_ssl.app.runs.panels import PANELS, RESULTS
+from lightning_ssl.app.runs.panels import PANELS
 from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.base import palette
 from lightning_ssl.base.facts import Metric, Panel
@@ -61,7 +61,6 @@ def render(results: Results, title: str, downloads: Sequence[tuple[str, str]], r
             data=figure_data(results, refresh),
             filters=filters(grouping),
             cautions=cautions(grouping),
-            evaluator=evaluator(grouping.metric),
             panels=[(panel, logged_metrics(panel, results.runs)) for panel in PANELS],
             downloads=downloads,
             built=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
@@ -130,12 +129,6 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s"
     minutes = seconds / 60
     return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
-
-
-def evaluator(metric: str) -> str:
-    """Return what measured a metric, in words."""
-    known = {each.key.partition("/")[0]: f"the {each.title.partition(',')[0]}" for each in RESULTS.values()}
-    return {**known, "linear": "the linear evaluation"}.get(metric.partition("/")[0], "the metric")
 
 
 def cautions(grouping: Grouping) -> list[str]:

@@ -49,8 +49,12 @@ class RunningTrial:
 
     @property
     def lost_its_parent(self) -> bool:
-        """Whether the parent of all trials was killed, and this trial still runs."""
-        return self.process.exitcode == trial.PARENT_LOST and trial.is_running(self.folder)
+        """Whether the parent of all trials was killed, and this trial still runs.
+
+        Some seconds after its end a program of the trial, in a session of its own, can still run. It is not waited for.
+        """
+        in_time = time.monotonic() < self.kill_at + POLL_INTERVAL
+        return self.process.exitcode == trial.PARENT_LOST and in_time and trial.is_running(self.folder)
 
     @property
     def is_alive(self) -> bool:
@@ -68,23 +72,21 @@ class RunningTrial:
             self.process.kill()
 
 
+@dataclass
 class Engine:
     """Runs the trials of a plan in separate processes, `workers` at a time.
 
     ended   is called with the run folder of each trial that has ended
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        folder: Path,
-        workers: int = 1,
-        gpus: Sequence[str] = (),
-        retry: bool = False,
-        ended: Callable[[Path], None] | None = None,
-    ) -> None:
-        self.plan, self.folder, self.workers, self.gpus = plan, folder, workers, list(gpus)
-        self.retry, self.ended = retry, ended
+    plan: Plan
+    folder: Path
+    workers: int = 1
+    gpus: Sequence[str] = ()
+    retry: bool = False
+    ended: Callable[[Path], None] | None = None
+
+    def __post_init__(self) -> None:
         self.running: dict[str, RunningTrial] = {}
         self.histories: dict[str, list[float]] = {}  # values of the metric, per trial
         self.signals = SignalCounter()
