@@ -51,17 +51,17 @@ class Differences:
             return differing({key: value for key, value in row.items() if role(key) in roles} for row in rows)
 
         swept: set[str] = set()
-        varied: set[str] = set()
+        found: dict[str, list[Scalar]] = defaultdict(list)
         for same_data in split(runs, lambda run: data[run.folder]):
-            varied.update(select(same_data, "setting", "measuring", "other", "incidental"))
+            for key, values in select(same_data, "setting", "measuring", "other", "incidental").items():
+                found[key] += values
             for same_loss in split(same_data, lambda run: loss_of(run.settings)):
                 swept.update(select(same_loss, "setting"))
-        swept |= {key for key in varied if not searched.isdisjoint((key, *parents(key)))}
-
-        def left(*roles: Role) -> dict[str, list[Scalar]]:
-            return {key: values for key, values in select(runs, *roles).items() if key in varied - swept}
-
-        return cls(sorted(swept), left("setting"), left("measuring", "other"), settings)
+        swept |= {key for key in found if not searched.isdisjoint((key, *parents(key)))}
+        left = {key: distinct(values) for key, values in found.items() if key not in swept}
+        recipe = {key: values for key, values in left.items() if role(key) == "setting"}
+        unplanned = {key: values for key, values in left.items() if role(key) in ("measuring", "other")}
+        return cls(sorted(swept), recipe, unplanned, settings)
 
     def note(self) -> str | None:
         """Name the unplanned differences in one sentence, and say which of them can change the measured accuracy."""
