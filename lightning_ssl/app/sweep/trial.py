@@ -55,8 +55,8 @@ def run_trial(
     os.setsid()
     threading.Thread(target=exit_with_engine, daemon=True).start()
     os.environ.update(environment)
-    os.chdir(cwd)
     try:
+        os.chdir(cwd)
         begin(folder, attempt, parameters)
         code = run_command(command) if fit_flags is None else run_fit(fit_flags)
         with State(folder.parent / "sweep.db") as state:  # the code is not lost if the engine ends first
