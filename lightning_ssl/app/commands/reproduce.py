@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_ssl.app.commands.parser import Parser, columns, whole_number
-from lightning_ssl.app.config import packaged
 from lightning_ssl.base.checks import UserError, require
 from lightning_ssl.base.files import require_replaceable
 from lightning_ssl.base.machine import available_cores
@@ -129,13 +128,10 @@ def print_list() -> None:
 
 def train(reproduction: Reproduction, work: Work, scale: Scale, arguments: argparse.Namespace) -> int | None:
     """Announce the runs and train those that are missing. Returns the exit code; None after --dry-run."""
-    from lightning_ssl.app.reproduce import archive, planning, sharing
+    from lightning_ssl.app.reproduce import evaluating, planning, sharing
     from lightning_ssl.app.sweep.engine import Engine
 
-    def find_sweep(name: str) -> Path:
-        return Path(packaged.find("sweeps", f"sweeps/{name}.yaml"))
-
-    planned = planning.plan_sweeps(work, scale, arguments.seeds, Path(arguments.runs), find_sweep)
+    planned = planning.plan_sweeps(work, scale, arguments.seeds, Path(arguments.runs))
     missing = planning.missing_data(planned, fetch=not arguments.dry_run)
     if not arguments.dry_run:
         planned = planning.without(planned, missing)
@@ -156,7 +152,7 @@ def train(reproduction: Reproduction, work: Work, scale: Scale, arguments: argpa
     for each in planned:
         keep = None
         if arguments.archive:
-            keep = archive.keep_finished(archive.file_of(Path(arguments.archive), each.plan.name))
+            keep = evaluating.keep_finished(archive_of(arguments, each.plan.name))
             if each.folder.is_dir():
                 keep(each.folder)  # runs that finished when an earlier command was stopped
         ended = Engine(each.plan, each.folder, arguments.workers, (), arguments.retry, ended=keep).run()
@@ -164,6 +160,10 @@ def train(reproduction: Reproduction, work: Work, scale: Scale, arguments: argpa
             return ended
         code = max(code, ended)
     return code
+
+
+def archive_of(arguments: argparse.Namespace, sweep: str) -> Path:
+    return Path(arguments.archive) / f"{sweep}.jsonl.gz"
 
 
 def sources(arguments: argparse.Namespace, scale: Scale) -> list[Path]:
@@ -186,20 +186,22 @@ def print_runs(planned: Sequence[Planned]) -> None:
 def compare(reproduction: Reproduction, work: Work, scale: Scale, arguments: argparse.Namespace, command: str) -> None:
     """Evaluate the finished runs, judge the claims, and write the results."""
     from lightning_ssl.app.report.compose import build
-    from lightning_ssl.app.reproduce import archive, evaluating, figure, writing
+    from lightning_ssl.app.reproduce import evaluating, figure, writing
     from lightning_ssl.app.reproduce.results import tabulate
-    from lightning_ssl.app.runs.run_record import Reader
+    from lightning_ssl.app.runs import archive
+    from lightning_ssl.app.runs.run_record import Reader, files_to_archive
     from lightning_ssl.app.sweep.state import recorded
     from lightning_ssl.base.files import write_all
 
     runs_folder, names = Path(arguments.runs), [f"{name}-{scale.name}" for name in work.sweeps]
     sources = [runs_folder / name for name in names if (runs_folder / name).is_dir()]
     reader = Reader(recorded)
-    evaluating.evaluate_all(evaluating.to_evaluate(reader.runs(sources)))
+    evaluating.evaluate_all(reader.runs(sources))
     if arguments.archive:
-        kept = {name: archive.file_of(Path(arguments.archive), name) for name in names}
+        kept = {name: archive_of(arguments, name) for name in names}
         for folder in sources:
-            print(f"{kept[folder.name]}: {archive.add_all(kept[folder.name], folder)} runs")
+            number = archive.add(kept[folder.name], files_to_archive(folder, recorded))
+            print(f"{kept[folder.name]}: {number} runs")
         sources = [file for file in kept.values() if file.is_file()]
     wanted = ", ".join(str(runs_folder / name) for name in names)
     require(bool(sources), "runs", arguments.runs, f"a folder with runs to compare: {wanted}")
@@ -212,8 +214,8 @@ def compare(reproduction: Reproduction, work: Work, scale: Scale, arguments: arg
     target = out_folder(arguments) / reproduction.name
     report_command = shlex.join(["lightning-ssl", "report", *map(str, sources)])
     table_md = (report.page.with_suffix("") / "table.md").read_text(encoding="utf-8")
-    context = writing.Context(scale, command, report_command, table_md)
-    texts = {".md": writing.page(table, context), ".csv": writing.runs_csv(table)}
+    page_md = writing.page(table, scale, command, report_command, table_md)
+    texts = {".md": page_md, ".csv": writing.runs_csv(table)}
     files = {target.with_suffix(suffix): text.encode("utf-8", errors="replace") for suffix, text in texts.items()}
     write_all({**files, target.with_suffix(".png"): figure.draw(table)})
     print("\n".join(writing.summary_lines(table)))

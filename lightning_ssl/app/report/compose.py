@@ -12,7 +12,7 @@ from lightning_ssl.app.report.differences import value_list
 from lightning_ssl.app.report.formats import list_names
 from lightning_ssl.app.report.groups import Grouping, unfinished
 from lightning_ssl.app.report.images import choice_on_test_images, measured_on
-from lightning_ssl.app.report.verdict import Row, Verdict, rows, verdict
+from lightning_ssl.app.report.verdict import Results, rows, verdict
 from lightning_ssl.app.runs.archive import is_archive
 from lightning_ssl.app.runs.run_record import Reader, RunRecord
 from lightning_ssl.base.checks import UserError, require
@@ -23,20 +23,11 @@ WITNESS = ".generator"
 
 
 @dataclass(frozen=True)
-class Built:
-    """The files of a report, and its content."""
+class Built(Results):
+    """The content of a report, and its files."""
 
     page: Path
     files: list[Path]
-    runs: list[RunRecord]
-    grouping: Grouping
-    rows: list[Row]
-    verdicts: list[Verdict]
-
-    @property
-    def line(self) -> str:
-        """The result in one line for each data set."""
-        return "\n".join(verdict.line for verdict in self.verdicts) or "no run could be read"
 
 
 def build(
@@ -74,24 +65,23 @@ def build(
     if baseline is not None:
         titles = sorted({name for group in grouping.groups for name in (group.label, group.title)})
         require(baseline in titles, "baseline", baseline, "one of " + "; ".join(titles))
-    table = rows(grouping, baseline)
     verdicts = [verdict(grouping, data) for data in grouping.data_sets]
-    notes = notes_of(grouping, runs)
+    results = Results(runs, grouping, rows(grouping, baseline), verdicts, notes_of(grouping, runs))
 
     texts = {
-        "summary.csv": tables.summary_csv(grouping, table),
-        "runs.csv": tables.runs_csv(grouping, runs),
-        "table.md": tables.markdown(grouping, table, verdicts, notes),
-        "table.tex": tables.latex(grouping, table, verdicts),
+        "summary.csv": tables.summary_csv(results),
+        "runs.csv": tables.runs_csv(results),
+        "table.md": tables.markdown(results),
+        "table.tex": tables.latex(results),
     }
     files: dict[Path, Content] = {beside / name: encoded(text) for name, text in texts.items()}
     if figures:
-        files |= drawing.draw(grouping, table, beside)
+        files |= drawing.draw(grouping, results.rows, beside)
     downloads = [(file.name, f"{beside.name}/{file.name}") for file in files]
     heading = title or "Comparison of losses on " + (list_names(grouping.data_names) or "nothing readable")
-    html = page.render(grouping, table, verdicts, runs, notes, heading, downloads, refresh)
+    html = page.render(results, heading, downloads, refresh)
     write_all({beside / WITNESS: MARKER + b"\n", **files, target: encoded(html)})
-    return Built(target, [target, *files], runs, grouping, table, verdicts)
+    return Built(**vars(results), page=target, files=[target, *files])
 
 
 def page_path(folders: Sequence[str | Path], out: str | Path | None, force: bool = False) -> Path:
@@ -119,16 +109,13 @@ def notes_of(grouping: Grouping, runs: Sequence[RunRecord]) -> list[str]:
     if differences.recipe:
         named = ", ".join(value_list(key, values) for key, values in differences.recipe.items())
         notes.append(f"Differs between losses: {named}. This compares recipes, not losses alone.")
-    linear = sum(bool(run.linear()) for run in runs if run.finished)
-    finished = sum(run.finished for run in runs)
-    if 0 < linear < finished and not grouping.metric.startswith("linear/"):
-        notes.append(
-            f"{linear} of {finished} finished runs have a linear evaluation; the table uses {grouping.metric}, "
-            "which all of them have."
-        )
+    finished = [run for run in runs if run.finished]
+    linear = sum(bool(run.linear()) for run in finished)
+    if 0 < linear < len(finished) and not grouping.metric.startswith("linear/"):
+        evaluated = f"{linear} of {len(finished)} finished runs have a linear evaluation"
+        notes.append(f"{evaluated}; the table uses {grouping.metric}, which all of them have.")
     short = [group for group in grouping.groups if group.results and len(group.results) < len(group.runs)]
-    for group in short[:10]:
-        notes.append(f"{group.title}: {len(group.results)} seeds count of {len(group.runs)} runs.")
+    notes += [f"{each.title}: {len(each.results)} seeds count of {len(each.runs)} runs." for each in short[:10]]
     notes += grouping.notes[:10]
     if n := len(runs) - len(grouping.group_of):
         notes.append(f"{n} folder{'s' * (n > 1)} without a readable configuration; see the table of all runs.")

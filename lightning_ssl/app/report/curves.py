@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,26 +27,18 @@ class Band:
 def band(group: Group, metric: Metric) -> Band | None:
     """Return mean and standard deviation over the group's finished runs, or over all runs if none has finished."""
     finished = [run for run in group.runs if run.finished]
-    curves = [curve for run in finished or group.runs if (curve := run.curve(metric.key)) is not None]
-    if not curves:
+    return mean_curve([run.curve(metric.key) for run in finished or group.runs], metric)
+
+
+def mean_curve(runs: Sequence[Curve | None], metric: Metric) -> Band | None:
+    """Return mean and standard deviation of the curves of runs; None without a finite value.
+
+    At most `POINTS` evenly spaced points are kept, the first and the last among them.
+    """
+    curves = [curve for curve in runs if curve is not None]
+    if not any(np.isfinite(curve[1]).any() for curve in curves):
         return None
-    epochs = np.concatenate([curve[0] for curve in curves])
     values = np.concatenate([curve[1] for curve in curves]) * (100 if metric.percent else 1)
-    if not np.isfinite(values).any():
-        return None
-    distinct, mean, std = spread_by_epoch(epochs, values)
-    return subsample(Band(distinct, mean, std if len(curves) > 1 else None))
-
-
-def run_curve(curve: Curve, metric: Metric) -> Band:
-    """Return the curve of one run."""
-    return subsample(Band(curve[0], curve[1] * (100 if metric.percent else 1), None))
-
-
-def subsample(line: Band) -> Band:
-    """Keep at most `POINTS` evenly spaced points, the first and the last among them."""
-    length = len(line.epochs)
-    if length <= POINTS:
-        return line
-    keep = np.unique(np.linspace(0, length - 1, POINTS).round().astype(int))
-    return Band(line.epochs[keep], line.mean[keep], None if line.spread is None else line.spread[keep])
+    epochs, mean, std = spread_by_epoch(np.concatenate([curve[0] for curve in curves]), values)
+    keep = np.linspace(0, len(epochs) - 1, min(len(epochs), POINTS)).round().astype(int)
+    return Band(epochs[keep], mean[keep], std[keep] if len(curves) > 1 else None)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from lightning_ssl.app.config.keys import CALLBACKS, INCIDENTAL, Role, role
 from lightning_ssl.app.config.labels import Scalar, format_value, loss_of, plain_number
+from lightning_ssl.app.report.formats import list_names
 from lightning_ssl.app.runs.panels import RESULTS
 from lightning_ssl.app.runs.run_record import RunRecord
 
@@ -52,12 +53,12 @@ class Differences:
         swept: set[str] = set()
         found: dict[str, list[Scalar]] = defaultdict(list)
         for same_data in split(runs, lambda run: data[run.folder]):
-            varied = select(same_data, "setting", "measuring", "other", "incidental")
-            swept.update(key for key in varied if not searched.isdisjoint((key, *parents(key))))
+            for key, values in select(same_data, "setting", "measuring", "other", "incidental").items():
+                found[key] += values
             for same_loss in split(same_data, lambda run: loss_of(run.settings)):
                 swept.update(select(same_loss, "setting"))
-            merge(found, varied)
-        left = {key: values for key, values in found.items() if key not in swept}
+        swept |= {key for key in found if not searched.isdisjoint((key, *parents(key)))}
+        left = {key: distinct(values) for key, values in found.items() if key not in swept}
         recipe = {key: values for key, values in left.items() if role(key) == "setting"}
         unplanned = {key: values for key, values in left.items() if role(key) in ("measuring", "other")}
         return cls(sorted(swept), recipe, unplanned, settings)
@@ -67,9 +68,7 @@ class Differences:
         if not self.unplanned:
             return None
         named = [value_list(key, values) for key, values in self.unplanned.items()]
-        rest = len(named) - KEYS_SHOWN
-        more = f" and {rest} other key{'s' * (rest > 1)}" if rest > 0 else ""
-        text = f"Differs between runs but is not part of the comparison: {', '.join(named[:KEYS_SHOWN])}{more}."
+        text = f"Differs between runs but is not part of the comparison: {list_names(named, KEYS_SHOWN)}."
         measuring = "; ".join(f"{', '.join(keys)} ({metric})" for metric, keys in self.measuring().items())
         return text + (f" This can change the measured accuracy: {measuring}." if measuring else "")
 
@@ -142,12 +141,6 @@ def split(runs: Iterable[RunRecord], property_of: Callable[[RunRecord], object])
     for run in runs:
         parts[property_of(run)].append(run)
     return list(parts.values())
-
-
-def merge(into: dict[str, list[Scalar]], more: Mapping[str, list[Scalar]]) -> None:
-    """Add the values of each key that are not yet there."""
-    for key, values in more.items():
-        into[key] += [value for value in values if value not in into[key]]
 
 
 def distinct(values: Iterable[Scalar]) -> list[Scalar]:

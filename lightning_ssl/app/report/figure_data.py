@@ -7,30 +7,29 @@ takes 16 bits, and curves that share their epochs refer to one list of epochs.
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from lightning_ssl.app.report.curves import Band, band, run_curve
-from lightning_ssl.app.report.figures import GROUPS_DRAWN, group_styles, parallel_coordinates
+from lightning_ssl.app.report.curves import Band, band, mean_curve
+from lightning_ssl.app.report.figures import GROUPS_DRAWN, parallel_coordinates
 from lightning_ssl.app.report.groups import Group, Grouping
-from lightning_ssl.app.report.verdict import Row
+from lightning_ssl.app.report.verdict import Results, Row
 from lightning_ssl.app.runs.panels import METRICS, PANELS
 
 SINGLE_RUN_PANELS = ("accuracy", "loss")  # panels that can show the curve of each run
 PLOTLY_DASH = {"-": "solid", "--": "dash", "-.": "dashdot", ":": "dot"}
 
 
-def figure_data(grouping: Grouping, rows: Sequence[Row], refresh: int | None) -> dict[str, Any]:
+def figure_data(results: Results, refresh: int | None) -> dict[str, Any]:
     """Return style, results and curves of each group, and the parallel coordinates of each data set.
 
     refresh   seconds after which the page reloads itself; None for a page that does not
     """
-    encoder, styles = CurveEncoder(), group_styles(grouping.groups)
+    encoder, grouping = CurveEncoder(), results.grouping
     return {
         "metric": grouping.metric,
-        "groups": [group_data(grouping, row, styles[row.group.title], encoder) for row in rows],
+        "groups": [group_data(grouping, row, encoder) for row in results.rows],
         "drawn": GROUPS_DRAWN,
         "epochs": encoder.epochs,
         "names": {metric.key: metric.name for metric in METRICS},
@@ -39,15 +38,16 @@ def figure_data(grouping: Grouping, rows: Sequence[Row], refresh: int | None) ->
     }
 
 
-def group_data(grouping: Grouping, row: Row, style: tuple[str, str], encoder: CurveEncoder) -> dict[str, Any]:
+def group_data(grouping: Grouping, row: Row, encoder: CurveEncoder) -> dict[str, Any]:
     """Return style, results and curves of a group. A long seed (a run's path) keeps its last 60 characters."""
     group = row.group
+    colour, line = grouping.styles[group.title]
     return {
         "title": group.title,
         "data": group.data,
         "set": grouping.data_sets.index(group.data),
-        "colour": style[0],
-        "dash": PLOTLY_DASH[style[1]],
+        "colour": colour,
+        "dash": PLOTLY_DASH[line],
         "baseline": group.infonce,
         **{key: getattr(row.spread, key, None) for key in ("mean", "low", "high")},
         "seeds": [[str(seed)[-60:], value] for seed, value in group.results.items()],
@@ -65,18 +65,18 @@ def curve_data(group: Group, encoder: CurveEncoder) -> dict[str, Any]:
                 continue
             means[metric.key] = encoder.add(mean)
             if panel.key in SINGLE_RUN_PANELS and len(group.runs) > 1:
-                curves = [(run.name, curve) for run in group.runs if (curve := run.curve(metric.key)) is not None]
-                runs[metric.key] = [[name, encoder.add(run_curve(curve, metric))] for name, curve in curves]
+                curves = [(run.name, mean_curve([run.curve(metric.key)], metric)) for run in group.runs]
+                runs[metric.key] = [[name, encoder.add(curve)] for name, curve in curves if curve is not None]
     return {"curves": means, "runs": runs}
 
 
 def parameter_data(grouping: Grouping, data: str) -> dict[str, Any]:
     """Return the axes of the parallel coordinates and the position of each run on them."""
-    axes, positions, accuracy = parallel_coordinates(grouping, data)
+    axes, accuracy = parallel_coordinates(grouping, data)
     return {
-        "axes": [{"title": title, "ticks": ticks, "texts": texts} for title, ticks, texts in axes],
-        "values": [[round(float(v), 5) for v in column] for column in positions.T],
-        "accuracy": [round(float(v), 3) for v in accuracy],
+        "axes": [{"title": axis.title, "ticks": axis.ticks, "texts": axis.texts} for axis in axes],
+        "values": [[round(place, 5) for place in axis.places] for axis in axes],
+        "accuracy": [round(float(value), 3) for value in accuracy],
     }
 
 

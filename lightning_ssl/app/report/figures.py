@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from itertools import chain, count, cycle, zip_longest
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -26,56 +24,35 @@ from lightning_ssl.app.report.verdict import Row
 from lightning_ssl.app.runs.panels import PANELS
 from lightning_ssl.base.facts import Panel
 from lightning_ssl.base.files import figure_files
-from lightning_ssl.base.palette import LINE_STYLES, line_style
 from lightning_ssl.labs.lab import panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-BASELINE = "#7f7f7f"
 COLORMAP = "cividis"  # accuracy in the parallel coordinates
 PRINT = {"paper": "white", "axis": "0.6"}  # background and axes of the PNG and SVG files
 
 GROUPS_DRAWN = 8  # best groups of a data set that are drawn; on the page the reader can choose others
 
 
-def group_styles(groups: Sequence[Group]) -> dict[str, tuple[str, str]]:
-    """Return (colour, line style) by the title of a group: a loss has one style on all data sets. InfoNCE is grey.
-
-    Styles are given in the order of the places: to the best group of each data set, to the second of each, and so on.
-    So the groups that are drawn have different styles if there are not too many of them.
-    """
-    by_data: dict[str, list[Group]] = defaultdict(list)
-    for group in groups:
-        by_data[group.data].append(group)
-    styles: dict[str, tuple[str, str]] = {}
-    coloured, grey = map(line_style, count()), ((BASELINE, line) for line in cycle(LINE_STYLES))
-    for group in filter(None, chain(*zip_longest(*by_data.values()))):
-        if group.title not in styles:
-            styles[group.title] = next(grey if group.infonce else coloured)
-    return styles
-
-
 def draw(grouping: Grouping, rows: Sequence[Row], folder: Path) -> dict[Path, bytes]:
     """Every figure that has data, as files of a folder."""
     written: dict[Path, bytes] = {}
-    figures: list[tuple[str, Callable[[str], Figure | None]]] = [
-        ("final", lambda data: final_figure(grouping, [row for row in rows if row.group.data == data])),
-        *((panel.key, lambda data, panel=panel: curve_figure(grouping, panel, data)) for panel in PANELS),
-        ("parameters", lambda data: parameter_figure(grouping, data)),
-    ]
     suffixes: list[str] = []
     for data in grouping.data_sets:
         suffixes.append(unique(safe_stem(data), suffixes))
-        for name, make in figures:
-            figure = make(data)
+        figures = {
+            "final": final_figure(grouping, [row for row in rows if row.group.data == data]),
+            **{panel.key: curve_figure(grouping, panel, data) for panel in PANELS},
+            "parameters": parameter_figure(grouping, data),
+        }
+        for name, figure in figures.items():
             if figure is None:
                 continue
-            stem = name
             if len(grouping.data_sets) > 1:
-                stem = f"{name}-{suffixes[-1]}"
+                name = f"{name}-{suffixes[-1]}"
                 figure.suptitle(figure_text(data), fontsize=10)
-            written |= files_of(figure, folder / stem)
+            written |= files_of(figure, folder / name)
     return written
 
 
@@ -95,16 +72,14 @@ def final_figure(grouping: Grouping, rows: Sequence[Row]) -> Figure | None:
     rows = [row for row in rows if row.spread is not None][:24]
     if not rows:
         return None
-    styles = group_styles(grouping.groups)
     figure, (ax,) = panels(1, 1, (7.5, 1.1 + 0.33 * len(rows)))
     for k, row in enumerate(rows):
         assert row.spread is not None
-        colour = styles[row.group.title][0]
-        if row.spread.low is not None and row.spread.high is not None:
-            ax.plot([row.spread.low, row.spread.high], [k, k], color=colour, linewidth=3, alpha=0.35)
+        colour, mean = grouping.styles[row.group.title][0], row.spread.mean
+        half = None if row.spread.high is None else row.spread.high - mean
+        ax.errorbar(mean, k, xerr=half, fmt="D", color=colour, markersize=6, elinewidth=3)
         values = list(row.group.results.values())
-        ax.plot(values, np.full(len(values), k), "o", color=colour, markersize=3.5, alpha=0.6, linestyle="")
-        ax.plot([row.spread.mean], [k], "D", color=colour, markersize=6)
+        ax.plot(values, np.full(len(values), k), "o", color=colour, markersize=3.5, alpha=0.6)
     ax.set_yticks(range(len(rows)), [figure_text(row.group.title) for row in rows], fontsize=8)
     ax.invert_yaxis()
     ax.set_xlabel(f"final {grouping.metric} (%): mean, 95 % interval, seeds")
@@ -113,9 +88,8 @@ def final_figure(grouping: Grouping, rows: Sequence[Row]) -> Figure | None:
 
 def curve_figure(grouping: Grouping, panel: Panel, data: str) -> Figure | None:
     """Draw the first two metrics of the panel that have data, side by side, as mean curves with bands."""
-    styles = group_styles(grouping.groups)
-    groups = [group for group in grouping.groups if group.data == data]
-    drawn = [group for k, group in enumerate(groups) if k < GROUPS_DRAWN or (group.infonce and k < 3 * GROUPS_DRAWN)]
+    ranked = enumerate(grouping.by_data[data])
+    drawn = [group for k, group in ranked if k < GROUPS_DRAWN or (group.infonce and k < 3 * GROUPS_DRAWN)]
     metrics = [metric for metric in panel.metrics if any(band(group, metric) is not None for group in drawn)][:2]
     if not metrics:
         return None
@@ -125,7 +99,7 @@ def curve_figure(grouping: Grouping, panel: Panel, data: str) -> Figure | None:
             line = band(group, metric)
             if line is None:
                 continue
-            colour, style = styles[group.title]
+            colour, style = grouping.styles[group.title]
             label = figure_text(group.title)
             ax.plot(line.epochs, line.mean, color=colour, linestyle=style, linewidth=1.5, label=label)
             if line.spread is not None:
@@ -140,8 +114,8 @@ def curve_figure(grouping: Grouping, panel: Panel, data: str) -> Figure | None:
 
 def parameter_figure(grouping: Grouping, data: str) -> Figure | None:
     """Draw parallel coordinates: one line per run with a result, coloured by accuracy, over the swept parameters."""
-    axes, positions, accuracy = parallel_coordinates(grouping, data)
-    if len(axes) < 2 or not len(accuracy):
+    axes, accuracy = parallel_coordinates(grouping, data)
+    if len(axes) < 2:
         return None
     from matplotlib import colormaps
     from matplotlib.cm import ScalarMappable
@@ -149,10 +123,10 @@ def parameter_figure(grouping: Grouping, data: str) -> Figure | None:
 
     figure, (ax,) = panels(1, 1, (1.6 * len(axes) + 2, 4))
     scale = Normalize(accuracy.min(), max(accuracy.max(), accuracy.min() + 1e-9))
-    for values, result in zip(positions, accuracy, strict=True):
-        ax.plot(range(len(axes)), values, color=colormaps[COLORMAP](scale(result)), alpha=0.6, linewidth=1)
+    for *places, result in zip(*(axis.places for axis in axes), accuracy, strict=True):
+        ax.plot(range(len(axes)), places, color=colormaps[COLORMAP](scale(result)), alpha=0.6, linewidth=1)
     box = {"boxstyle": "square,pad=0.1", "facecolor": PRINT["paper"], "edgecolor": "none", "alpha": 0.8}
-    for k, (_, ticks, texts) in enumerate(axes):
+    for k, (_, ticks, texts, _) in enumerate(axes):
         ax.axvline(k, color=PRINT["axis"], linewidth=0.8)
         if k == 0:  # the first axis has space for its labels on the left
             ax.set_yticks(ticks, [figure_text(text) for text in texts], fontsize=7)
@@ -160,7 +134,7 @@ def parameter_figure(grouping: Grouping, data: str) -> Figure | None:
         for at, text in zip(ticks, texts, strict=True):
             label = figure_text(text)
             ax.annotate(label, (k, at), (4, 0), textcoords="offset points", fontsize=7, va="center", bbox=box)
-    ax.set_xticks(range(len(axes)), [figure_text(axis[0]) for axis in axes], fontsize=8)
+    ax.set_xticks(range(len(axes)), [figure_text(axis.title) for axis in axes], fontsize=8)
     ax.set_xlim(0, len(axes) - 1)
     ax.spines[["left", "bottom"]].set_visible(False)
     ax.tick_params(length=0)
@@ -169,38 +143,36 @@ def parameter_figure(grouping: Grouping, data: str) -> Figure | None:
     return figure
 
 
-Axis = tuple[str, list[float], list[str]]  # title, positions of the ticks (0 … 1), labels of the ticks
+class Axis(NamedTuple):
+    """An axis of the parallel coordinates."""
+
+    title: str
+    ticks: list[float]  # 0 … 1
+    texts: list[str]  # of the ticks
+    places: list[float]  # of each run
 
 
-def parallel_coordinates(grouping: Grouping, data: str) -> tuple[list[Axis], np.ndarray, np.ndarray]:
-    """Return the axes, the position of each run on them (R, A) and the accuracy of each run (R,).
+def parallel_coordinates(grouping: Grouping, data: str) -> tuple[list[Axis], np.ndarray]:
+    """Return the axes and the accuracy of each run (R,).
 
     The axes are the loss, the parameters that were swept and the accuracy. A parameter with one value has no axis.
     """
-    runs = [
-        (group, result)
-        for group in grouping.groups
-        if group.data == data
-        for run in group.runs
-        if (result := final_accuracy(run, grouping.metric)) is not None
-    ]
-    accuracy = np.array([result for _, result in runs])
+    runs = [(group, final_accuracy(run, grouping.metric)) for group in grouping.by_data[data] for run in group.runs]
+    runs = [(group, result) for group, result in runs if result is not None]
     axes: list[Axis] = []
-    columns: list[np.ndarray] = []
     for title, values in swept_values(grouping, [group for group, _ in runs]):
         ticks = distinct(values)
-        if len(ticks) < 2:
-            continue
-        at = {repr(value): k / (len(ticks) - 1) for k, value in enumerate(ticks)}
-        columns.append(np.array([at[repr(value)] for value in values]))
-        labelled = ticks[:: max(1, len(ticks) // 12)]  # more labels would overlap
-        axes.append((title, [at[repr(value)] for value in labelled], [format_value(value) for value in labelled]))
-    if len(accuracy):
+        if len(ticks) > 1:
+            at = {repr(value): k / (len(ticks) - 1) for k, value in enumerate(ticks)}
+            labelled = ticks[:: max(1, len(ticks) // 12)]  # more labels would overlap
+            texts = [format_value(value) for value in labelled]
+            axes.append(Axis(title, [at[repr(v)] for v in labelled], texts, [at[repr(v)] for v in values]))
+    accuracy = np.array([result for _, result in runs])
+    if runs:
         low, high = accuracy.min(), max(accuracy.max(), accuracy.min() + 1e-9)
-        columns.append((accuracy - low) / (high - low))
-        axes.append(("accuracy (%)", [0.0, 1.0], [f"{low:.1f}", f"{high:.1f}"]))
-    table = np.stack(columns, 1) if columns else np.empty((0, 0))
-    return axes, table, accuracy
+        texts = [f"{low:.1f}", f"{high:.1f}"]
+        axes.append(Axis("accuracy (%)", [0.0, 1.0], texts, ((accuracy - low) / (high - low)).tolist()))
+    return axes, accuracy
 
 
 def swept_values(grouping: Grouping, groups: Sequence[Group]) -> list[tuple[str, list[Scalar]]]:

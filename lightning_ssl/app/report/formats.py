@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from lightning_ssl.comparison.differences import shows_zero
 
@@ -45,12 +45,12 @@ def percent(share: float | None) -> float | None:
     return None if share is None else 100 * share
 
 
-def to_csv(header: Sequence[str], lines: Sequence[Sequence[Cell]]) -> str:
-    """Return a CSV table."""
+def to_csv(lines: Sequence[Mapping[str, Cell]]) -> str:
+    """Return a CSV table. Each line has a cell for each column."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([csv_cell(cell) for cell in header])
-    writer.writerows([csv_cell(cell) for cell in line] for line in lines)
+    for line in [*lines[:1], *(each.values() for each in lines)]:
+        writer.writerow([csv_cell(cell) for cell in line])
     return text.getvalue()
 
 

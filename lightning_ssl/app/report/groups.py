@@ -17,6 +17,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain, count, cycle, groupby, zip_longest
 from pathlib import Path
 from statistics import fmean
 
@@ -25,6 +26,9 @@ from lightning_ssl.app.report.data_sets import base_name, data_sets, separation
 from lightning_ssl.app.report.differences import Differences
 from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.app.runs.status import STATUSES
+from lightning_ssl.base.palette import LINE_STYLES, line_style
+
+BASELINE = "#7f7f7f"
 
 SETTING_NAMES = {
     "data.batch_size": "batch size",
@@ -41,8 +45,8 @@ class Group:
 
     label: str
     data: str
-    loss: tuple[tuple[str, Scalar], ...]
     settings: dict[str, Scalar]
+    loss: tuple[tuple[str, Scalar], ...]
     runs: list[RunRecord] = field(default_factory=list)
     results: dict[Scalar, float] = field(default_factory=dict)  # seed → final accuracy, %
     infonce: bool = False
@@ -57,6 +61,20 @@ class Group:
     def mean(self) -> float | None:
         """Mean of the final accuracies. Each seed counts once."""
         return fmean(self.results.values()) if self.results else None
+
+    def take_results(self, metric: str) -> str | None:
+        """Take the final accuracies by seed. A repeated seed is one observation, the mean of its runs."""
+        by_seed: dict[Scalar, list[float]] = defaultdict(list)
+        for run in self.runs:
+            if (value := accuracy(run, metric)) is not None:
+                # A run without a seed is an observation of its own.
+                by_seed[run.folder.as_posix() if run.seed is None else run.seed].append(value)
+        self.results = {seed: fmean(values) for seed, values in sorted(by_seed.items(), key=repr)}
+        repeated = sum(len(values) > 1 for values in by_seed.values())
+        if not repeated:
+            return None
+        ran = f"{self.title}: {repeated} seed{'s' * (repeated > 1)} ran more than once"
+        return f"{ran}; runs with the same seed are averaged and count as one."
 
 
 @dataclass
@@ -81,31 +99,14 @@ class Grouping:
         for run in readable:
             chosen = {key: differences.settings[run.folder].get(key) for key in differences.swept}
             loss, data = loss_of(run.settings), sets[run.folder]
-            new = Group(label_of(run.settings), data, loss, chosen, infonce=is_infonce(run.settings))
+            new = Group(label_of(run.settings), data, chosen, loss, infonce=is_infonce(run.settings))
             groups.setdefault((loss, data, tuple(map(repr, chosen.values()))), new).runs.append(run)
-        grouping = cls(list(groups.values()), differences, metric, separation(readable))
-        for group in grouping.groups:
-            grouping.take_results(group)
+        notes = [note for group in groups.values() if (note := group.take_results(metric)) is not None]
         # Best first within each data set. Groups without a result come last.
         order = list(dict.fromkeys(sets.values()))
-        grouping.groups.sort(key=lambda g: (order.index(g.data), g.mean is None, -(g.mean or 0), g.title))
-        return grouping
-
-    def take_results(self, group: Group) -> None:
-        """Take the final accuracies by seed. A repeated seed is one observation, the mean of its runs."""
-        by_seed: dict[Scalar, list[float]] = defaultdict(list)
-        for run in group.runs:
-            value = accuracy(run, self.metric)
-            if value is not None:
-                # A run without a seed is an observation of its own.
-                by_seed[run.folder.as_posix() if run.seed is None else run.seed].append(value)
-        group.results = {seed: fmean(values) for seed, values in sorted(by_seed.items(), key=repr)}
-        repeated = sum(len(values) > 1 for values in by_seed.values())
-        if repeated:
-            self.notes.append(
-                f"{group.title}: {repeated} seed{'s' * (repeated > 1)} ran more than once; "
-                "runs with the same seed are averaged and count as one."
-            )
+        ranked = sorted(groups.values(), key=lambda g: (g.mean is None, -(g.mean or 0), g.title))
+        ranked.sort(key=lambda group: order.index(group.data))
+        return cls(ranked, differences, metric, separation(readable), notes)
 
     @cached_property
     def group_of(self) -> dict[Path, Group]:
@@ -117,10 +118,28 @@ class Grouping:
         """The keys that make groups besides the loss and the data."""
         return self.differences.swept
 
+    @cached_property
+    def by_data(self) -> dict[str, list[Group]]:
+        """The groups of each data set. Accuracies are compared within a data set only."""
+        return {data: list(groups) for data, groups in groupby(self.groups, key=lambda group: group.data)}
+
     @property
     def data_sets(self) -> list[str]:
-        """The data sets, in the order of the groups. Accuracies are compared within a data set only."""
-        return list(dict.fromkeys(group.data for group in self.groups))
+        return list(self.by_data)
+
+    @cached_property
+    def styles(self) -> dict[str, tuple[str, str]]:
+        """(colour, line style) by the title of a group: a loss has one style on all data sets. InfoNCE is grey.
+
+        Styles are given in the order of the places: to the best group of each data set, to the second of each, and so
+        on. So the groups that are drawn have different styles if there are not too many of them.
+        """
+        coloured, grey = map(line_style, count()), ((BASELINE, line) for line in cycle(LINE_STYLES))
+        styles: dict[str, tuple[str, str]] = {}
+        for group in filter(None, chain(*zip_longest(*self.by_data.values()))):
+            if group.title not in styles:
+                styles[group.title] = next(grey if group.infonce else coloured)
+        return styles
 
     @property
     def data_names(self) -> list[str]:

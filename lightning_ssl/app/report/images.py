@@ -26,19 +26,16 @@ def uses_test_images(run: RunRecord, metric: str) -> bool:
 
 def measured_on(grouping: Grouping) -> str | None:
     """Say which images the accuracies come from; None without runs."""
-    by_images: dict[str, list[str]] = defaultdict(list)
-    for group in grouping.groups:
-        run = group.runs[0]  # the runs of a group have the same data
-        held = format_value(run.settings.get("data.holdout"))
-        held_out = f"on images held out of the training set (data.holdout {held})"
-        where = "on the test images" if uses_test_images(run, grouping.metric) else held_out
-        if group.data not in by_images[where]:
-            by_images[where].append(group.data)
-    if not by_images:
+    places: dict[str, list[str]] = defaultdict(list)
+    for data, groups in grouping.by_data.items():
+        run = groups[0].runs[0]  # the runs on a data set hold out the same number of images
+        held_out = format_value(run.settings.get("data.holdout"))
+        held_out = f"on images held out of the training set (data.holdout {held_out})"
+        places["on the test images" if uses_test_images(run, grouping.metric) else held_out].append(data)
+    if not places:
         return None
-    if len(by_images) == 1:
-        return f"{grouping.metric} is measured {next(iter(by_images))}."
-    parts = [f"{where} for {list_names(names)}" for where, names in by_images.items()]
+    several = len(places) > 1
+    parts = [where + f" for {list_names(names)}" * several for where, names in places.items()]
     return f"{grouping.metric} is measured {'; '.join(parts)}."
 
 

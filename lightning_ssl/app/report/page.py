@@ -26,60 +26,45 @@ from markupsafe import Markup
 from lightning_ssl.app.config.labels import format_value
 from lightning_ssl.app.report.differences import distinct
 from lightning_ssl.app.report.figure_data import SINGLE_RUN_PANELS, figure_data
-from lightning_ssl.app.report.figures import group_styles
 from lightning_ssl.app.report.formats import p_digits, p_text, signed
 from lightning_ssl.app.report.groups import Grouping, accuracy, count_statuses, setting_name
 from lightning_ssl.app.report.images import choice_on_test_images
 from lightning_ssl.app.report.tables import command_of
-from lightning_ssl.app.report.verdict import Row, Verdict
-from lightning_ssl.app.runs.panels import PANELS, RESULTS
+from lightning_ssl.app.report.verdict import Results
+from lightning_ssl.app.runs.panels import PANELS
 from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.base import palette
 from lightning_ssl.base.facts import Metric, Panel
 from lightning_ssl.comparison.differences import LEVEL
 
 
-def render(
-    grouping: Grouping,
-    rows: Sequence[Row],
-    verdicts: Sequence[Verdict],
-    runs: Sequence[RunRecord],
-    notes: Sequence[str],
-    title: str,
-    downloads: Sequence[tuple[str, str]] = (),
-    refresh: int | None = None,
-) -> str:
+def render(results: Results, title: str, downloads: Sequence[tuple[str, str]], refresh: int | None) -> str:
     """Return the HTML of the page.
 
     downloads   (file name, path relative to the page) of the files that the page links to
     refresh     seconds after which the page reloads itself; None for a page that does not
     """
-    package = files("lightning_ssl.app.report")
+    package, grouping = files("lightning_ssl.app.report"), results.grouping
     css, js = ((package / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     plotly = plotly_js()
-    template = templates().get_template("page.html")
-    return template.render(
-        policy=content_security_policy([plotly, js]),
-        title=title,
-        palette=palette,
-        # Markup is safe for these three: they are files of this package and of plotly and contain no text of a run.
-        css=Markup(css),
-        js=Markup(js),
-        plotly=Markup(plotly),
-        data=figure_data(grouping, rows, refresh),
-        grouping=grouping,
-        rows=rows,
-        styles=group_styles(grouping.groups),
-        verdicts=verdicts,
-        runs=runs,
-        filters=filters(grouping),
-        cautions=cautions(grouping),
-        evaluator=evaluator(grouping.metric),
-        panels=[(panel, logged_metrics(panel, grouping)) for panel in PANELS],
-        single_run_panels=SINGLE_RUN_PANELS,
-        notes=notes,
-        downloads=downloads,
-        built=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+    return (
+        templates()
+        .get_template("page.html")
+        .render(
+            **vars(results),
+            policy=content_security_policy([plotly, js]),
+            title=title,
+            # Markup is safe for these three: they are files of this package and of plotly and contain no text of a run.
+            css=Markup(css),
+            js=Markup(js),
+            plotly=Markup(plotly),
+            data=figure_data(results, refresh),
+            filters=filters(grouping),
+            cautions=cautions(grouping),
+            panels=[(panel, logged_metrics(panel, results.runs)) for panel in PANELS],
+            downloads=downloads,
+            built=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        )
     )
 
 
@@ -97,7 +82,8 @@ def templates() -> Environment:
     words = (format_value, setting_name, signed, p_digits, p_text, percent_text, duration)
     environment.filters |= {each.__name__: each for each in words}
     functions = (accuracy, command_of, count_statuses)
-    environment.globals |= {each.__name__: each for each in functions} | {"level": LEVEL}
+    environment.globals |= {each.__name__: each for each in functions}
+    environment.globals |= {"level": LEVEL, "palette": palette, "single_run_panels": SINGLE_RUN_PANELS}
     return environment
 
 
@@ -145,12 +131,6 @@ def duration(seconds: float) -> str:
     return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
-def evaluator(metric: str) -> str:
-    """Return what measured a metric, in words."""
-    known = {each.key.partition("/")[0]: f"the {each.title.partition(',')[0]}" for each in RESULTS.values()}
-    return {**known, "linear": "the linear evaluation"}.get(metric.partition("/")[0], "the metric")
-
-
 def cautions(grouping: Grouping) -> list[str]:
     """Return what a reader must know beside the headline.
 
@@ -161,7 +141,6 @@ def cautions(grouping: Grouping) -> list[str]:
     return [text for text in (grouping.separation, note, choice_on_test_images(grouping)) if text is not None]
 
 
-def logged_metrics(panel: Panel, grouping: Grouping) -> list[Metric]:
+def logged_metrics(panel: Panel, runs: Sequence[RunRecord]) -> list[Metric]:
     """Return the panel's metrics that at least one run has logged."""
-    runs = [run for group in grouping.groups for run in group.runs]
     return [metric for metric in panel.metrics if any(metric.key in run.metrics for run in runs)]

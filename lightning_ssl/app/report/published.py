@@ -7,7 +7,7 @@ metric of the group's own result, which can be the online probe.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -17,6 +17,18 @@ from lightning_ssl.app.config.labels import Scalar, plain_number
 from lightning_ssl.app.report.groups import Group
 
 EPOCHS = (100, 300, 500)  # columns of the tables
+
+# The settings of every published accuracy. None: the configuration omits the key.
+SHARED: dict[str, tuple[Scalar, ...]] = {
+    "data.split": (None, "pretrain"),
+    "trainer.max_steps": (None, -1),
+    "trainer.limit_train_batches": (None,),
+    "trainer.accumulate_grad_batches": (None, 1),
+    "model.optimization.name": ("adam",),
+    "model.optimization.weight_decay": (0,),
+}
+# The settings that tell the published accuracies of a loss apart.
+DISTINCT = ("data.name", "model.backbone", "data.batch_size", "model.optimization.lr", "trainer.max_epochs")
 
 # The labels of each row of the tables. A label has every parameter of a loss that is not the class's default.
 LABELS = {
@@ -42,90 +54,50 @@ class Published:
     source: str
 
 
-@dataclass(frozen=True)
-class Setting:
-    """A loss and the training settings of a published accuracy."""
-
-    label: str
-    data: str
-    epochs: int
-    backbone: str = "resnet18"
-    batch_size: int = 128
-    lr: float = 0.01
-
-    def matches(self, group: Group) -> bool:
-        """Whether a group has this loss and these settings, with Adam and without weight decay."""
-        allowed: dict[str, tuple[Scalar, ...]] = {  # None: the configuration omits the key
-            "data.name": (self.data,),
-            "data.batch_size": (self.batch_size,),
-            "data.split": (None, "pretrain"),
-            "trainer.max_epochs": (self.epochs,),
-            "trainer.max_steps": (None, -1),
-            "trainer.limit_train_batches": (None,),
-            "trainer.accumulate_grad_batches": (None, 1),
-            "model.backbone": (self.backbone,),
-            "model.optimization.lr": (self.lr,),
-            "model.optimization.name": ("adam",),
-            "model.optimization.weight_decay": (0,),
-            "model.augment": (None, "paper_stl10" if self.data == "stl10" else "paper_cifar"),
-        }
-        settings = group.runs[0].settings
-        return group.label == self.label and all(plain_number(settings.get(key)) in allowed[key] for key in allowed)
-
-
 def published(group: Group) -> Published | None:
     """Return the published accuracy for this group, or None; `source` names every table that contains it."""
-    sources: dict[tuple[float, float], list[str]] = {}
-    for setting, (mean, std), source in entries():
-        if setting.matches(group):
-            sources.setdefault((mean, std), []).append(source)
-    if not sources:
+    settings = {key: plain_number(value) for key, value in group.runs[0].settings.items()}
+    augment = "paper_stl10" if settings.get("data.name") == "stl10" else "paper_cifar"
+    allowed = {**SHARED, "model.augment": (None, augment)}
+    sources = entries().get((group.label, *(settings.get(key) for key in DISTINCT)))
+    if sources is None or any(settings.get(key) not in allowed[key] for key in allowed):
         return None
     first, *others = sources
     texts = [f"{mean:.2f} ± {std:.2f} in {source}" for mean, std in others for source in sources[mean, std]]
     return Published(*first, "; ".join([" = ".join(sources[first]), *texts]))
 
 
-Entry = tuple[Setting, tuple[float, float], str]
-"""Setting, (mean, standard deviation), table."""
-
-
 @cache
-def entries() -> list[Entry]:
-    """Return every entry of the papers' image tables."""
-    return [*alpha_cl(papers.load("alpha_cl")), *dual_networks(papers.load("dual_networks"))]
+def entries() -> dict[tuple[Scalar, ...], dict[tuple[float, float], list[str]]]:
+    """Return every entry of the papers' image tables: (label, *DISTINCT) → (mean, std) → the tables with it."""
+    found: dict[tuple[Scalar, ...], dict[tuple[float, float], list[str]]] = defaultdict(lambda: defaultdict(list))
 
+    def add(
+        source: str, losses: dict[str, Any], data: str, lr: float, network: str = "resnet18", batch: int = 128
+    ) -> None:
+        """Add the rows of a table; each has a cell for each number of epochs, or None."""
+        for row, cells in losses.items():
+            for label in LABELS.get(row, [row]):
+                for epochs, cell in zip(EPOCHS, cells, strict=True):
+                    if cell is not None:
+                        found[label, data, network, batch, lr, epochs][tuple(cell)].append(source)
 
-def alpha_cl(tables: dict[str, Any]) -> Iterator[Entry]:
-    """Yield the entries of Tables 1 to 4 of the α-CL paper."""
-    paper = "α-CL paper"
+    paper, tables = "α-CL paper, Table", papers.load("alpha_cl")
     lr = tables["recipe"]["learning_rate"]
     for data, losses in tables["table1"].items():
-        yield from by_epoch(f"{paper}, Table 1", losses, data=data, lr=lr["resnet18"])
-    for data, backbones in tables["table2"].items():
-        for backbone, losses in backbones.items():
-            yield from by_epoch(f"{paper}, Table 2", losses, data=data, backbone=backbone, lr=lr[backbone])
-    large = {"backbone": "resnet50", "batch_size": 256, "lr": lr["resnet50"]}
+        add(f"{paper} 1", losses, data, lr["resnet18"])
+    for data, networks in tables["table2"].items():
+        for network, losses in networks.items():
+            add(f"{paper} 2", losses, data, lr[network], network)
     for data, losses in tables["table3"].items():
-        yield from by_epoch(f"{paper}, Table 3", losses, data=data, **large)
+        add(f"{paper} 3", losses, data, lr["resnet50"], "resnet50", 256)
     for data, exponents in tables["table4"].items():
-        for p, cell in exponents.items():
-            yield Setting(f"AlphaCL Direct p={p} τ=0.5", data, 500), cell, f"{paper}, Table 4"
-
-
-def dual_networks(tables: dict[str, Any]) -> Iterator[Entry]:
-    """Yield the entries of Tables 2 and 3 of the dual-networks paper."""
-    paper, lr = "dual-networks paper", {"cifar10": 0.01, "stl10": 0.001}
+        losses = {f"AlphaCL Direct p={p} τ=0.5": [None, None, cell] for p, cell in exponents.items()}
+        add(f"{paper} 4", losses, data, lr["resnet18"])
+    paper, tables, lr = "dual-networks paper, Table", papers.load("dual_networks"), {"cifar10": 0.01, "stl10": 0.001}
     for data, losses in tables["table2"].items():
-        yield from by_epoch(f"{paper}, Table 2", losses, data=data, lr=lr[data])
+        add(f"{paper} 2", losses, data, lr[data])
     for data, betas in tables["table3"].items():
         losses = {f"AlphaCL InfoNCE β={float(beta):g} τ=0.5": cells for beta, cells in betas.items()}
-        yield from by_epoch(f"{paper}, Table 3", losses, data=data, lr=lr[data])
-
-
-def by_epoch(source: str, losses: dict[str, Any], **setting: Any) -> Iterator[Entry]:
-    """Yield an entry for each loss and each number of epochs; `losses` maps a row or a label to its columns."""
-    for row, cells in losses.items():
-        for label in LABELS.get(row, [row]):
-            for epochs, cell in zip(EPOCHS, cells, strict=True):
-                yield Setting(label, epochs=epochs, **setting), cell, source
+        add(f"{paper} 3", losses, data, lr[data])
+    return found

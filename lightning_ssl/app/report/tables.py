@@ -8,12 +8,11 @@ Every accuracy and every difference of accuracies is in percent, and its column 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 
 from lightning_ssl.app.config.labels import Scalar, format_value
 from lightning_ssl.app.report.formats import Cell, latex_cell, md_cell, md_table, p_digits, percent, signed, to_csv
-from lightning_ssl.app.report.groups import Grouping, count_statuses, setting_name
-from lightning_ssl.app.report.verdict import Row, Verdict
+from lightning_ssl.app.report.groups import count_statuses, setting_name
+from lightning_ssl.app.report.verdict import Results
 from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.app.runs.status import STATUSES
 
@@ -27,40 +26,39 @@ COMPARISON = {
 PUBLISHED = {"published (%)": "mean", "published_std (%)": "std", "published_in": "source"}
 
 
-def summary_csv(grouping: Grouping, rows: Sequence[Row]) -> str:
+def summary_csv(results: Results) -> str:
     """Return one line per group, with all digits."""
-    header = ["data", "rank", "loss", *grouping.swept, "metric", "seeds", *SPREAD]
-    header += ["baseline", *COMPARISON, *PUBLISHED, *STATUSES]
-    lines: list[list[Cell]] = []
-    for row in rows:
+    lines, metric = [], results.grouping.metric
+    for row in results.rows:
         group, count = row.group, count_statuses(row.group.runs)
-        line: list[Cell] = [group.data, row.rank, group.label, *(value_cell(group.settings[k]) for k in grouping.swept)]
-        line += [grouping.metric, len(group.results), *(getattr(row.spread, name, None) for name in SPREAD.values())]
-        line += [row.baseline.title if row.baseline else None]
-        line += [getattr(row.comparison, name, None) for name in COMPARISON.values()]
-        line += [getattr(row.published, name, None) for name in PUBLISHED.values()]
-        lines.append([*line, *(count.get(status, 0) for status in STATUSES)])
-    return to_csv(header, lines)
+        line: dict[str, Cell] = {"data": group.data, "rank": row.rank, "loss": group.label}
+        line |= {key: value_cell(value) for key, value in group.settings.items()}
+        line |= {"metric": metric, "seeds": len(group.results)}
+        line |= {title: getattr(row.spread, name, None) for title, name in SPREAD.items()}
+        line["baseline"] = row.baseline.title if row.baseline else None
+        line |= {title: getattr(row.comparison, name, None) for title, name in COMPARISON.items()}
+        line |= {title: getattr(row.published, name, None) for title, name in PUBLISHED.items()}
+        lines.append(line | {status: count.get(status, 0) for status in STATUSES})
+    return to_csv(lines)
 
 
-def runs_csv(grouping: Grouping, runs: Sequence[RunRecord]) -> str:
+def runs_csv(results: Results) -> str:
     """Return one line per run, including failed and broken runs, with a column for every parameter of the losses."""
+    lines, grouping = [], results.grouping
     parameters = sorted({key for group in grouping.groups for key, _ in group.loss})
-    header = ["run", "data", "loss", "seed", *parameters, *grouping.swept, "status"]
-    header += [f"{grouping.metric} (%)", f"best {grouping.metric} (%)"]
-    header += ["epoch", "step", "seconds", "images_per_second", "started", "version", "command", "error", "problems"]
-    lines: list[list[Cell]] = []
-    for run in runs:
+    for run in results.runs:
         group = grouping.group_of.get(run.folder)
         values = {**dict(group.loss), **group.settings} if group else {}
-        line: list[Cell] = [run.name, group.data if group else None, group.label if group else None]
-        line += [None if run.seed is None else str(run.seed)]
-        line += [value_cell(values[key]) if key in values else None for key in (*parameters, *grouping.swept)]
-        line += [run.status, percent(run.last(grouping.metric)), percent(run.best(grouping.metric))]
-        line += [run.number(key) for key in ("epoch", "step", "duration", "images_per_second")]
-        line += [str(run.summary.get("started") or ""), str(run.summary.get("version") or ""), command_of(run)]
-        lines.append([*line, run.error, "; ".join(run.problems)])
-    return to_csv(header, lines)
+        line: dict[str, Cell] = {"run": run.name, "data": getattr(group, "data", None)}
+        line |= {"loss": getattr(group, "label", None), "seed": None if run.seed is None else str(run.seed)}
+        line |= {key: value_cell(values[key]) if key in values else None for key in (*parameters, *grouping.swept)}
+        line |= {"status": run.status, f"{grouping.metric} (%)": percent(run.last(grouping.metric))}
+        line |= {f"best {grouping.metric} (%)": percent(run.best(grouping.metric))}
+        line |= {"epoch": run.number("epoch"), "step": run.number("step"), "seconds": run.number("duration")}
+        line |= {"images_per_second": run.number("images_per_second")}
+        line |= {key: str(run.summary.get(key) or "") for key in ("started", "version")}
+        lines.append(line | {"command": command_of(run), "error": run.error, "problems": "; ".join(run.problems)})
+    return to_csv(lines)
 
 
 def value_cell(value: Scalar) -> Cell:
@@ -68,11 +66,12 @@ def value_cell(value: Scalar) -> Cell:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else format_value(value)
 
 
-def text_table(grouping: Grouping, rows: Sequence[Row]) -> list[list[str]]:
+def text_table(results: Results) -> list[list[str]]:
     """Return the lines of the Markdown and LaTeX tables, header first; a dash marks a missing value."""
+    grouping = results.grouping
     several = len(grouping.data_sets) > 1
     lines = [["data"] * several + ["loss", *map(setting_name, grouping.swept), *NUMBERS]]
-    for row in rows:
+    for row in results.rows:
         s, c, paper = row.spread, row.comparison, row.published
         accuracy = "–" if s is None else f"{s.mean:.2f}" + ("" if s.std is None else f" ± {s.std:.2f}")
         interval = "–" if s is None or s.low is None else f"[{s.low:.2f}, {s.high:.2f}]"
@@ -85,10 +84,10 @@ def text_table(grouping: Grouping, rows: Sequence[Row]) -> list[list[str]]:
     return lines
 
 
-def legend(rows: Sequence[Row], verdicts: Sequence[Verdict]) -> list[str]:
+def legend(results: Results) -> list[str]:
     """Say what Δ is the difference to, and what bold means."""
     notes = []
-    baselines = {id(row.baseline): row.baseline for row in rows if row.baseline and row.comparison}.values()
+    baselines = {id(row.baseline): row.baseline for row in results.rows if row.baseline and row.comparison}.values()
     if len({group.title for group in baselines}) == 1:
         notes.append(f"Δ is the difference to the baseline, {next(iter(baselines)).title}.")
     elif baselines:
@@ -97,24 +96,24 @@ def legend(rows: Sequence[Row], verdicts: Sequence[Verdict]) -> list[str]:
         notes.append(f"Δ is the difference to the baseline with the same data and settings: {'; '.join(named)}.")
     else:
         notes.append("There is no baseline with results on the same data and with the same settings, hence no Δ.")
-    if any(verdict.clear for verdict in verdicts):
+    if any(verdict.clear for verdict in results.verdicts):
         notes.append("Bold: significantly better than every other group on the same data.")
     return notes
 
 
-def markdown(grouping: Grouping, rows: Sequence[Row], verdicts: Sequence[Verdict], notes: Sequence[str]) -> str:
+def markdown(results: Results) -> str:
     """Return a Markdown table and the notes below it; a group that wins on its data set is bold."""
-    lines = text_table(grouping, rows)
-    bold = {k for k, row in enumerate(rows, 1) if row.wins}
+    lines = text_table(results)
+    bold = {k for k, row in enumerate(results.rows, 1) if row.wins}
     table = md_table(lines, text_columns=len(lines[0]) - len(NUMBERS), bold=bold)
-    below = [*legend(rows, verdicts), *(verdict.line for verdict in verdicts), *notes]
+    below = [*legend(results), *(verdict.line for verdict in results.verdicts), *results.notes]
     return "\n".join([table, "", *(md_cell(note) + "  " for note in below)]) + "\n"
 
 
-def latex(grouping: Grouping, rows: Sequence[Row], verdicts: Sequence[Verdict]) -> str:
+def latex(results: Results) -> str:
     """Return a booktabs table for \\input; a group that wins on its data set is bold, a rule separates data sets."""
-    titles, *table = text_table(grouping, rows)
-    notes = [*(verdict.line for verdict in verdicts), *legend(rows, verdicts)]
+    (titles, *table), rows = text_table(results), results.rows
+    notes = [*(verdict.line for verdict in results.verdicts), *legend(results)]
     lines = [f"% {latex_cell(note)}" for note in notes]
     lines += [r"% \usepackage{booktabs}, and \usepackage[T1]{fontenc} for special characters in names"]
     lines += [rf"\begin{{tabular}}{{{'l' * (len(titles) - len(NUMBERS))}{'r' * len(NUMBERS)}}}", r"\toprule"]

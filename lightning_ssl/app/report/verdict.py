@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from lightning_ssl.app.report.formats import list_names, p_text, signed
 from lightning_ssl.app.report.groups import Group, Grouping, unfinished
 from lightning_ssl.app.report.published import Published, published
+from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.comparison.differences import Comparison, compare, correct, shows_zero
 from lightning_ssl.comparison.leader import Lead, Rival, lead, ranks
 from lightning_ssl.comparison.spread import Spread
@@ -38,8 +39,7 @@ def rows(grouping: Grouping, baseline: str | None = None) -> list[Row]:
     baseline   label or title of the baseline group; None for InfoNCE with the same settings
     """
     table = []
-    for data in grouping.data_sets:
-        groups = [group for group in grouping.groups if group.data == data]
+    for data, groups in grouping.by_data.items():
         against = [baseline_of(group, groups, baseline) for group in groups]
         comparisons = correct(
             [
@@ -82,9 +82,25 @@ class Verdict:
         return f"{self.headline}: {self.reason}"
 
 
+@dataclass(frozen=True)
+class Results:
+    """What a report shows: every run, the groups, the comparison table, a verdict for each data set, and notes."""
+
+    runs: list[RunRecord]
+    grouping: Grouping
+    rows: list[Row]
+    verdicts: list[Verdict]
+    notes: list[str]
+
+    @property
+    def line(self) -> str:
+        """The result in one line for each data set."""
+        return "\n".join(verdict.line for verdict in self.verdicts) or "no run could be read"
+
+
 def verdict(grouping: Grouping, data: str) -> Verdict:
     """Compare the leader with every other group of the data set, and put the result into words."""
-    groups = [group for group in grouping.groups if group.data == data]
+    groups = grouping.by_data[data]
     found = lead([group.results for group in groups])
     if found.leader is None:
         state = unfinished([run for group in groups for run in group.runs]) or "none finished"

@@ -6,11 +6,10 @@ the published figures, `scales.yaml` the scales. There is no code for a single t
 recipe.py       the reproductions as data classes
 planning.py     the runs of a reproduction at a scale, their data, and how long they take
 sharing.py      runs that several tables share
-evaluating.py   linear evaluation of finished runs, by the protocol of the papers
+evaluating.py   linear evaluation of finished runs, and their archive
 results.py      the runs of each row, with their early and their late accuracy
 verdicts.py     the rule by which a claim holds, does not hold, or is not decided
 writing.py      NAME.md and NAME.csv
 figure.py       NAME.png
-archive.py      adds finished runs to the archive of their sweep
 labs.py         reproductions that are laboratories
 """

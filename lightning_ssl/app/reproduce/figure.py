@@ -8,11 +8,12 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from lightning_ssl.app.reproduce.results import PROBE, Measured, Table
+from lightning_ssl.app.report.curves import mean_curve
+from lightning_ssl.app.reproduce.results import PROBE, Table
 from lightning_ssl.app.reproduce.verdicts import Judgement
+from lightning_ssl.app.runs.panels import RESULTS
 from lightning_ssl.base.palette import BLACK, BLUE, VERMILION, line_style
+from lightning_ssl.labs.lab import panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,17 +25,10 @@ LINEAR = 2.0  # differences up to this many points are on a linear scale, larger
 
 def draw(table: Table) -> bytes:
     """The figure as PNG."""
-    from matplotlib.figure import Figure
-
     height = max(3.6, 0.36 * len(table.judgements) + 1.2)
-    figure = Figure(figsize=(13, height), layout="constrained")
-    curves, claims = figure.subplots(1, 2, width_ratios=(1, 1.15))
+    figure, (curves, claims) = panels(1, 2, (13, height))
     draw_curves(curves, table)
     draw_claims(claims, table.judgements, several=len(table.work.data) > 1)
-    for axes in (curves, claims):
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(True, color="0.92", linewidth=0.8)
-        axes.set_axisbelow(True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*Glyph.*missing from.*")
         content = io.BytesIO()
@@ -43,38 +37,30 @@ def draw(table: Table) -> bytes:
 
 
 def draw_curves(axes: Axes, table: Table) -> None:
-    """The mean of the online probe over seeds by share of the training, with the range of the seeds."""
+    """The online probe by share of the training: mean and standard deviation over seeds."""
     data = next((name for name in table.work.data if any(each.data == name for each in table.measured)), "")
     for k, row in enumerate(table.reproduction.rows.values()):
-        runs = [each for each in table.measured if each.row is row and each.data == data and each.run.finished]
-        curve = mean_curve(runs)
+        runs = [each.run for each in table.measured if each.row is row and each.data == data and each.run.finished]
+        curve = mean_curve([run.curve(PROBE) for run in runs], RESULTS["probe"])
         if curve is None:
             continue
         colour, style = line_style(k)
-        share, low, mean, high = curve
-        axes.plot(share, mean, color=colour, linestyle=style, marker="o", markersize=3, label=row.title)
-        axes.fill_between(share, low, high, color=colour, alpha=0.12, linewidth=0)
+        share = 100 * curve.epochs / curve.epochs[-1]
+        axes.plot(share, curve.mean, color=colour, linestyle=style, marker="o", markersize=3, label=row.title)
+        if curve.spread is not None:
+            low, high = curve.mean - curve.spread, curve.mean + curve.spread
+            axes.fill_between(share, low, high, color=colour, alpha=0.12, linewidth=0)
     axes.set_xlabel("share of the training (%)")
     axes.set_ylabel(f"{PROBE} (%)")
-    axes.set_title(f"{data}: mean and range over seeds", fontsize=10)
+    axes.set_title(f"{data}: mean and standard deviation over seeds", fontsize=10)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(handlelength=3, fontsize=7, frameon=False, loc="lower right")
-
-
-def mean_curve(runs: Sequence[Measured]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
-    """Share of the training in percent, then lowest, mean and highest accuracy of the runs with the same epochs."""
-    found = [(each.run.curve(PROBE), each.run.settings.get("trainer.max_epochs")) for each in runs]
-    curves = [(curve, int(epochs)) for curve, epochs in found if curve is not None and isinstance(epochs, int)]
-    same = [curve for curve, _ in curves if np.array_equal(curve[0], curves[0][0][0])]
-    if not same:
-        return None
-    values = 100 * np.stack([curve[1] for curve in same])
-    return 100 * same[0][0] / curves[0][1], values.min(0), values.mean(0), values.max(0)
 
 
 def draw_claims(axes: Axes, judgements: Sequence[Judgement], several: bool) -> None:
     """One line per claim: our difference with its interval, the published difference, and the margin."""
     titles, colours = [], []
+    shown: list[float] = []  # the differences and the ends of their intervals
     for k, j in enumerate(judgements):
         y = len(judgements) - 1 - k
         colours.append(COLOURS[j.verdict])
@@ -85,14 +71,15 @@ def draw_claims(axes: Axes, judgements: Sequence[Judgement], several: bool) -> N
         axes.fill_betweenx([y - 0.38, y + 0.38], left, right, color="0.93", linewidth=0, zorder=0)
         c = j.comparison
         if c is not None:
-            axes.plot(c.difference, y, "o", color=colours[-1], markersize=6, zorder=3)
-            if c.low is not None and c.high is not None:
-                axes.plot([c.low, c.high], [y, y], color=colours[-1], linewidth=2, zorder=2)
+            half = 0.0 if c.high is None else c.high - c.difference
+            shown += [c.difference - half, c.difference + half]
+            axes.errorbar(c.difference, y, xerr=half, fmt="o", color=colours[-1], markersize=6, elinewidth=2)
         if j.published is not None:
             axes.plot(j.published, y, "D", color=BLACK, markerfacecolor="none", markersize=6, zorder=4)
+            shown.append(j.published)
     axes.axvline(0, color="0.6", linewidth=0.8)
     axes.set_xscale("symlog", linthresh=LINEAR, linscale=0.8)
-    limit = max([LINEAR, *(abs(x) for j in judgements for x in extent(j))]) * 1.3
+    limit = max([LINEAR, *map(abs, shown)]) * 1.3
     axes.set_xlim(-limit, limit)
     ticks = [t for t in (1, 2, 5, 20, 50) if t <= limit]
     axes.set_xticks([-t for t in reversed(ticks)] + [0, *ticks])
@@ -104,9 +91,3 @@ def draw_claims(axes: Axes, judgements: Sequence[Judgement], several: bool) -> N
         label.set_color(colour if colour != COLOURS["not decided"] else "0.35")
     axes.set_xlabel("difference in points (◇ published, grey area: claimed)", fontsize=9)
     axes.set_title("blue: holds, red: does not hold, grey: not decided", fontsize=10)
-
-
-def extent(judgement: Judgement) -> list[float]:
-    c = judgement.comparison
-    found = [judgement.published, *((c.difference, c.low, c.high) if c is not None else ())]
-    return [x for x in found if x is not None]

@@ -10,8 +10,9 @@ import importlib
 import time
 from pathlib import Path
 
-from lightning_ssl.app.report.formats import Cell, md_cell, md_table, to_csv
+from lightning_ssl.app.report.formats import md_cell, md_table, to_csv
 from lightning_ssl.app.reproduce.recipe import Reproduction
+from lightning_ssl.app.reproduce.writing import facts_table
 from lightning_ssl.app.runs.version import version
 from lightning_ssl.app.sweep.screen import format_duration
 from lightning_ssl.base import machine
@@ -27,6 +28,11 @@ RULE = (
     "several runs, the whole 95 % interval of the mean (Student's t) must satisfy it. If no part of the interval "
     "satisfies it, the claim does not hold. Otherwise it is not decided."
 )
+# The columns of NAME.csv, with the fields of a claim.
+COLUMNS = {
+    "claim": "name", "ours": "ours", "std": "std", "runs": "count", "relation": "relation", "published": "paper",
+    "published_std": "paper_std", "margin": "margin", "rule": "rule",
+}  # fmt: skip
 
 
 def result_of(reproduction: Reproduction, folder: Path, seeds: int | None, train: bool) -> Result:
@@ -62,12 +68,10 @@ def read(file: Path) -> Result:
 def write(reproduction: Reproduction, result: Result, folder: Path, out: Path, command: str) -> list[Path]:
     """Write NAME.md, NAME.csv and the figure."""
     target = out / reproduction.name
-    header = ["claim", "ours", "std", "runs", "relation", "published", "published_std", "margin", "rule", "verdict"]
-    lines: list[list[Cell]] = [
-        [c.name, c.ours, c.std, c.count, c.relation, c.paper, c.paper_std, c.margin, c.rule, verdict_of(c)]
-        for c in result.claims
+    lines = [
+        {key: getattr(c, name) for key, name in COLUMNS.items()} | {"verdict": verdict_of(c)} for c in result.claims
     ]
-    texts = {".md": page(reproduction, result, command), ".csv": to_csv(header, lines)}
+    texts = {".md": page(reproduction, result, command), ".csv": to_csv(lines)}
     # JSON can hold half a character.
     files: dict[Path, Content] = {target.with_suffix(end): text.encode(errors="replace") for end, text in texts.items()}
     if (folder / "figure.png").is_file():
@@ -98,7 +102,7 @@ def page(reproduction: Reproduction, result: Result, command: str) -> str:
         f"![{name}]({name}.png)",
         md_table(lines, text_columns=3),
         f"{RULE}\n\n{notes}",
-        "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in made)]),
+        facts_table(made),
     ]
     return "\n\n".join(parts) + "\n"
 

@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from lightning_ssl import data
+from lightning_ssl.app.config import packaged
 from lightning_ssl.app.config.labels import Scalar, flatten
 from lightning_ssl.app.reproduce.recipe import Reproduction, Scale, Work
 from lightning_ssl.app.sweep import plan as sweep_plan
@@ -25,9 +26,6 @@ PIXELS = 32  # side of the images to which the speed of a scale refers
 Settings = dict[str, Scalar]
 Cell = tuple[str, str]
 """The name of a sweep, and the identity of one of its cells."""
-FindSweep = Callable[[str], Path]
-"""The path of a sweep file, from its name."""
-"""The flags of `lightning-ssl fit`, with names of packaged files replaced by their paths."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +58,7 @@ class Planned:
             return [row for row in state.trials() if self.plan.identity(row.parameters) in cells]
 
 
-def plan_sweeps(work: Work, scale: Scale, seeds: int | None, runs: Path, find_sweep: FindSweep) -> list[Planned]:
+def plan_sweeps(work: Work, scale: Scale, seeds: int | None, runs: Path) -> list[Planned]:
     """Read the sweep files of a reproduction and complete the configuration of their cells.
 
     The folder of a sweep is RUNS/SWEEP-SCALE, so that reproductions with the same sweep share its runs. The cells are
@@ -68,7 +66,7 @@ def plan_sweeps(work: Work, scale: Scale, seeds: int | None, runs: Path, find_sw
     """
     found = []
     for name in work.sweeps:
-        file = find_sweep(name)
+        file = Path(packaged.find("sweeps", f"sweeps/{name}.yaml"))
         plan = sweep_plan.read(file, f"{name}-{scale.name}", extra_flags=scale.flags, seeds=seeds)
         plan = replace(plan, cells=sorted(plan.cells, key=lambda cell: cell.get(SEED, 0)))
         found.append(Planned(plan, runs / plan.name, complete_configs(plan)))
@@ -101,13 +99,13 @@ def missing_data(planned: Sequence[Planned], fetch: bool) -> dict[str, str]:
     for name, root in sorted({(str(s["data.name"]), str(s["data.root"])) for each in planned for s in each.settings}):
         if data.module_of(name).PUBLISHED[name].is_complete(Path(root) / name):
             continue
-        if not fetch:
-            found[name] = f"{name} is not in {root}: it is downloaded before the first run, or its runs are left out"
-            continue
-        try:
-            data.fetch(name, root)
-        except ValueError as error:
-            found[name] = f"{name} is missing, its runs are left out: {error}"
+        found[name] = f"{name} is not in {root}: it is downloaded before the first run, or its runs are left out"
+        if fetch:
+            try:
+                data.fetch(name, root)
+                del found[name]
+            except ValueError as error:
+                found[name] = f"{name} is missing, its runs are left out: {error}"
     return found
 
 
@@ -151,33 +149,28 @@ def estimate(
     The duration of finished runs of the same sweep is used if there are any, else the images of a run, times the
     multiplications of its network relative to those of the scale's network, divided by the speed.
     """
-    total, left, seconds, measured = 0, 0, 0.0, []
     speed = images_per_second or scale.images_per_second
+    basis = f"{speed:g} images/s of {scale.network} at {PIXELS} pixels, "
+    basis += scale.source if images_per_second is None else "as given"
+    total, left, seconds = 0, 0, 0.0
+    measured: list[float] = []
     for each in planned:
         trials = each.trials()
         done = {each.plan.identity(row.parameters) for row in trials if row.status in ("finished", "failed")}
-        durations = [row.seconds for row in trials if row.status == "finished" and row.seconds > 0]
-        measured += durations
-        cells = zip(each.plan.cells, each.settings, strict=True)
         done |= {cell for sweep, cell in copied if sweep == each.plan.name}
+        cells = zip(each.plan.cells, each.settings, strict=True)
         waiting = [settings for cell, settings in cells if each.plan.identity(cell) not in done]
         total, left = total + len(each.plan.cells), left + len(waiting)
+        durations = [row.seconds for row in trials if row.status == "finished" and row.seconds > 0]
         if durations and images_per_second is None:
+            measured += durations
             seconds += fmean(durations) * len(waiting)
         else:
             seconds += sum(images_of(settings) * relative_cost(settings, scale) / speed for settings in waiting)
-    basis = f"{speed:g} images/s of {scale.network} at {PIXELS} pixels, {scale.source}"
-    if images_per_second is not None:
-        basis = f"{speed:g} images/s of {scale.network} at {PIXELS} pixels, as given"
-    elif measured:
+    if measured:
         basis = f"{fmean(measured):.0f} s for a run, the mean of {len(measured)} finished ones"
-    return Estimate(
-        total,
-        left,
-        seconds,
-        scale.evaluation_seconds * left,
-        f"{basis}; {scale.evaluation_seconds:g} s for its evaluation",
-    )
+    basis += f"; {scale.evaluation_seconds:g} s for its evaluation"
+    return Estimate(total, left, seconds, scale.evaluation_seconds * left, basis)
 
 
 def images_of(settings: Settings) -> float:
@@ -191,13 +184,13 @@ def images_of(settings: Settings) -> float:
 
 
 def relative_cost(settings: Settings, scale: Scale) -> float:
-    """The multiplications of a run's network for one image, relative to those of the scale's network."""
-    backbone, size = str(settings["model.backbone"]), int(settings["model.image_size"] or PIXELS)
-    return operations(backbone, size) / operations(scale.network, PIXELS)
+    """The operations of a run's network for one image, relative to those of the scale's network."""
+    size = int(settings["model.image_size"] or PIXELS)
+    return operations(str(settings["model.backbone"]), size) / operations(scale.network, PIXELS)
 
 
 @cache
-def operations(backbone: str, size: int) -> float:
+def operations(backbone: str, size: int) -> int:
     """The floating-point operations of a forward pass of one image. No memory is allocated for it."""
     import torch
     from torch.utils.flop_counter import FlopCounterMode
@@ -206,12 +199,12 @@ def operations(backbone: str, size: int) -> float:
 
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
         build_backbone(backbone, size).eval()(torch.empty(1, 3, size, size))
-    return float(counter.get_total_flops())
+    return counter.get_total_flops()
 
 
 def announcement(reproduction: Reproduction, scale: Scale, planned: Sequence[Planned]) -> list[str]:
     """What is going to run, in lines."""
-    lines = [f"{reproduction.title}", f"scale {scale.name}: {scale.summary}"]
+    lines = [reproduction.title, f"scale {scale.name}: {scale.summary}"]
     for each in planned:
         names = ", ".join(dict.fromkeys(str(settings["data.name"]) for settings in each.settings))
         seeds = len({settings[SEED] for settings in each.settings})

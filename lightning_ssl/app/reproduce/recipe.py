@@ -29,7 +29,7 @@ class Scale:
 
     name: str
     summary: str
-    flags: tuple[str, ...]
+    flags: list[str]
     images_per_second: float
     network: str
     source: str  # where the speed comes from
@@ -40,8 +40,8 @@ class Scale:
 class Work:
     """What a reproduction runs at a scale."""
 
-    sweeps: tuple[str, ...]
-    data: tuple[str, ...]
+    sweeps: list[str]
+    data: list[str]
     published_on: str | None = None  # the data set of the published figures, if it is another one
 
 
@@ -74,10 +74,10 @@ class Reproduction:
 
     name: str
     title: str
-    paper: str | None
     works: dict[str, Work]
     rows: dict[str, Row]
     claims: tuple[Claim, ...]
+    paper: str | None = None
     lab: str | None = None
     minutes: float = 0.0  # of a laboratory, on one core
 
@@ -111,12 +111,10 @@ def load(name: str) -> Reproduction:
     if not name.replace("-", "").isalnum() or not file.is_file():
         raise UserError(f"name={name!r}: no such reproduction; see `lightning-ssl reproduce list`")
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    rows = {key: Row(key, **row) for key, row in content.get("rows", {}).items()}
-    claims = tuple(each for entry in content.get("claims", []) for each in claims_of(entry))
-    works = {scale: work_of(work) for scale, work in content.get("scales", {}).items()}
-    return Reproduction(
-        name, content["title"], content.get("paper"), works, rows, claims, content.get("lab"), content.get("minutes", 0)
-    )
+    works = {scale: Work(**work) for scale, work in content.pop("scales", {}).items()}
+    rows = {key: Row(key, **row) for key, row in content.pop("rows", {}).items()}
+    claims = tuple(each for entry in content.pop("claims", []) for each in claims_of(entry))
+    return Reproduction(name, works=works, rows=rows, claims=claims, **content)
 
 
 def claims_of(entry: dict[str, Any]) -> list[Claim]:
@@ -126,14 +124,10 @@ def claims_of(entry: dict[str, Any]) -> list[Claim]:
     return [Claim(entry["text"], sides[0], entry["is"], sides[1], at, margin) for at in entry["at"]]
 
 
-def work_of(entry: dict[str, Any]) -> Work:
-    return Work(**{**entry, "sweeps": tuple(entry["sweeps"]), "data": tuple(entry["data"])})
-
-
 def scales() -> dict[str, Scale]:
     """The scales, by name."""
     content = yaml.safe_load((files(__package__) / "scales.yaml").read_text(encoding="utf-8"))
-    return {name: Scale(name, **{**entry, "flags": tuple(entry["flags"])}) for name, entry in content.items()}
+    return {name: Scale(name, **entry) for name, entry in content.items()}
 
 
 def scale_named(name: str) -> Scale:

@@ -8,6 +8,7 @@ it under the name of the trial, complete, and trains nothing.
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,24 +29,23 @@ def share(planned: Sequence[Planned], sources: Sequence[Path]) -> list[Cell]:
     A run of the archive of the same sweep is preferred, so that it is known as a run of this archive.
     """
     wanted = {key_of(identity(config)) for sweep in planned for config in sweep.configs}
-    known: dict[str, dict[Path, Files]] = {}
+    known: dict[str, dict[Path, Files]] = defaultdict(dict)
     for folder, files in runs_of(sources):
         key = key_of(archive.experiment(files))
         if key in wanted and archive.is_finished(files):
-            known.setdefault(key, {})[folder] = files
+            known[key][folder] = files
     copied = []
     for sweep in planned:
-        cells = zip(sweep.plan.cells, sweep.configs, strict=True)
-        configs = {sweep.plan.identity(cell): config for cell, config in cells}
+        keys = {
+            sweep.plan.identity(c): key_of(identity(x)) for c, x in zip(sweep.plan.cells, sweep.configs, strict=True)
+        }
         for trial, _ in preview(sweep.plan, sweep.folder):
             cell, target = sweep.plan.identity(trial.parameters), RunFolder(sweep.folder / trial.id)
-            found = known.get(key_of(identity(configs.get(cell, {}))), {})
-            if not found:
-                continue
-            source = min(found, key=lambda folder: folder.parent.name != sweep.plan.name)
-            if not target.has_files():
+            found = known.get(keys.get(cell, ""), {})
+            if found and not target.has_files():
+                source = min(found, key=lambda folder: folder.parent.name != sweep.plan.name)
                 copy(source, found[source], target)
-            if target.is_finished():
+            if found and target.is_finished():
                 copied.append((sweep.plan.name, cell))
     return copied
 

@@ -6,7 +6,6 @@ Text of run folders is untrusted; it is escaped by the functions of app/report/f
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from lightning_ssl.app.config.labels import label_of
 from lightning_ssl.app.report.differences import natural, value_list
@@ -30,20 +29,9 @@ SIZES = (
 )
 
 
-@dataclass(frozen=True)
-class Context:
-    """How the results came about, for the page."""
-
-    scale: Scale
-    command: str
-    report_command: str
-    report_table: str
-
-
 def runs_csv(table: Table) -> str:
     """One line per run, with all digits; failed runs too."""
-    lines = [csv_line(each) for each in table.measured]
-    return to_csv(list(lines[0]), [list(line.values()) for line in lines])
+    return to_csv([csv_line(each) for each in table.measured])
 
 
 def csv_line(each: Measured) -> dict[str, Cell]:
@@ -64,14 +52,18 @@ def csv_line(each: Measured) -> dict[str, Cell]:
     }
 
 
-def page(table: Table, context: Context) -> str:
-    """NAME.md: the claims with their verdicts, the table, the figure, and how it was made."""
+def page(table: Table, scale: Scale, command: str, report_command: str, report_table: str) -> str:
+    """NAME.md: the claims with their verdicts, the table, the figure, and how it was made.
+
+    report_command   the command of `lightning-ssl report` for the same runs
+    report_table     its table
+    """
     name = table.reproduction.name
-    parts = [f"# {table.reproduction.title}", scale_sentence(table, context.scale), "## Claims"]
+    parts = [f"# {table.reproduction.title}", scale_sentence(table, scale), "## Claims"]
     parts += [claims_table(table), md_cell(RULE), f"![{name}]({name}.png)", "## Accuracies"]
     parts += [accuracies_table(table, data) for data in table.work.data]
-    parts += [metric_sentence(table), *failures(table), "## How it was made", origin(table, context)]
-    parts += ["## The same runs in `lightning-ssl report`", f"    {context.report_command}", context.report_table]
+    parts += [metric_sentence(table), *failures(table), "## How it was made", origin(table, command)]
+    parts += ["## The same runs in `lightning-ssl report`", f"    {report_command}", report_table]
     return "\n\n".join(part.rstrip("\n") for part in parts if part) + "\n"
 
 
@@ -83,19 +75,12 @@ def scale_sentence(table: Table, scale: Scale) -> str:
 
 def claims_table(table: Table) -> str:
     several = len(table.work.data) > 1
-    lines = [
-        ["verdict", "claim", *(["data"] if several else []), "when", "claimed", "published", "ours", "95 % interval"]
-    ]
+    lines = [["verdict", "claim", *["data"] * several, "when", "claimed", "published", "ours", "95 % interval"]]
     for j in table.judgements:
         claimed = {"above": "> ", "below": "< −", "equal": "± "}[j.claim.relation] + f"{j.claim.margin:g}"
         c = j.comparison
-        cells = [
-            j.verdict + (f" ({j.reason})" if j.reason else ""),
-            j.claim.text,
-            *([j.data] if several else []),
-            j.claim.at,
-            claimed.replace("−0", "0"),
-        ]
+        verdict = j.verdict + (f" ({j.reason})" if j.reason else "")
+        cells = [verdict, j.claim.text, *[j.data] * several, j.claim.at, claimed.replace("−0", "0")]
         cells += ["–" if j.published is None else signed(j.published), "–" if c is None else signed(c.difference)]
         lines.append([*cells, interval(j)])
     return md_table(lines, text_columns=4 + several)
@@ -120,14 +105,10 @@ def accuracies_table(table: Table, data: str) -> str:
             cells.append(spread_text(values[at].values()))
         lines.append(cells)
     networks = sorted({str(each.run.settings.get("model.backbone")) for each in table.measured if each.data == data})
-    where = (
-        f"On {data}"
-        + (f" with {md_cell(', '.join(networks))}." if networks else ".")
-        + (f" Published on {table.work.published_on}." if table.work.published_on else "")
-    )
-    return f"{where} ± is the standard deviation over seeds, in brackets the 95 % interval of the mean.\n\n" + md_table(
-        lines, text_columns=2
-    )
+    where = f"On {data}" + (f" with {md_cell(', '.join(networks))}." if networks else ".")
+    where += f" Published on {table.work.published_on}." if table.work.published_on else ""
+    meaning = "± is the standard deviation over seeds, in brackets the 95 % interval of the mean."
+    return f"{where} {meaning}\n\n{md_table(lines, text_columns=2)}"
 
 
 def spread_text(values: Collection[float]) -> str:
@@ -160,7 +141,7 @@ def failures(table: Table) -> list[str]:
     return ["Runs that are not counted:\n\n" + "\n".join(lines)] if lines else []
 
 
-def origin(table: Table, context: Context) -> str:
+def origin(table: Table, command: str) -> str:
     """Command, commit, machine and duration."""
     runs = [each.run for each in table.measured]
     versions = ", ".join(sorted({str(run.summary.get("version") or "unknown") for run in runs}))
@@ -168,7 +149,7 @@ def origin(table: Table, context: Context) -> str:
     started = sorted(str(run.summary.get("started")) for run in runs if run.summary.get("started"))
     finished = sum(run.finished for run in runs)
     lines = [
-        ("command", f"`{context.command}`"),
+        ("command", f"`{command}`"),
         ("runs", f"{len(runs)}, {finished} finished"),
         ("setting of the runs", md_cell(setting_text(runs))),
         ("version of the runs", md_cell(versions)),
@@ -176,6 +157,11 @@ def origin(table: Table, context: Context) -> str:
         ("sum of the times of all runs", format_duration(sum(seconds))),
         ("machine", md_cell(machines(runs))),
     ]
+    return facts_table(lines)
+
+
+def facts_table(lines: Sequence[tuple[str, str]]) -> str:
+    """A table without a header: how a result came about."""
     return "\n".join(["| | |", "|---|---|", *(f"| {key} | {value} |" for key, value in lines)])
 
 

@@ -6,19 +6,20 @@ An unfinished trial starts again with the same parameters in the same run folder
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import multiprocessing
 import os
 import re
 import shlex
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any
 
 from filelock import AcquireReturnProxy, FileLock, Timeout
 
@@ -35,42 +36,61 @@ from lightning_ssl.base.checks import UserError
 POLL_INTERVAL = 0.5  # seconds
 PRUNE_INTERVAL = 2.0  # seconds
 BELOW_CUT_OFF = "stopped by hyperband: below the cut-off"
-MAX_STARTS = 3  # attempts to start a process while the forkserver is being killed
 
 
-class RunningTrial(NamedTuple):
-    """The process of a trial and the index of its worker."""
+@dataclass
+class RunningTrial:
+    """The process of a trial, and the index of its worker."""
 
     process: Any
     slot: int
+    folder: Path
+    kill_at: float = math.inf  # the end of the grace period of a trial that was asked to stop
 
-    def kill(self) -> None:
-        trial.kill_group(self.process.pid)
-        self.process.kill()
+    @property
+    def lost_its_parent(self) -> bool:
+        """Whether the parent of all trials was killed, and this trial still runs.
+
+        Some seconds after its end a program of the trial, in a session of its own, can still run. It is not waited for.
+        """
+        in_time = time.monotonic() < self.kill_at + POLL_INTERVAL
+        return self.process.exitcode == trial.PARENT_LOST and in_time and trial.is_running(self.folder)
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.exitcode is None or self.lost_its_parent
+
+    def stop(self) -> None:
+        """Send SIGTERM once. `kill_overdue` ends a trial that still runs after the grace period."""
+        if self.kill_at == math.inf:
+            self.kill_at = time.monotonic() + trial.GRACE_PERIOD
+            trial.terminate(self.process.pid)
+
+    def kill_overdue(self) -> None:
+        if time.monotonic() > self.kill_at:
+            trial.kill_group(self.process.pid)
+            self.process.kill()
 
 
+@dataclass
 class Engine:
     """Runs the trials of a plan in separate processes, `workers` at a time.
 
     ended   is called with the run folder of each trial that has ended
     """
 
-    def __init__(
-        self,
-        plan: Plan,
-        folder: Path,
-        workers: int = 1,
-        gpus: Sequence[str] = (),
-        retry: bool = False,
-        ended: Callable[[Path], None] | None = None,
-    ) -> None:
-        self.plan, self.folder, self.workers, self.gpus = plan, folder, workers, list(gpus)
-        self.retry, self.ended = retry, ended
+    plan: Plan
+    folder: Path
+    workers: int = 1
+    gpus: Sequence[str] = ()
+    retry: bool = False
+    ended: Callable[[Path], None] | None = None
+
+    def __post_init__(self) -> None:
         self.running: dict[str, RunningTrial] = {}
         self.histories: dict[str, list[float]] = {}  # values of the metric, per trial
         self.signals = SignalCounter()
         self.pruned_at = 0.0
-        self.kill_deadlines: dict[str, float] = {}  # after which a pruned trial is killed
         self.context: Any = multiprocessing.get_context("forkserver")
 
     def run(self) -> int:
@@ -85,21 +105,20 @@ class Engine:
                     self.run_trials()
                 except BaseException:  # no trial continues without an engine
                     self.signals.count += 1
-                    self.end_processes()
+                    while any(entry.is_alive for entry in self.running.values()):
+                        self.stop_all()
+                        self.wait_for_exit()
+                    with contextlib.suppress(ValueError, OSError):  # the state cannot be written, as on a full disk
+                        self.collect_exited()
                     raise
             return self.screen.print_summary(self.state.trials(), interrupted=self.signals.count > 0)
 
     def recover(self) -> None:
-        """Handle the trials of an earlier engine: end processes that still run, and record trials that have ended."""
+        """Record the trials of an earlier engine that have ended. Those that still run end with that engine."""
         for row in self.state.trials():
-            while row.status in UNFINISHED:
-                if row.pid is not None:
-                    trial.terminate(row.pid, row.process_start_time)
-                revoked = self.state.revoke(row)
-                row = self.state.trial(row.id)
-                if revoked:
-                    break
             if row.status == "running":
+                trial.wait_for_end(self.folder / row.id)
+                row = self.state.trial(row.id)
                 self.record_end(row, row.exit_code)
             elif row.status == "failed" and self.retry:
                 self.state.set(row.id, status="pending", error=None)
@@ -127,8 +146,11 @@ class Engine:
             self.wait_for_exit()
 
     def wait_for_exit(self) -> None:
-        """Wait until a trial exits, but no longer than POLL_INTERVAL."""
-        wait([entry.process.sentinel for entry in self.running.values()], timeout=POLL_INTERVAL)
+        """Wait until a trial exits, but no longer than POLL_INTERVAL. Kill those whose grace period is over."""
+        running = [entry.process for entry in self.running.values() if entry.process.exitcode is None]
+        wait([process.sentinel for process in running], timeout=POLL_INTERVAL)
+        for entry in self.running.values():
+            entry.kill_overdue()
 
     # -- starting a trial ---------------------------------------------------------------------------------------------
 
@@ -145,59 +167,45 @@ class Engine:
         return self.state.add(number, trial_id(self.plan, number, parameters), parameters)
 
     def start(self, row: Trial) -> None:
-        slot = min(set(range(self.workers)) - {entry.slot for entry in self.running.values()})
-        job = self.job(row, slot)
-        if not self.running:
-            self.context.set_forkserver_preload([*trial.PRELOAD, *([] if job.fit_flags is None else trial.PRELOAD_FIT)])
-        self.screen.trial_started(row)
-        for start in range(MAX_STARTS):
-            process = self.context.Process(target=trial.run_trial, args=(job,), name=row.id)
-            try:
-                process.start()  # it starts the forkserver again if that has ended
-                break
-            except (EOFError, ConnectionError) as error:  # the forkserver was killed at this moment
-                if start == MAX_STARTS - 1:
-                    raise UserError(
-                        f"{row.id}: the parent process of the trials ended; does `lightning-ssl fit` work?"
-                    ) from error
-                job = self.job(row, slot)
-        self.running[row.id] = RunningTrial(process, slot)
-
-    def job(self, row: Trial, slot: int) -> trial.Job:
-        """Begin an attempt and return the arguments of its process."""
-        command = trial_command(self.plan, self.folder, row)
+        """Start the process of a trial. It is in the state before it starts, so a later engine finds it."""
         folder = self.folder.absolute() / row.id
+        trial.wait_for_end(folder)
+        command = trial_command(self.plan, self.folder, row)
+        flags = fit_flags(command)
+        if not self.running:
+            self.context.set_forkserver_preload([*trial.PRELOAD, *([] if flags is None else trial.PRELOAD_FIT)])
+        slot = min(set(range(self.workers)) - {entry.slot for entry in self.running.values()})
         # The forkserver keeps the environment of its own start, so each trial gets the current one.
         environment = {**os.environ, "LIGHTNING_SSL_TRIAL": str(folder), "LIGHTNING_SSL_SWEEP": self.plan.name}
         if self.gpus:
             environment["CUDA_VISIBLE_DEVICES"] = self.gpus[slot % len(self.gpus)]
-        return trial.Job(
-            folder=folder,
-            attempt=self.state.start_attempt(row),
-            command=command,
-            fit_flags=fit_flags(command),
-            cwd=Path.cwd(),
-            parameters=json.dumps(row.parameters),
-            environment=environment,
-        )
+        self.screen.trial_started(row)
+        attempt = row.attempt + 1
+        self.state.set(row.id, status="running", attempt=attempt, started_at=time.time(), exit_code=None, error=None)
+        arguments = (folder, attempt, command, flags, row.parameters, environment, Path.cwd())
+        process = self.context.Process(target=trial.run_trial, args=arguments, name=row.id)
+        try:
+            process.start()  # it starts the forkserver again if that has ended
+        except (EOFError, ConnectionError) as error:  # the forkserver was killed at this moment
+            raise UserError(f"{row.id}: the parent of the trials ended; the same command resumes the sweep") from error
+        self.running[row.id] = RunningTrial(process, slot, folder)
+        self.state.set(row.id, pid=process.pid)
 
     # -- the end of a trial -------------------------------------------------------------------------------------------
 
     def collect_exited(self) -> None:
         """Record the end of each trial whose process has exited."""
         for id, entry in list(self.running.items()):
-            if entry.process.exitcode is None:
+            if entry.lost_its_parent:
+                entry.stop()
+            if entry.is_alive:
                 continue
             row = self.state.trial(id)
-            if row.exit_code is None and row.pid is not None:
-                # Its parent was killed, and it still runs; or it was killed, and its programs still run.
-                trial.terminate(row.pid, row.process_start_time)
-                trial.kill_group(row.pid)
-                row = self.state.trial(id)
-            del self.running[id]
             exit_code = row.exit_code
-            if exit_code is None and entry.process.exitcode != trial.PARENT_LOST:
-                exit_code = entry.process.exitcode
+            if exit_code is None:  # the trial was killed, and its programs may still run
+                trial.kill_group(entry.process.pid)
+                exit_code = None if entry.process.exitcode == trial.PARENT_LOST else entry.process.exitcode
+            del self.running[id]
             self.record_end(row, exit_code, observed=True)
             self.screen.trial_ended(self.state.trial(id))
             if self.ended is not None and not self.signals.count:
@@ -231,19 +239,14 @@ class Engine:
     # -- stopping trials ----------------------------------------------------------------------------------------------
 
     def prune(self, rows: list[Trial]) -> None:
-        """Stop the running trials below the hyperband cut-off. Kill those whose grace period is over."""
+        """Stop the running trials below the hyperband cut-off."""
         self.pruned_at = time.monotonic()
         self.read_histories(rows)
         for id in self.plan.trials_to_prune(rows, self.histories):
-            row = self.state.trial(id)
-            if row.pid is not None and not row.pruned:
+            if not self.state.trial(id).pruned:
                 self.state.set(id, pruned=True)
                 self.screen.print_line(f"{id}: below the hyperband cut-off, stopping it")
-                self.kill_deadlines[id] = time.monotonic() + trial.GRACE_PERIOD
-                trial.send_signal(row.pid, signal.SIGTERM)
-        for id, entry in self.running.items():
-            if time.monotonic() > self.kill_deadlines.get(id, math.inf):
-                entry.kill()
+                self.running[id].stop()
 
     def read_histories(self, rows: list[Trial]) -> None:
         """Read the metric's values of running trials, and of trials not read before."""
@@ -252,29 +255,13 @@ class Engine:
                 self.histories[row.id] = RunFolder(self.folder / row.id).history(self.plan.metric)
 
     def stop_all(self) -> None:
-        """Send SIGTERM to the running trials and wait. A second signal, or the end of the grace period, kills them."""
-        if not self.running:
-            return
+        """Ask the running trials to stop. A second signal kills them."""
+        if any(entry.kill_at == math.inf for entry in self.running.values()):
+            self.screen.print_line("stopping: the running trials save their state (press Ctrl-C again to kill them)")
         for entry in self.running.values():
-            trial.send_signal(entry.process.pid, signal.SIGTERM)
-        self.screen.print_line("stopping: the running trials save their state (press Ctrl-C again to kill them)")
-        deadline = time.monotonic() + trial.GRACE_PERIOD
-        while self.running:
-            self.wait_for_exit()
-            if self.signals.count > 1 or time.monotonic() > deadline:
-                for entry in self.running.values():
-                    entry.kill()
-            self.collect_exited()
-
-    def end_processes(self) -> None:
-        """Stop the running trials. If the state cannot be written, as on a full disk, stop them without it."""
-        try:
-            self.stop_all()
-        except (ValueError, OSError):  # SIGTERM has been sent
-            deadline = time.monotonic() + trial.GRACE_PERIOD
-            for entry in self.running.values():
-                entry.process.join(max(0.0, deadline - time.monotonic()))
-                entry.kill()
+            entry.stop()
+            if self.signals.count > 1:
+                entry.kill_at = 0.0
 
 
 class SignalCounter(NotedSignals):

@@ -80,7 +80,7 @@ class Plan:
 
     def comparable_settings(self, settings: dict[str, Any]) -> dict[str, Any]:
         """The fixed settings without what may change: the seeds of a grid, and where and how fast a trial runs."""
-        kept = {key: entry for key, entry in settings["parameters"].items() if varies(entry) or not is_place(key)}
+        kept = {key: entry for key, entry in settings["parameters"].items() if decides(key, entry)}
         if self.method == "grid":
             kept.pop(SEED, None)
         return {**settings, "parameters": kept}
@@ -88,7 +88,7 @@ class Plan:
     def decisive(self, parameters: Parameters) -> Parameters:
         """The parameters, without those that decide only where and how fast a trial runs and have a single value."""
         entries = self.config["parameters"]
-        return {key: value for key, value in parameters.items() if varies(entries.get(key, {})) or not is_place(key)}
+        return {key: value for key, value in parameters.items() if decides(key, entries.get(key, {}))}
 
     def identity(self, parameters: Parameters) -> str:
         """What tells the cells of a grid apart, as text."""
@@ -118,7 +118,7 @@ class Plan:
             return None
         random.seed(f"{self.seed}:{number}")
         np.random.seed((self.seed * 1_000_003 + number) % 2**32)
-        runs = self.sweep_runs(trials, histories) if self.method == "bayes" else []
+        runs = wandb_sweeps.runs_of(trials, self.metric, histories) if self.method == "bayes" else []
         return wandb_sweeps.next_parameters(self.config, runs)
 
     def open_cells(self, trials: Sequence[Trial]) -> Iterator[Parameters]:
@@ -128,16 +128,7 @@ class Plan:
 
     def trials_to_prune(self, trials: Sequence[Trial], histories: dict[str, list[float]]) -> list[str]:
         """List the ids of the running trials below the hyperband cut-off."""
-        return wandb_sweeps.runs_to_stop(self.config, self.sweep_runs(trials, histories))
-
-    def sweep_runs(self, trials: Sequence[Trial], histories: dict[str, list[float]]) -> list[Any]:
-        """Convert trials to the runs of W&B's engine."""
-        return [
-            wandb_sweeps.sweep_run(
-                trial.id, trial.parameters, trial.status, self.metric, histories.get(trial.id, []), trial.value
-            )
-            for trial in trials
-        ]
+        return wandb_sweeps.runs_to_stop(self.config, wandb_sweeps.runs_of(trials, self.metric, histories))
 
     def command_for(self, parameters: Parameters, json_file: Path) -> list[str]:
         """Build a trial's command, as `wandb agent` would run it, followed by the extra flags."""
@@ -159,9 +150,9 @@ def takes(key: str, entry: Any, value: Any) -> bool:
     return is_number
 
 
-def is_place(key: str) -> bool:
-    """Whether a flag such as trainer.devices or data.workers decides only where and how fast a trial runs."""
-    return "." in key and role(key) == "incidental"
+def decides(key: str, entry: Any) -> bool:
+    """Whether a parameter decides more than where and how fast a trial runs, as trainer.devices does with one value."""
+    return varies(entry) or "." not in key or role(key) != "incidental"
 
 
 # -- reading ----------------------------------------------------------------------------------------------------------
@@ -183,8 +174,7 @@ def read(
     if seeds is not None:
         config["parameters"] = {**config["parameters"], SEED: {"values": list(range(seeds))}}
     cap = config.pop("run_cap", None)  # known to W&B's servers, but not to the schema of `sweeps`
-    if cap is not None and (type(cap) is not int or not 1 <= cap <= MAX_TRIALS):
-        raise UserError(f"{file}: run_cap={shown(cap)}: expected a whole number of trials, 1 to {MAX_TRIALS}")
+    check_count(f"{file}: run_cap", cap, MAX_TRIALS)
     check_config(file, config)
     command = config.get("command") or list(DEFAULT_COMMAND)
     program = config.get("program", "")
@@ -264,8 +254,7 @@ def check_config(file: Path, config: dict[str, Any]) -> None:
         if needs and "metric" not in config:
             raise UserError(f"{file}: {section} needs `metric: {{name: …, goal: maximize}}`")
     if stop := config.get("early_terminate"):
-        if type(stop.get("s", 1)) is not int or not 1 <= stop.get("s", 1) <= MAX_BANDS:
-            raise UserError(f"{file}: early_terminate.s={stop['s']}: expected a whole number, 1 to {MAX_BANDS}")
+        check_count(f"{file}: early_terminate.s", stop.get("s"), MAX_BANDS)
         try:
             wandb_sweeps.runs_to_stop(config, [])
         except (ValueError, ArithmeticError) as error:
@@ -291,12 +280,16 @@ def check_plain(where: str, value: Any) -> None:
     """Refuse values that JSON cannot hold, and text that cannot be a word of a command."""
     try:
         text = json.dumps(value, allow_nan=False)
+        is_plain = json.loads(text) == value and r"\u0000" not in text
     except (TypeError, ValueError):
-        text = ""
-    if not text or json.loads(text) != value:
+        is_plain = False
+    if not is_plain:
         raise UserError(f"{where}={shown(value)}: expected text, finite numbers, true, false, null, and lists of them")
-    if r"\u0000" in text:
-        raise UserError(f"{where}={shown(value)}: expected text without null characters")
+
+
+def check_count(where: str, value: object, most: int) -> None:
+    if value is not None and (type(value) is not int or not 1 <= value <= most):
+        raise UserError(f"{where}={shown(value)}: expected a whole number, 1 to {most}")
 
 
 def check_command(file: Path, command: Any, program: str, parameters: dict[str, Any]) -> None:

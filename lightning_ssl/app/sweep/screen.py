@@ -74,11 +74,10 @@ class Screen:
         if self.live is None:
             return
         table = new_table(self.plan)
-        for row in rows:
-            if row.status == "running":
-                elapsed = time.time() - (row.started_at or time.time())
-                value = RunFolder(self.folder / row.id).last_value(self.plan.metric)
-                table.add_row(*table_cells(row, value, elapsed, *self.progress(row)))
+        for row in (row for row in rows if row.status == "running"):
+            elapsed = time.time() - (row.started_at or time.time())
+            value = RunFolder(self.folder / row.id).last_value(self.plan.metric)
+            table.add_row(*table_cells(replace(row, value=value, seconds=elapsed), *self.progress(row)))
         add_ranked(table, self.plan, rows, style="dim")
         with self.ignore_closed_output():
             self.live.update(Group(plain(progress_line(self.plan, rows, self.workers)), table), refresh=True)
@@ -144,15 +143,15 @@ def new_table(plan: Plan) -> Table:
     return table
 
 
-def table_cells(row: Trial, value: float | None, seconds: float, *progress: str) -> tuple[Text, ...]:
-    number = "" if value is None else f"{value:.4f}"
-    return tuple(map(plain, (row.id, row.status, number, format_duration(seconds), *progress)))
+def table_cells(row: Trial, *progress: str) -> tuple[Text, ...]:
+    number = "" if row.value is None else f"{row.value:.4f}"
+    return tuple(map(plain, (row.id, row.status, number, format_duration(row.seconds), *progress)))
 
 
 def add_ranked(table: Table, plan: Plan, rows: Iterable[Trial], style: str | None = None) -> None:
     """Add the best of the trials that have ended."""
     for row in ranked(plan, rows)[:MAX_RANKED]:
-        table.add_row(*table_cells(row, row.value, row.seconds), style=style)
+        table.add_row(*table_cells(row), style=style)
 
 
 def plain(text: str) -> Text:

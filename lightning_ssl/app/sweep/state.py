@@ -1,10 +1,7 @@
 """The state of a sweep: one SQLite file, written before and after every step that cannot be undone.
 
-A trial is written to the file before its process starts. The process writes its own pid and start time, so that a later
-engine can find it, and its own exit code, so that the code is not lost if the engine ends first.
-
-`attempt` counts the starts of a trial. A process may act on its trial only while its own number is the current one. A
-later engine raises the number, and a process with the old number exits.
+A trial is written to the file before its process starts. The process writes its own exit code, so that the code is not
+lost if the engine ends first. `trial.is_running` tells a later engine whether the process has ended.
 """
 
 from __future__ import annotations
@@ -12,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -33,13 +29,12 @@ SCHEMA = (
     """CREATE TABLE IF NOT EXISTS trials (
         number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, parameters TEXT NOT NULL,
         status TEXT NOT NULL DEFAULT 'pending', attempt INTEGER NOT NULL DEFAULT 0,
-        pid INTEGER, process_start_time TEXT, exit_code INTEGER, pruned INTEGER NOT NULL DEFAULT 0,
+        pid INTEGER, exit_code INTEGER, pruned INTEGER NOT NULL DEFAULT 0,
         started_at REAL, seconds REAL NOT NULL DEFAULT 0, value REAL, error TEXT)""",
     f"PRAGMA user_version = {SCHEMA_VERSION}",
 )
 
-# Lower limits of numbers; the upper one is that of an integer of SQLite, with room to count on.
-LOWEST = {"number": 1, "attempt": 0, "pid": 1, "started_at": 0, "seconds": 0}
+COUNTS = ("number", "attempt", "pid", "started_at", "seconds")  # SQLite can count on from them
 TRIAL_ID = re.compile(r"\w[\w.=+-]*")  # the name of a folder in that of the sweep
 
 
@@ -51,9 +46,8 @@ class Trial:
     id: str
     parameters: dict[str, Any]
     status: str = "pending"
-    attempt: int = 0
+    attempt: int = 0  # the number of starts
     pid: int | None = None
-    process_start_time: str | None = None  # with the pid it identifies a process; a pid alone is used again
     exit_code: int | None = None
     pruned: bool = False  # hyperband has stopped it
     started_at: float | None = None  # start of the last attempt, seconds since the epoch
@@ -62,8 +56,9 @@ class Trial:
     error: str | None = None
 
 
-COLUMNS = ", ".join(Trial.__dataclass_fields__)
-TYPES = {name: kind for name, kind in get_type_hints(Trial).items() if name != "parameters"}
+COLUMNS = [*Trial.__dataclass_fields__]
+TYPES = {**get_type_hints(Trial), "parameters": dict}
+SELECT = f"SELECT {', '.join(COLUMNS)} FROM trials"
 
 
 def recorded(folder: Path) -> dict[str, Any]:
@@ -100,12 +95,11 @@ def as_settings(file: Path, text: str) -> dict[str, Any]:
 def as_trial(file: Path, row: sqlite3.Row) -> Trial:
     """A row of the table `trials`. A row of another shape is refused."""
     try:
-        content = {**dict(row), "pruned": bool(row["pruned"]), "parameters": load_json(row["parameters"])}
-        if not isinstance(content["parameters"], dict) or content["status"] not in STATUSES:
-            raise UserError("parameters or status")
+        content = {**{name: row[name] for name in COLUMNS}, "parameters": load_json(row["parameters"])}
+        content["pruned"] = bool(row["pruned"])
         wrong = [name for name, kind in TYPES.items() if not isinstance(content[name], kind)]
-        numbers = {} if wrong else {name: content[name] for name in LOWEST if content[name] is not None}
-        wrong += [name for name, number in numbers.items() if not LOWEST[name] <= number < 2**62]
+        wrong += [name for name in COUNTS if not wrong and not 0 <= (content[name] or 0) < 2**62]
+        wrong += ["status"] * (content["status"] not in STATUSES)
         if wrong or not TRIAL_ID.fullmatch(content["id"]):
             raise UserError((wrong or ["id"])[0])
         return Trial(**content)
@@ -181,10 +175,10 @@ class State:
 
     def trials(self) -> list[Trial]:
         """Read all trials, in the order of their numbers."""
-        return [as_trial(self.file, row) for row in self.execute(f"SELECT {COLUMNS} FROM trials ORDER BY number")]
+        return [as_trial(self.file, row) for row in self.execute(f"{SELECT} ORDER BY number")]
 
     def trial(self, id: str) -> Trial:
-        return as_trial(self.file, self.execute(f"SELECT {COLUMNS} FROM trials WHERE id = ?", (id,)).fetchone())
+        return as_trial(self.file, self.execute(f"{SELECT} WHERE id = ?", (id,)).fetchone())
 
     def add(self, number: int, id: str, parameters: dict[str, Any]) -> Trial:
         self.execute(
@@ -196,28 +190,3 @@ class State:
         assert set(columns) <= set(Trial.__dataclass_fields__)
         names = ", ".join(f"{name} = ?" for name in columns)
         self.execute(f"UPDATE trials SET {names} WHERE id = ?", (*columns.values(), id))
-
-    # -- attempts -----------------------------------------------------------------------------------------------------
-
-    def start_attempt(self, trial: Trial) -> int:
-        """Begin a new attempt and return its number. Later writes of an earlier process of this trial are ignored."""
-        self.set(
-            trial.id, status="running", pid=None, process_start_time=None, exit_code=None, error=None, started_at=None
-        )
-        self.execute("UPDATE trials SET attempt = attempt + 1 WHERE id = ?", (trial.id,))
-        return self.trial(trial.id).attempt
-
-    def claim(self, id: str, attempt: int, pid: int, process_start_time: str) -> bool:
-        """Register the calling process as that of an attempt; False if the attempt is no longer the current one."""
-        statement = """UPDATE trials SET pid = ?, process_start_time = ?, started_at = ?
-            WHERE id = ? AND attempt = ? AND pid IS NULL"""
-        return self.execute(statement, (pid, process_start_time, time.time(), id, attempt)).rowcount == 1
-
-    def record_exit(self, id: str, attempt: int, exit_code: int) -> None:
-        """Store the exit code of an attempt. A trial's process calls it last."""
-        self.execute("UPDATE trials SET exit_code = ? WHERE id = ? AND attempt = ?", (exit_code, id, attempt))
-
-    def revoke(self, trial: Trial) -> bool:
-        """End the current attempt, so that its process can no longer act; False if a process has just claimed it."""
-        statement = "UPDATE trials SET attempt = attempt + 1, pid = NULL WHERE id = ? AND attempt = ? AND pid IS ?"
-        return self.execute(statement, (trial.id, trial.attempt, trial.pid)).rowcount == 1

@@ -8,7 +8,9 @@ Ctrl-C in a terminal reaches only the engine. It ends when the engine ends, even
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib
+import json
 import multiprocessing
 import os
 import signal
@@ -17,80 +19,75 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 
 from lightning_ssl.app.launch.noted_signals import SIGNALS
 from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.sweep.state import State
+from lightning_ssl.app.sweep.wandb_sweeps import Parameters
+from lightning_ssl.base.checks import UserError
 
 PROGRAM = "lightning_ssl.app.cli"  # the module of `lightning-ssl`, as in `python -m`
 # Modules that the parent process of all trials imports once; those of `fit` import torch.
 PRELOAD = ["lightning_ssl.app.sweep.detach", "lightning_ssl", "lightning_ssl.app.sweep.trial"]
 PRELOAD_FIT = [PROGRAM, "lightning_ssl.app.training.run"]
 
-ATTEMPT_REVOKED = 3  # exit code of a process whose attempt another engine has revoked
+LOG = "log.txt"
 PARENT_LOST = 255  # exit code that multiprocessing reports when the forkserver has ended
 GRACE_PERIOD = 50.0  # seconds between SIGTERM and SIGKILL, in which a trial saves its state; a batch script has 60
 
 
-@dataclass(frozen=True)
-class Job:
-    """The arguments of a trial's process."""
+def run_trial(
+    folder: Path,
+    attempt: int,
+    command: list[str],
+    fit_flags: list[str] | None,
+    parameters: Parameters,
+    environment: dict[str, str],
+    cwd: Path,
+) -> None:
+    """Run a trial. This is the target of its process.
 
-    folder: Path  # in that of the sweep, with the name of the trial
-    attempt: int
-    command: list[str]
-    fit_flags: list[str] | None  # None for a command other than `lightning-ssl fit`
-    cwd: Path
-    parameters: str  # JSON
-    environment: dict[str, str]
-
-
-def run_trial(job: Job) -> None:
-    """Run a trial. This is the target of its process."""
+    folder       in that of the sweep, with the name of the trial
+    fit_flags    None for a command other than `lightning-ssl fit`
+    """
     os.setsid()
     threading.Thread(target=exit_with_engine, daemon=True).start()
-    file, id = job.folder.parent / "sweep.db", job.folder.name
+    os.environ.update(environment)
     try:
-        with State(file) as state:
-            if not state.claim(id, job.attempt, os.getpid(), process_start_time(os.getpid()) or ""):
-                os._exit(ATTEMPT_REVOKED)
-        os.chdir(job.cwd)
-        begin(job)
-        code = run_command(job.command) if job.fit_flags is None else run_fit(job.fit_flags)
-        with State(file) as state:
-            state.record_exit(id, job.attempt, code)
+        os.chdir(cwd)
+        begin(folder, attempt, parameters)
+        code = run_command(command) if fit_flags is None else run_fit(fit_flags)
+        with State(folder.parent / "sweep.db") as state:  # the code is not lost if the engine ends first
+            state.set(folder.name, exit_code=code)
     except (ValueError, OSError) as error:  # such as a full disk; the engine reports it too
-        print(f"{id}: {error}", file=sys.stderr)
+        print(f"{folder.name}: {error}", file=sys.stderr)
         code = 2
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code if code >= 0 else 128 - code)  # does not wait for threads that a library left running
 
 
-def begin(job: Job) -> None:
-    """Prepare the run folder of an attempt. Its summary says from now on that the trial runs."""
-    job.folder.mkdir(parents=True, exist_ok=True)
-    (job.folder / "parameters.json").write_text(job.parameters, encoding="utf-8")
-    redirect_output(job.folder / "log.txt")
-    os.environ.update(job.environment)
-    if job.attempt > 1:
-        print(f"attempt {job.attempt}")
-    run = RunFolder(job.folder)
-    if not run.is_finished():
-        run.update_summary(status="running", error=None)
+def begin(folder: Path, attempt: int, parameters: Parameters) -> None:
+    """Prepare the run folder of an attempt. Its summary says from now on that the trial runs.
 
-
-def redirect_output(log: Path) -> None:
-    """Append standard output and standard error to the log, line by line."""
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    os.close(descriptor)
+    Standard output and standard error are appended to the log, line by line. Every process of the trial inherits them,
+    and with them the lock on the log (`is_running`).
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    log = os.open(folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    fcntl.flock(log, fcntl.LOCK_EX)  # waits for a process of a killed engine that ends at this moment
+    os.dup2(log, 1)
+    os.dup2(log, 2)
     sys.stdout = open(1, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False)  # noqa: SIM115
+    (folder / "parameters.json").write_text(json.dumps(parameters), encoding="utf-8")
+    if attempt > 1:
+        print(f"attempt {attempt}")
+    run = RunFolder(folder)
+    if not run.is_finished():
+        run.update_summary(status="running", error=None)
 
 
 def run_fit(flags: list[str]) -> int:
@@ -134,39 +131,33 @@ def exit_with_engine() -> None:
     kill_group(os.getpid())
 
 
-def process_start_time(pid: int) -> str | None:
-    """Return when a living process started, as text that is only compared; None if there is no such process.
-
-    The operating system uses a pid again, so the start time is needed to identify a process.
-    """
+def is_running(folder: Path) -> bool:
+    """Whether a process of a trial is alive. Each of them has the log as its standard output, and so the lock on it."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return None if fields[0] in "ZX" else fields[19]
+        log = os.open(folder / LOG, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for the writer of a pipe
     except OSError:
-        if Path("/proc/self/stat").exists():
-            return None
-    listed = subprocess.run(["ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, text=True, check=False)
-    return listed.stdout.strip() or None
+        return False
+    try:
+        fcntl.flock(log, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(log)
 
 
-def terminate(pid: int, start_time: str | None, grace_period: float = GRACE_PERIOD) -> None:
-    """Send SIGTERM to a process, and SIGKILL to its group after the grace period. Ignore another process's pid."""
-    if not start_time or process_start_time(pid) != start_time:
-        return
-    send_signal(pid, signal.SIGTERM)
-    deadline = time.monotonic() + grace_period
-    while process_start_time(pid) == start_time and time.monotonic() < deadline:
+def wait_for_end(folder: Path) -> None:
+    """Wait for the processes of an earlier attempt. They end with their engine or are killed soon after it."""
+    deadline = time.monotonic() + GRACE_PERIOD + 10
+    while is_running(folder):
+        if time.monotonic() > deadline:
+            raise UserError(f"{folder / LOG}: a process of this trial still runs; end it, then run the same command")
         time.sleep(0.05)
-    if process_start_time(pid) == start_time:
-        kill_group(pid)
-        send_signal(pid, signal.SIGKILL)
-        while process_start_time(pid) == start_time:
-            time.sleep(0.05)
 
 
-def send_signal(pid: int, number: signal.Signals) -> None:
+def terminate(pid: int) -> None:
     with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, number)
+        os.kill(pid, signal.SIGTERM)
 
 
 def kill_group(pid: int) -> None:

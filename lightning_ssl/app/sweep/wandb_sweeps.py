@@ -5,7 +5,7 @@ that each exists, its behaviour, and the versions that they were checked with. T
 `stop_runs`, `SweepRun` and `RunState`. The others are not documented.
 
 `sweeps` 0.2.0 was written for pydantic 1. With pydantic 2 it has three defects, which are avoided:
-- `SweepRun` silently drops a field that is given by its name. `sweep_run` gives fields by their aliases.
+- `SweepRun` silently drops a field that is given by its name. `runs_of` gives fields by their aliases.
 - With nested `parameters` it repeats the first grid cell forever. plan.py refuses nested parameters.
 - Drawn values are numpy scalars. `parameters_of` converts them.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from lightning_ssl.app.sweep.state import Trial
 from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut
 
 Parameters = dict[str, Any]
@@ -48,18 +49,19 @@ RUN_STATES = {
 """The member of W&B's `RunState` for a status of a trial; the others have its name."""
 
 
-def sweep_run(
-    name: str, parameters: Parameters, status: str, metric: str | None, history: Sequence[float], value: float | None
-) -> Any:
-    """Convert a trial to a `SweepRun`. `history` holds all values of the metric, `value` the last one."""
-    return interface("sweeps.SweepRun")(
-        name=name,
-        config={key: {"value": item} for key, item in parameters.items()},
-        state=interface("sweeps.RunState")[RUN_STATES.get(status, status)],
-        stopped=status == "stopped",
-        sampledHistory=[] if metric is None else [{metric: item} for item in history],
-        summaryMetrics={} if metric is None or value is None else {metric: value},
-    )
+def runs_of(trials: Sequence[Trial], metric: str | None, histories: Mapping[str, Sequence[float]]) -> list[Any]:
+    """Convert trials to W&B's runs. A history has all values of the metric, and `trial.value` is the last one."""
+    return [
+        interface("sweeps.SweepRun")(
+            name=trial.id,
+            config={key: {"value": item} for key, item in trial.parameters.items()},
+            state=interface("sweeps.RunState")[RUN_STATES.get(trial.status, trial.status)],
+            stopped=trial.status == "stopped",
+            sampledHistory=[{metric: item} for item in histories.get(trial.id, ()) if metric is not None],
+            summaryMetrics={} if metric is None or trial.value is None else {metric: trial.value},
+        )
+        for trial in trials
+    ]
 
 
 def next_parameters(config: dict[str, Any], runs: Sequence[Any]) -> Parameters | None:

@@ -40,10 +40,41 @@ def quoted(*words):
     return " ".join(f"'{word}'" for word in words)
 
 
+def complete(cluster, *words, **options):
+    """Submit a job and wait until it has completed."""
+    job = cluster.submit(*words, **options)
+    assert_completed(cluster, job)
+    return job
+
+
+def assert_completed(cluster, job):
+    assert cluster.state_of(job, "COMPLETED", "FAILED") == "COMPLETED"
+
+
+def stopped(cluster, job, folder, *stop):
+    """Stop a job that waits for a signal. SLURM requeues it. Returns its run."""
+    wait_for_held(folder)
+    cluster.run(*stop, job)
+    assert cluster.state_of(job, "PENDING", "COMPLETED", "FAILED") == "PENDING"
+    return assert_stopped_by_a_signal(folder / "runs")
+
+
+def assert_continued(cluster, job, run):
+    cluster.start_requeued(job)
+    assert_completed(cluster, job)
+    assert (run.summary()["status"], run.summary()["step"]) == ("finished", 2 * EPOCHS)
+
+
+def create_sweep(cluster, server, folder):
+    """Create the sweep of sweep.yaml on a server. Returns the environment of its agents."""
+    key = server.environment(patient=True) | {"HOME": str(folder)}
+    cluster.run("wandb", "sweep", "--project=p", "sweep.yaml", cwd=folder, **key)
+    return key
+
+
 def test_a_script_with_two_tasks_and_no_srun_is_one_process(cluster, tmp_path):
     command = quoted("lightning-ssl", "fit", *WORDS, "--trainer.max_epochs=1", "--runs=alone")
-    job = cluster.submit("--ntasks=2", f"--wrap={command}", cwd=tmp_path)
-    assert cluster.state_of(job, "COMPLETED", "FAILED") == "COMPLETED"
+    job = complete(cluster, "--ntasks=2", f"--wrap={command}", cwd=tmp_path)
     (run,) = runs.find(tmp_path / "alone")
     assert (run.summary()["status"], run.summary()["step"]) == ("finished", 2)
     assert "srun" not in (tmp_path / f"slurm-{job}.out").read_text()
@@ -69,8 +100,7 @@ def test_a_step_of_one_task_can_start_several_ranks(cluster, tmp_path):
     cluster.run("scancel", "--signal=TERM", job)
     assert cluster.state_of(job, "COMPLETED", "FAILED") == "FAILED"
     run = assert_stopped_by_a_signal(tmp_path / "runs")
-    job = cluster.submit("--ntasks=1", command, cwd=tmp_path)
-    assert cluster.state_of(job, "COMPLETED", "FAILED") == "COMPLETED"
+    complete(cluster, "--ntasks=1", command, cwd=tmp_path)
     assert (run.summary()["status"], run.summary()["step"]) == ("finished", 2 * EPOCHS)
     assert len(runs.find(tmp_path / "runs")) == 1
 
@@ -84,8 +114,7 @@ TWO_NODES = ["--nodes=2", "--ntasks-per-node=1", "--gpus-per-node=1", "--cpus-pe
 def whole(cluster, tmp_path_factory):
     """An uninterrupted run of two ranks on two nodes."""
     folder = tmp_path_factory.mktemp("whole")
-    job = cluster.submit(*TWO_NODES, *WORDS, f"--trainer.max_epochs={EPOCHS}", "--name=whole", cwd=folder)
-    assert cluster.state_of(job, "COMPLETED", "FAILED") == "COMPLETED"
+    complete(cluster, *TWO_NODES, *WORDS, f"--trainer.max_epochs={EPOCHS}", "--name=whole", cwd=folder)
     return RunFolder(folder / "runs" / "whole")
 
 
@@ -135,10 +164,7 @@ def test_before_the_time_limit_a_run_has_longer_than_kill_wait_for_its_checkpoin
     with Slurm(kill_wait=2) as cluster:
         words = [*TWO_NODES, *WORDS, f"--trainer.max_epochs={EPOCHS}"]
         job = cluster.submit(*words, cwd=tmp_path, HOLD=str(tmp_path / "held"), HOLD_SECONDS="10")
-        wait_for_held(tmp_path)
-        cluster.run("scancel", "--batch", "--signal=USR1", job)
-        assert cluster.state_of(job, "PENDING", "COMPLETED", "FAILED") == "PENDING"
-        assert_stopped_by_a_signal(tmp_path / "runs")
+        stopped(cluster, job, tmp_path, "scancel", "--batch", "--signal=USR1")
 
 
 @pytest.mark.slow
@@ -162,13 +188,8 @@ def test_the_pages_script_for_signals_to_the_ranks_requeues_the_job(cluster, tmp
     job = cluster.submit(
         *flags.split(), "--ntasks=2", f"--wrap={line.replace('…', words)}", cwd=tmp_path, HOLD=str(tmp_path / "held")
     )
-    wait_for_held(tmp_path)
-    cluster.run("scancel", "--signal=USR1", job)  # as SLURM does before the time limit
-    assert cluster.state_of(job, "PENDING", "COMPLETED", "FAILED") == "PENDING"
-    run = assert_stopped_by_a_signal(tmp_path / "runs")
-    cluster.start_requeued(job)
-    assert cluster.state_of(job, "COMPLETED", "FAILED") == "COMPLETED"
-    assert (run.summary()["status"], run.summary()["step"]) == ("finished", 2 * EPOCHS)
+    run = stopped(cluster, job, tmp_path, "scancel", "--signal=USR1")  # as SLURM does before the time limit
+    assert_continued(cluster, job, run)
 
 
 # -- sweeps ------------------------------------------------------------------------------------------------------------
@@ -195,11 +216,9 @@ def test_an_array_of_agents_shares_a_sweep_and_each_sees_its_own_gpu(cluster, tm
         exec lightning-ssl fit "$@" """
     sweep_file(tmp_path, ["${env}", "sh", "-c", note, "sh", *WORDS, "${args}"], CELLS)
     with Server(cells) as server:
-        key = server.environment(patient=True) | {"HOME": str(tmp_path)}
-        cluster.run("wandb", "sweep", "--project=p", "sweep.yaml", cwd=tmp_path, **key)
+        key = create_sweep(cluster, server, tmp_path)
         flags = ["--array=0-1", "--gpus=1", "--nodelist=n1", "--cpus-per-task=1", AGENTS]
-        job = cluster.submit(*flags, f"{ENTITY}/p/sweep0", cwd=tmp_path, **key)
-        assert cluster.state_of(job, "COMPLETED", "FAILED") == "COMPLETED"
+        complete(cluster, *flags, f"{ENTITY}/p/sweep0", cwd=tmp_path, **key)
         assert [run.exit_code for run in server.runs.values()] == [0, 0, 0]
     assert finished_seeds(tmp_path / "runs") == ALL_FINISHED
     seen = set((tmp_path / "gpus.txt").read_text().splitlines())
@@ -218,8 +237,7 @@ def test_an_array_of_agents_shares_a_sweep_and_each_sees_its_own_gpu(cluster, tm
 def test_a_requeued_agent_continues_the_trial_that_was_stopped(command, tasks, codes, stop, cluster, tmp_path):
     sweep_file(tmp_path, [*command, *WORDS, "${args}"], ONE_CELL)
     with Server(lambda text: [{name: values[0] for name, values in ONE_CELL.items()}]) as server:
-        key = server.environment(patient=True) | {"HOME": str(tmp_path), "HOLD": str(tmp_path / "held")}
-        cluster.run("wandb", "sweep", "--project=p", "sweep.yaml", cwd=tmp_path, **key)
+        key = create_sweep(cluster, server, tmp_path) | {"HOLD": str(tmp_path / "held")}
         flags = ["--array=0", "--gpus=1", "--cpus-per-task=1", f"--ntasks={tasks}", "--nodes=1", AGENTS]
         job = cluster.submit(*flags, f"{ENTITY}/p/sweep0", cwd=tmp_path, **key)
         wait_for_held(tmp_path)
@@ -240,8 +258,7 @@ def test_a_requeued_agent_continues_the_trial_that_was_stopped(command, tasks, c
 def test_agents_that_are_tasks_of_one_step_train_runs_of_their_own(cluster, tmp_path):
     sweep_file(tmp_path, ["${env}", "lightning-ssl", "fit", *WORDS, "${args}"], CELLS)
     with Server(lambda text: cells(text)[:2]) as server:
-        key = server.environment(patient=True) | {"HOME": str(tmp_path)}
-        cluster.run("wandb", "sweep", "--project=p", "sweep.yaml", cwd=tmp_path, **key)
+        key = create_sweep(cluster, server, tmp_path)
         cluster.run("srun", "--ntasks=2", "wandb", "agent", f"{ENTITY}/p/sweep0", cwd=tmp_path, **key)
         assert [run.exit_code for run in server.runs.values()] == [0, 0]
     assert finished_seeds(tmp_path / "runs") == ALL_FINISHED[:2]
@@ -251,11 +268,9 @@ def test_agents_that_are_tasks_of_one_step_train_runs_of_their_own(cluster, tmp_
 def test_the_trials_of_an_agent_can_be_steps_of_its_job(cluster, tmp_path):
     sweep_file(tmp_path, [*page_command("srun"), *WORDS, "${args}"], CELLS)
     with Server(cells) as server:
-        key = server.environment(patient=True) | {"HOME": str(tmp_path)}
-        cluster.run("wandb", "sweep", "--project=p", "sweep.yaml", cwd=tmp_path, **key)
+        key = create_sweep(cluster, server, tmp_path)
         agent = f"--wrap=wandb agent {ENTITY}/p/sweep0"
-        job = cluster.submit("--nodes=1", "--ntasks-per-node=2", agent, cwd=tmp_path, **key)
-        assert cluster.state_of(job, "COMPLETED", "FAILED") == "COMPLETED"
+        complete(cluster, "--nodes=1", "--ntasks-per-node=2", agent, cwd=tmp_path, **key)
         assert [run.exit_code for run in server.runs.values()] == [0, 0, 0]
     assert finished_seeds(tmp_path / "runs") == ALL_FINISHED
 
@@ -265,8 +280,7 @@ def test_the_trials_of_an_agent_can_be_steps_of_its_job(cluster, tmp_path):
 def test_a_sweep_without_a_server_has_a_worker_for_each_gpu(gpus, cluster, tmp_path):
     sweep_file(tmp_path, ["${env}", "lightning-ssl", "fit", *WORDS, "${args}"], CELLS)
     flags = [f"--gpus={gpus}", "--cpus-per-task=2", str(SLURM / "sweep_local.sbatch"), "sweep.yaml"]
-    job = cluster.submit(*flags, cwd=tmp_path)
-    assert cluster.state_of(job, "COMPLETED", "FAILED") == "COMPLETED"
+    complete(cluster, *flags, cwd=tmp_path)
     assert finished_seeds(tmp_path / "runs") == ALL_FINISHED
 
 
@@ -276,10 +290,5 @@ def test_a_requeued_sweep_without_a_server_continues_its_trial(stop, cluster, tm
     sweep_file(tmp_path, ["${env}", "lightning-ssl", "fit", *WORDS, "${args}"], ONE_CELL)
     flags = ["--gpus=1", "--cpus-per-task=2", str(SLURM / "sweep_local.sbatch"), "sweep.yaml"]
     job = cluster.submit(*flags, cwd=tmp_path, HOLD=str(tmp_path / "held"))
-    wait_for_held(tmp_path)
-    cluster.run(*stop, job)
-    assert cluster.state_of(job, "PENDING", "COMPLETED", "FAILED") == "PENDING"
-    run = assert_stopped_by_a_signal(tmp_path / "runs")
-    cluster.start_requeued(job)
-    assert cluster.state_of(job, "COMPLETED", "FAILED") == "COMPLETED"
-    assert (run.summary()["status"], run.summary()["step"]) == ("finished", 2 * EPOCHS)
+    run = stopped(cluster, job, tmp_path, *stop)
+    assert_continued(cluster, job, run)

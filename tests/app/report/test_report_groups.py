@@ -2,13 +2,21 @@
 
 import json
 
+import pytest
 from helpers.closeness import close
 from helpers.run_folders import grouping_of, with_images, write_mixed, write_run, write_trials
 
-from lightning_ssl.app.report.figures import group_styles
 from lightning_ssl.app.report.groups import accuracy, count_statuses
 from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.runs.run_record import read_record
+
+
+def without_projector(config):
+    config["model"]["init_args"].update(projector=None)
+
+
+def with_data(**keys):
+    return lambda config: config["data"].update(keys)
 
 
 def test_runs_that_differ_only_in_seed_and_place_are_one_group(tmp_path):
@@ -28,14 +36,6 @@ def test_other_swept_settings_make_groups(tmp_path):
     assert grouping.swept == ["data.batch_size"]
     assert len(grouping.groups) == 4
     assert {group.settings["data.batch_size"] for group in grouping.groups} == {128, 256}
-
-
-def test_settings_that_differ_only_between_losses_are_the_recipe(tmp_path):
-    write_run(tmp_path / "d", "direct", lr=0.01)
-    write_run(tmp_path / "s", "simsiam", lr=0.03)
-    grouping = grouping_of(tmp_path)
-    assert grouping.swept == []
-    assert grouping.differences.recipe == {"model.optimization.lr": [0.01, 0.03]}
 
 
 # -- what is part of the comparison -----------------------------------------------------------------------------------
@@ -67,15 +67,6 @@ def test_only_a_difference_in_the_metric_that_is_compared_disturbs_it(tmp_path):
     assert not differences.disturbs("linear/adam_top1")
 
 
-def test_length_of_training_makes_groups(tmp_path):
-    write_run(tmp_path / "a", epochs=2)
-    write_run(tmp_path / "b", epochs=3)
-    assert [group.title for group in grouping_of(tmp_path).groups] == [
-        "AlphaCL Direct p=4 τ=0.5 · epochs 2",
-        "AlphaCL Direct p=4 τ=0.5 · epochs 3",
-    ]
-
-
 def test_parameter_of_a_sweep_makes_groups_whatever_its_role(tmp_path):
     grouping = grouping_of(write_trials(tmp_path / "sweep", "probe.lr", [0.1, 1.0]))
     assert grouping.swept == ["probe.lr"]
@@ -97,50 +88,42 @@ def test_sweep_over_a_parameter_of_the_loss_has_no_other_setting(tmp_path):
     assert [group.label for group in grouping.groups] == [f"AlphaCL Direct p={p} τ=0.5" for p in (2, 4, 8)]
 
 
-def test_part_that_one_run_switches_off_is_one_setting(tmp_path):
-    write_run(tmp_path / "a")
-    write_run(tmp_path / "b", seed=1, change=lambda c: c["model"]["init_args"].update(projector=None))
-    assert [group.title for group in grouping_of(tmp_path).groups] == [
-        "AlphaCL Direct p=4 τ=0.5 · projector given",
-        "AlphaCL Direct p=4 τ=0.5 · projector none",
-    ]
+TITLE = "AlphaCL Direct p=4 τ=0.5"
+GROUPS = {
+    (f"{TITLE} · epochs 2", f"{TITLE} · epochs 3"): [{"epochs": 2}, {"epochs": 3}],
+    (f"{TITLE} · projector given", f"{TITLE} · projector none"): [{}, {"change": without_projector}],
+    (TITLE, "SimSiam"): [{"lr": 0.01}, {"loss": "simsiam", "lr": 0.03}],  # the recipe of each loss
+}
+
+
+@pytest.mark.parametrize(("titles", "runs"), GROUPS.items())
+def test_settings_that_differ_for_one_loss_make_groups(tmp_path, titles, runs):
+    for k, settings in enumerate(runs):
+        write_run(tmp_path / f"{k}", **settings)
+    assert [group.title for group in grouping_of(tmp_path).groups] == list(titles)
 
 
 # -- data sets --------------------------------------------------------------------------------------------------------
 
+SMALL, LARGE = {"change": with_images(600)}, {"change": with_images(2000)}
+DATA_SETS = {
+    ("shapes",): [SMALL, {"loss": "infonce", **SMALL}],
+    ("shapes, train_images=600", "shapes, train_images=2000"): [LARGE, SMALL, {"loss": "infonce", **SMALL}],
+    ("shapes, default options", "shapes, train_images=600"): [{}, SMALL],
+    ("shapes, holdout=0", "shapes, holdout=500"): [{}, {"change": with_data(holdout=500)}],
+    ("stl10, split=pretrain", "stl10, split=train"): [{}, {"change": with_data(split="train")}],
+    ("folder, root=cats", "folder, root=dogs"): [{"change": with_data(root=root)} for root in ("cats", "dogs")],
+}
 
-def test_runs_on_different_images_are_different_data_sets(tmp_path):
-    for images in (2000, 600):
-        write_run(tmp_path / f"d{images}", "direct", change=with_images(images))
-        write_run(tmp_path / f"i{images}", "infonce", change=with_images(images))
+
+@pytest.mark.parametrize(("names", "runs"), DATA_SETS.items())
+def test_runs_on_different_images_are_different_data_sets(tmp_path, names, runs):
+    (base,) = {name.partition(",")[0] for name in names}
+    for k, settings in enumerate(runs):
+        write_run(tmp_path / f"{k}", data=base, **settings)
     grouping = grouping_of(tmp_path)
-    assert grouping.data_sets == ["shapes, train_images=600", "shapes, train_images=2000"]
-    assert grouping.swept == []
-    assert "the runs on shapes differ in train_images (600, 2000)" in grouping.separation
-    assert grouping.data_names == ["shapes"]
-
-
-def test_default_options_and_splits_have_readable_names(tmp_path):
-    write_run(tmp_path / "a")
-    write_run(tmp_path / "b", change=with_images(600))
-    assert grouping_of(tmp_path).data_sets == ["shapes, default options", "shapes, train_images=600"]
-    write_run(tmp_path / "c", data="stl10")
-    write_run(tmp_path / "d", data="stl10", change=lambda c: c["data"].update(split="train"))
-    assert grouping_of(tmp_path).data_sets[2:] == ["stl10, split=pretrain", "stl10, split=train"]
-
-
-def test_one_data_set_has_its_plain_name_and_needs_no_reason(tmp_path):
-    write_run(tmp_path / "a", change=with_images(600))
-    write_run(tmp_path / "b", "infonce", change=with_images(600))
-    grouping = grouping_of(tmp_path)
-    assert grouping.data_sets == ["shapes"]
-    assert grouping.separation is None
-
-
-def test_two_image_folders_are_two_data_sets(tmp_path):
-    for root in ("cats", "dogs"):
-        write_run(tmp_path / root, data="folder", change=lambda c, root=root: c["data"].update(root=root))
-    assert grouping_of(tmp_path).data_sets == ["folder, root=cats", "folder, root=dogs"]
+    assert (grouping.data_sets, grouping.swept, grouping.data_names) == (list(names), [], [base])
+    assert (grouping.separation is None) == (len(names) == 1)
 
 
 def test_loss_has_one_colour_on_all_data_sets_and_a_repeated_colour_another_line(tmp_path):
@@ -148,7 +131,7 @@ def test_loss_has_one_colour_on_all_data_sets_and_a_repeated_colour_another_line
     for k, loss in enumerate(losses):
         write_run(tmp_path / f"s{k}", loss, accuracy=0.1 * k, epochs=1)
         write_run(tmp_path / f"c{k}", loss, accuracy=0.1 * (8 - k), epochs=1, data="cifar10")
-    styles = group_styles(grouping_of(tmp_path).groups)
+    styles = grouping_of(tmp_path).styles
     assert len(styles) == len(set(styles.values())) == len(losses)
 
 

@@ -128,17 +128,21 @@ def test_another_parameter_of_the_loss_has_no_published_value(tmp_path, loss, ke
     assert published_of(tmp_path / "a", loss, change) is None
 
 
-def test_tables_2_to_4_are_found_by_setting(tmp_path):
-    large = {"backbone": "resnet50", "lr": 0.001}
-    table3 = published_of(tmp_path / "a", "direct_unnormalized", batch_size=256, epochs=100, **large)
-    assert (table3.mean, "Table 3" in table3.source) == (87.74, True)
-    table2 = published_of(tmp_path / "b", "direct", data="cifar100", epochs=100, **large)
-    assert (table2.mean, "Table 2" in table2.source) == (62.93, True)
-    table4 = published_of(tmp_path / "c", "direct_p6", data="stl10")
-    assert (table4.mean, "Table 4" in table4.source) == (84.08, True)
-    both = published_of(tmp_path / "d", "direct", data="stl10")
-    assert both.mean == 84.05
-    assert "84.06 ± 0.24 in α-CL paper, Table 4" in both.source
+LARGE = {"backbone": "resnet50", "lr": 0.001, "epochs": 100}
+
+
+@pytest.mark.parametrize(
+    ("loss", "setting", "mean", "source"),
+    [
+        ("direct", {"data": "cifar100", **LARGE}, 62.93, "Table 2"),
+        ("direct_unnormalized", {"batch_size": 256, **LARGE}, 87.74, "Table 3"),
+        ("direct_p6", {"data": "stl10"}, 84.08, "Table 4"),
+        ("direct", {"data": "stl10"}, 84.05, "84.06 ± 0.24 in α-CL paper, Table 4"),
+    ],
+)
+def test_tables_2_to_4_are_found_by_setting(tmp_path, loss, setting, mean, source):
+    found = published_of(tmp_path / "a", loss, **setting)
+    assert (found.mean, source in found.source) == (mean, True)
 
 
 def test_beta_and_noise_are_found_in_the_dual_networks_paper(tmp_path):

@@ -69,11 +69,7 @@ def test_every_claim_compares_rows_of_its_table_by_a_known_rule(name):
 def planned_for(name, scale, monkeypatch):
     monkeypatch.chdir(ROOT)
     work = recipe.load(name).works[scale]
-
-    def find_sweep(sweep):
-        return ROOT / "sweeps" / f"{sweep}.yaml"
-
-    return work, planning.plan_sweeps(work, recipe.scale_named(scale), 2, Path("runs"), find_sweep)
+    return work, planning.plan_sweeps(work, recipe.scale_named(scale), 2, Path("runs"))
 
 
 def check_rows(name, scale, monkeypatch):

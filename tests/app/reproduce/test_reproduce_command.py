@@ -15,7 +15,7 @@ from helpers.run_folders import LOSSES, alpha_cl, empty_figures, write_run  # no
 from lightning_ssl.app import cli
 from lightning_ssl.app.report.compose import build
 from lightning_ssl.app.reproduce import recipe, results
-from lightning_ssl.app.reproduce.archive import keep_finished
+from lightning_ssl.app.reproduce.evaluating import keep_finished
 from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.runs.run_record import Reader
 from lightning_ssl.labs.lab import Claim, Result
@@ -141,12 +141,13 @@ def test_runs_are_trained_by_the_sweep_engine_and_an_interruption_ends_the_comma
 
 
 def test_finished_runs_are_evaluated_and_archived_while_the_study_continues(tmp_path, engine, monkeypatch, capsys):
-    def evaluate(folders):
-        for folder in folders:
-            (folder / "evaluation.json").write_text("{}")
-            RunFolder(folder).update_summary(linear={"linear/adam_top1": 0.5})
+    def evaluate(runs):
+        for run in runs:
+            if run.finished:
+                (run.folder / "evaluation.json").write_text("{}")
+                RunFolder(run.folder).update_summary(linear={"linear/adam_top1": 0.5})
 
-    monkeypatch.setattr("lightning_ssl.app.reproduce.archive.evaluate_all", evaluate)
+    monkeypatch.setattr("lightning_ssl.app.reproduce.evaluating.evaluate_all", evaluate)
     folder, file = tmp_path / "runs" / "reproduce" / "exact-cpu", tmp_path / "archive" / "exact-cpu.jsonl.gz"
     for number, status in ((1, "finished"), (2, "interrupted")):
         run = write_run(folder / f"00{number}-early", "infonce", number, status=status, data="cifar10")
@@ -238,9 +239,7 @@ def write_result(runs, content):
     ("content", "reason"),
     [
         ("", "Expecting value: line 1 column 1 (char 0)"),
-        ("[]", "list indices must be"),
         ("{}", "'claims'"),
-        ({**RESULT, "settings": 1}, "'int' object"),
         ({**RESULT, "claims": [3]}, "'int' object"),
         ({**RESULT, "claims": [CLAIM, {}]}, "Claim.__init__() missing"),
     ],

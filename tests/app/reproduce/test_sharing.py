@@ -4,16 +4,16 @@ import shlex
 
 import pytest
 import torch
-from helpers import ROOT
 
 from lightning_ssl.app import cli
 from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.app.reproduce import planning, recipe
-from lightning_ssl.app.reproduce.archive import add_all
 from lightning_ssl.app.reproduce.sharing import share
-from lightning_ssl.app.runs import RunFolder
+from lightning_ssl.app.runs import RunFolder, archive
+from lightning_ssl.app.runs.run_record import files_to_archive
 from lightning_ssl.app.sweep.engine import preview
 from lightning_ssl.app.sweep.plan import fit_flags
+from lightning_ssl.app.sweep.state import recorded
 from lightning_ssl.app.training import run as training
 
 CPU = recipe.scale_named("cpu")
@@ -23,8 +23,12 @@ CPU = recipe.scale_named("cpu")
 def table4(tmp_path):
     """The sweep of Table 4 with two seeds, in RUNS/table4_cifar10-cpu."""
     work = recipe.load("table4").works["cpu"]
-    (planned,) = planning.plan_sweeps(work, CPU, 2, tmp_path, lambda name: ROOT / "sweeps" / f"{name}.yaml")
+    (planned,) = planning.plan_sweeps(work, CPU, 2, tmp_path)
     return planned
+
+
+def add_all(file, folder):
+    return archive.add(file, files_to_archive(folder, recorded))
 
 
 def other_run(table4, folder, seed=1, **summary):

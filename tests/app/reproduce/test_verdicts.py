@@ -8,7 +8,7 @@ from lightning_ssl.app.reproduce.verdicts import judge
 
 def reproduction_of(claim):
     rows = {key: Row(key, key, key) for key in ("one", "two", "three")}
-    return Reproduction("mine", "mine", None, {}, rows, (claim,))
+    return Reproduction("mine", "mine", {}, rows, (claim,))
 
 
 def test_seeds_are_matched_so_that_a_common_effect_of_the_seed_cancels():

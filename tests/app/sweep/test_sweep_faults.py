@@ -46,7 +46,7 @@ def test_trials_that_lost_their_parent_are_stopped_and_resumed(run_sweep, start_
     os.kill(parent_of(next(iter(processes.values()))), signal.SIGKILL)
     assert engine.end()[0] == 1
     assert {row.status for row in read_trials(folder).values()} == {"interrupted"}
-    assert not any(trial.process_start_time(pid) for pid in processes.values())
+    assert not any(trial.is_running(folder / id) for id in processes)
     assert run_sweep(file, "--workers", "2").returncode == 0
     assert count_lines(folder / "completed") == dict.fromkeys(read_trials(folder), 1)
 

@@ -1,6 +1,5 @@
 """SIGKILL at random moments: every trial finishes once, with the weights of an undisturbed run."""
 
-import multiprocessing
 import os
 import random
 import signal
@@ -13,7 +12,6 @@ from helpers import ROOT
 from helpers.outcome import assert_same, outcome
 from helpers.sweeps import read_trials, sweep_command, wait_until
 
-from lightning_ssl.app.commands import fit
 from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.sweep import trial
 from lightning_ssl.app.sweep.state import UNFINISHED
@@ -43,7 +41,7 @@ FIT = ["${env}", "lightning-ssl", "fit", "${args}"]
 
 def random_victim(generator, folder, engine):
     """The engine, the process of a trial, or the parent of all trials; None if no trial runs."""
-    pids = [row.pid for row in read_trials(folder).values() if row.pid and trial.process_start_time(row.pid)]
+    pids = [row.pid for row in read_trials(folder).values() if row.pid and trial.is_running(folder / row.id)]
     if not pids:
         return None
     pid = generator.choice(pids)
@@ -92,25 +90,3 @@ def test_twenty_kills_over_a_sweep_change_no_weight(seed, write_sweep, tmp_path,
     for id in found:
         assert_same(outcome(RunFolder(folder / id)), outcome(RunFolder(calm / id)), id)
         assert not list((folder / id).rglob(".*.[0-9]*"))  # files of killed writers
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [0])
-def test_ten_kills_over_a_fit_change_no_weight(seed, tmp_path, monkeypatch):
-    (tmp_path / "slow_steps.py").write_text(SLOW_STEPS)
-    monkeypatch.syspath_prepend(tmp_path)
-    flags = [f"--{key}={value}" for key, value in SMALL.items()]
-    assert fit.main([*flags, f"--runs={tmp_path}", "--name=calm"]) == 0
-    argv = [*flags, f"--runs={tmp_path}", "--name=killed"]
-    generator, run, kills = random.Random(seed), RunFolder(tmp_path / "killed"), 0
-    while kills < 10:
-        process = multiprocessing.get_context("fork").Process(target=fit.main, args=(argv,))
-        process.start()
-        process.join(generator.uniform(0.5, 2.5))
-        assert process.exitcode is None, f"the run finished after {kills} kills"
-        process.kill()
-        process.join()
-        kills += 1
-    assert fit.main(argv) == 0
-    assert_same(outcome(run), outcome(RunFolder(tmp_path / "calm")))
-    assert not list(run.path.rglob(".*.[0-9]*"))

@@ -97,23 +97,19 @@ REFUSED = [
     ({"parameters": {"lr": 0.1}}, "parameters.lr=0.1: expected `{values:"),
     ({"parameters": {}}, "parameters: {} should be non-empty"),
     (values({1: 2}), "expected text, finite numbers"),
-    ({"method": "custom"}, "method='custom': expected grid, random or bayes"),
     ({"methods": "grid"}, "('methods' was unexpected); valid keys: "),
     ({"parameters": {"lr": {"min": 0.1, "max": 0.2}}}, "lr is a disallowed type with grid search"),
     ({"method": "bayes", "metric": None, "run_cap": 3}, "bayes needs `metric:"),
     ({"metric": None, "early_terminate": HYPERBAND}, "early_terminate needs `metric:"),
     ({"early_terminate": {"type": "hyperband"}}, "early_terminate: 'max_iter' is a required property"),
     ({"early_terminate": {**HYPERBAND, "eta": 1.0e300}}, "'eta': 1e+300}: cannot convert float infinity"),
-    ({"run_cap": 0}, "run_cap=0: expected a whole number of trials"),
     ({"command": ["${interpreter}", "${program}", "${args}"]}, "the file has no `program`"),
     ({"command": "python train.py"}, "command: 'python train.py' is not of type 'array'"),
     ({"command": [{"a": 1}]}, "command=[{'a': 1}]: expected a list of words"),
     (fit("--name=x"), "name: the sweep sets --name for each trial"),
     ({**fit(), "parameters": {"runs": {"value": 1}}}, "sets --runs for each"),
-    ({"name": "a/b"}, "name='a/b': name must be a folder name"),
     ({"parameters": {1: {"values": [1]}}}, "parameters={1: {'values': [1]}}: expected text, finite"),
     ({"parameters": {"a b": {"values": [1]}}}, "parameters: 'a b' does not match"),
-    (values("x\0y"), "parameters={'x': {'values': ['x\\x00y']}}: expected text without null"),
     ({"metric": {"name": ""}}, "metric.name='': metric.name must be text"),
     ({"metric": {"name": "x", "target": float("inf")}}, "'target': inf}: expected text, finite"),
 ]
@@ -125,17 +121,6 @@ def test_bad_sweep_files_are_refused_by_key_and_value(write_sweep, keys, message
     with pytest.raises(ValueError, match=re.escape(message)) as refused:
         plan.read(file)
     assert "\n" not in str(refused.value)
-
-
-def test_unreadable_sweep_files_are_refused_in_one_line(tmp_path):
-    for name, text in (("list", "- a"), ("incomplete", "a: [1,"), ("bytes", b"\xff\xfe\x00")):
-        file = tmp_path / f"{name}.yaml"
-        file.write_bytes(text if isinstance(text, bytes) else text.encode())
-        with pytest.raises(ValueError, match=f"{name}.yaml: ") as refused:
-            plan.read(file)
-        assert "\n" not in str(refused.value)
-    with pytest.raises(ValueError, match="No such file"):
-        plan.read(tmp_path / "nowhere.yaml")
 
 
 def test_a_dry_run_prints_a_trial_before_it_draws_the_next(write_sweep, tmp_path, monkeypatch):
