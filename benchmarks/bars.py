@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+
+from lightning_ssl.base.checks import require
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,17 @@ class Bar:
         return f"{self.name:<62} {self.measured:7.2f}  {verdict:<16} {self.detail}"
 
 
-def conclude(bars: Sequence[Bar], file: Path | None) -> int:
+def require_new(json: str | None) -> None:
+    """Refuse, before the work, a file that exists or cannot be written."""
+    if json is not None:
+        is_new = not os.path.lexists(json) and Path(json).absolute().parent.is_dir()
+        require(is_new, "json", json, "a new file in a folder that exists")
+
+
+def conclude(bars: Sequence[Bar], file: str | None) -> int:
     """Print how many bars are reached, write the figures to a JSON file if asked, and return the exit code."""
     if file is not None:
-        file.write_text(json.dumps([asdict(bar) | {"reached": bar.reached} for bar in bars], indent=1) + "\n")
+        Path(file).write_text(json.dumps([asdict(bar) | {"reached": bar.reached} for bar in bars], indent=1) + "\n")
     missed = sum(not bar.reached for bar in bars)
     threads, version = torch.get_num_threads(), torch.__version__
     print(f"{len(bars) - missed} of {len(bars)} bars reached, {threads} threads, torch {version}")

@@ -14,18 +14,16 @@ lightning-bolts need not be installed. `--help` imports no torch.
 
 from __future__ import annotations
 
-import argparse
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from lightning_ssl import data
-from lightning_ssl.app.commands.parser import Parser
+from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.app.runs.checkpoints import is_whole, is_whole_tensor, load_archive, require_weights
 from lightning_ssl.app.runs.version import version
 from lightning_ssl.base.checks import UserError, require, shown
 from lightning_ssl.base.files import marked_archive, require_replaceable, write_atomic
+from lightning_ssl.data import DATASETS, info
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,10 +33,9 @@ if TYPE_CHECKING:
     State = dict[str, Tensor]
 
 MARKER = b"lightning-ssl import-bolts"  # in every file that this command writes
-METHODS = ("SimCLR", "BYOL", "SimSiam")
 
 # Data sets by their names in bolts. The default of its scripts is CIFAR-10.
-DATASETS = {"cifar10": "cifar10", "stl10": "stl10", "imagenet": "folder", "imagenet2012": "folder"}
+THEIR_DATASETS = {"cifar10": "cifar10", "stl10": "stl10", "imagenet": "folder", "imagenet2012": "folder"}
 
 MLP = {"layers": 2, "norm": "bn", "last_norm": None}  # the heads of bolts: linear, norm, ReLU, linear
 
@@ -68,48 +65,42 @@ A checkpoint with other objects than tensors and plain values is refused: save i
 plain hyper_parameters. docs/migration.md compares the names and arguments of bolts with ours."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Read a checkpoint of bolts, write the converted one, print the assumptions."""
-    arguments = parser().parse_args(argv)
-    source = Path(arguments.checkpoint)
-    out = Path(arguments.out or source.with_suffix(".imported.ckpt"))
-    is_source = os.path.realpath(out) == os.path.realpath(source)
-    require(not is_source, "out", str(out), "another file than the checkpoint of bolts")
-    require_replaceable(out, MARKER, arguments.force)
-    imported = convert(read(source), arguments.method, arguments.data, arguments.normalize)
+def run(
+    checkpoint: str,
+    *,
+    out: str | None = None,
+    force: bool = False,
+    method: Literal["SimCLR", "BYOL", "SimSiam"] | None = None,
+    data: Literal[tuple(DATASETS)] | None = None,  # type: ignore[valid-type]
+    normalize: bool | None = None,
+) -> int:
+    """Convert a checkpoint of SimCLR, BYOL or SimSiam of lightning-bolts.
+
+    Args:
+        checkpoint: a checkpoint that the Trainer of bolts saved
+        out: output (default: the name of CKPT with .imported.ckpt)
+        force: replace any regular file at --out
+        method: needed if the checkpoint fits both BYOL and SimSiam, whose weights have the same layout
+        data: the data set (default: that of the checkpoint, or cifar10)
+        normalize: whether the images were normalized (default: as in the scripts of bolts: SimCLR yes, others no)
+    """
+    source = Path(checkpoint)
+    target = Path(out or source.with_suffix(".imported.ckpt"))
+    is_source = os.path.realpath(target) == os.path.realpath(source)
+    require(not is_source, "out", str(target), "another file than the checkpoint of bolts")
+    require_replaceable(target, MARKER, force)
+    imported = convert(read(source), method, data, normalize)
     import torch  # late: --help needs none
 
-    write_atomic(out, marked_archive(lambda file: torch.save(imported.checkpoint, file), MARKER))
+    write_atomic(target, marked_archive(lambda file: torch.save(imported.checkpoint, file), MARKER))
     print(f"{source}: {imported.summary}")
     for line in imported.remarks:
         print(f"  {line}")
-    print(f"written to {out}; next: lightning-ssl evaluate {out}")
+    print(f"written to {target}; next: lightning-ssl evaluate {target}")
     return 0
 
 
-def parser() -> Parser:
-    top = Parser(
-        prog="lightning-ssl import-bolts",
-        description="Convert a checkpoint of SimCLR, BYOL or SimSiam of lightning-bolts.",
-        epilog=EXAMPLES,
-    )
-    top.add_argument("checkpoint", metavar="CKPT", help="a checkpoint that the Trainer of bolts saved")
-    top.add_argument("--out", metavar="FILE", help="output (default: the name of CKPT with .imported.ckpt)")
-    top.add_argument("--force", action="store_true", help="replace any regular file at --out")
-    top.add_argument(
-        "--method",
-        choices=METHODS,
-        help="needed if the checkpoint fits both BYOL and SimSiam, whose weights have the same layout",
-    )
-    top.add_argument(
-        "--data", choices=tuple(data.DATASETS), help="the data set (default: that of the checkpoint, or cifar10)"
-    )
-    top.add_argument(
-        "--normalize",
-        action=argparse.BooleanOptionalAction,
-        help="whether the images were normalized (default: as in the scripts of bolts: SimCLR yes, others no)",
-    )
-    return top
+COMMAND = main = Command("import-bolts", run, EXAMPLES)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -171,7 +162,7 @@ def convert(
     from lightning_ssl.methods import Method
 
     state = convert_weights(kind, bolts.state)
-    known_data = data_name or DATASETS.get(str(hparams.get("dataset")))
+    known_data = data_name or THEIR_DATASETS.get(str(hparams.get("dataset")))
     name, normalized = known_data or "cifar10", kind == "SimCLR" if normalize is None else normalize
     arguments = method_arguments(kind, hparams, state) | network_arguments(kind, hparams, state, name, normalized)
     node = {"class_path": f"lightning_ssl.methods.{kind}", "init_args": arguments}
@@ -333,7 +324,7 @@ def architecture(encoder: State, hparams: dict[str, Any]) -> tuple[str, str]:
 
 def image_info(name: str) -> tuple[int, tuple[float, ...], tuple[float, ...]]:
     """Size, mean and standard deviation of the images: those of bolts if it has them, else ours."""
-    if name == "folder":  # data.info needs its files
+    if name == "folder":  # info needs its files
         return 224, *MOMENTS[name]
-    info = data.info(name)
-    return info.image_size, *MOMENTS.get(name, (info.mean, info.std))
+    found = info(name)
+    return found.image_size, *MOMENTS.get(name, (found.mean, found.std))

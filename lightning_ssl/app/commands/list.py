@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Literal
 
-from lightning_ssl.app.commands.parser import Parser
+from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.app.config import catalog
 
 EXAMPLES = """examples:
@@ -13,23 +13,13 @@ EXAMPLES = """examples:
   lightning-ssl fit --config data/cifar10 --config method/direct      a name of the second column is for --config"""
 
 
-def parser() -> Parser:
-    top = Parser(
-        prog="lightning-ssl list",
-        description="List what can be chosen: a name, the packaged configuration that uses it, and one line.",
-        epilog=EXAMPLES,
-    )
-    top.add_argument(
-        "section", nargs="?", metavar="SECTION", choices=tuple(catalog.SECTIONS), help=", ".join(catalog.SECTIONS)
-    )
-    return top
+def run(section: Literal[tuple(catalog.SECTIONS)] | None = None) -> int:  # type: ignore[valid-type]
+    """List what can be chosen: a name, the packaged configuration that uses it, and one line.
 
-
-def main(argv: Sequence[str]) -> int:
-    """Print one section or all."""
-    arguments = parser().parse_args(list(argv))
-    sections = [arguments.section] if arguments.section else list(catalog.SECTIONS)
-    print("\n\n".join(listing(section) for section in sections))
+    Args:
+        section: one section instead of all
+    """
+    print("\n\n".join(map(listing, [section] if section else catalog.SECTIONS)))
     return 0
 
 
@@ -41,3 +31,6 @@ def listing(section: str) -> str:
     for name, summary, config in found:
         lines.append("  " + "  ".join(filter(None, (name.ljust(widths[0]), config.ljust(widths[1]), summary))))
     return "\n".join(lines)
+
+
+COMMAND = main = Command("list", run, EXAMPLES)
