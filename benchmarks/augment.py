@@ -177,7 +177,7 @@ def run(*, threads: int = 2, batch: int = 256, repeats: int = 7, quick: bool = F
 
 
 LIMITS = {"threads": (1, 1024), "batch": (1, 65_536), "repeats": (1, 10_000)}
-main = Command("bench augment", run, __doc__ or "", LIMITS)
+main = Command("bench augment", run, __doc__, LIMITS)
 
 
 if __name__ == "__main__":

@@ -262,7 +262,7 @@ def run(*, seeds: int = 10, repeats: int = 7, threads: int | None = None) -> int
 
 
 LIMITS = {"seeds": (1, 10_000), "repeats": (1, 10_000), "threads": (1, 1024)}
-main = Command("bench labs", run, __doc__ or "", LIMITS)
+main = Command("bench labs", run, __doc__, LIMITS)
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def run(*, json: str | None = None) -> int:
     return conclude(bars, json)
 
 
-main = Command("bench launches", run, __doc__ or "")
+main = Command("bench launches", run, __doc__)
 
 
 if __name__ == "__main__":

@@ -207,7 +207,7 @@ def run(
     return conclude(bars, json)
 
 
-main = Command("bench loss", run, __doc__ or "", {"threads": (1, 1024), "repeats": (1, 10_000)})
+main = Command("bench loss", run, __doc__, {"threads": (1, 1024), "repeats": (1, 10_000)})
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def run(*, repeats: int = 5) -> int:
     return conclude(found, None)
 
 
-main = Command("bench start", run, __doc__ or "", {"repeats": (1, 1000)})
+main = Command("bench start", run, __doc__, {"repeats": (1, 1000)})
 
 
 if __name__ == "__main__":

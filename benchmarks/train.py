@@ -198,7 +198,7 @@ def run(
 
 
 LIMITS = {"threads": (1, 1024), "batch": (1, 65_536), "steps": (1, 10_000), "turns": (1, 10_000)}
-main = Command("bench train", run, __doc__ or "", LIMITS)
+main = Command("bench train", run, __doc__, LIMITS)
 
 
 if __name__ == "__main__":

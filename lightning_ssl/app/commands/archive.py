@@ -1,4 +1,13 @@
-"""`lightning-ssl archive`: keep the small files of runs in one file. `--help` imports no torch."""
+"""`lightning-ssl archive`: keep the small files of runs in one file.
+
+examples:
+  lightning-ssl archive runs/quickstart --out quickstart.jsonl.gz      all runs of a sweep
+  lightning-ssl report quickstart.jsonl.gz                             the page of the same runs
+  lightning-ssl archive theirs.jsonl.gz --out quickstart.jsonl.gz      add the runs of another archive
+
+An archive has configuration, metrics, summary and evaluation of every run, in one line each, and no checkpoints. An
+existing FILE is extended. A run that is in it is replaced only by a finished one. The same runs give the same bytes.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +17,6 @@ from pathlib import Path
 from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.base.checks import UserError, require, shown
 from lightning_ssl.base.files import require_replaceable
-
-EXAMPLES = """examples:
-  lightning-ssl archive runs/quickstart --out quickstart.jsonl.gz      all runs of a sweep
-  lightning-ssl report quickstart.jsonl.gz                             the page of the same runs
-  lightning-ssl archive theirs.jsonl.gz --out quickstart.jsonl.gz      add the runs of another archive
-
-An archive has configuration, metrics, summary and evaluation of every run, in one line each, and no checkpoints. An
-existing FILE is extended. A run that is in it is replaced only by a finished one. The same runs give the same bytes."""
 
 
 def run(sources: Sequence[str], *, out: Path) -> int:
@@ -40,4 +41,4 @@ def run(sources: Sequence[str], *, out: Path) -> int:
     return 0
 
 
-COMMAND = main = Command("archive", run, EXAMPLES)
+COMMAND = main = Command("archive", run, __doc__)

@@ -1,7 +1,11 @@
 """`lightning-ssl completion SHELL`: print a script that completes commands, flags and names with the tab key.
 
-The script is static, made by shtab from the parsers: a key press starts no Python. argcomplete would run the program at
-each key press, and the flags of `fit` need torch, which takes seconds to import.
+examples:
+  eval "$(lightning-ssl completion bash)"                       for this terminal
+  lightning-ssl completion bash > ~/.local/share/bash-completion/completions/lightning-ssl     for every terminal
+  lightning-ssl completion zsh > DIR/_lightning-ssl             DIR is a folder of $fpath
+
+Make the script again after an update: it contains the names of flags, configurations and sweeps.
 """
 
 from __future__ import annotations
@@ -18,19 +22,7 @@ from lightning_ssl.app.config import catalog, packaged
 from lightning_ssl.app.reproduce import recipe
 from lightning_ssl.data import DATASETS
 
-EXAMPLES = """examples:
-  eval "$(lightning-ssl completion bash)"                       for this terminal
-  lightning-ssl completion bash > ~/.local/share/bash-completion/completions/lightning-ssl     for every terminal
-  lightning-ssl completion zsh > DIR/_lightning-ssl             DIR is a folder of $fpath
-
-Make the script again after an update: it contains the names of flags, configurations and sweeps."""
-
 FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}
-# The names of arguments whose values are files or folders.
-PATHS = {
-    "archive", "checkpoint", "data.root", "dump", "folder", "folders", "out", "resume", "root", "runs", "sources",
-    "trainer.default_root_dir",
-}  # fmt: skip
 
 
 def run(shell: Literal["bash", "zsh"]) -> int:
@@ -39,13 +31,15 @@ def run(shell: Literal["bash", "zsh"]) -> int:
     Args:
         shell: bash or zsh
     """
-    import shtab  # here: only this command needs it
+    # Static: a key press starts no Python. argcomplete would run the program at each one, and the flags of `fit` need
+    # torch, which takes seconds to import.
+    import shtab
 
     print(shtab.complete(program(), shell=shell, root_prefix="lightning_ssl"))
     return 0
 
 
-COMMAND = main = Command("completion", run, EXAMPLES)
+COMMAND = main = Command("completion", run, __doc__)
 
 
 def program() -> argparse.ArgumentParser:
@@ -55,19 +49,20 @@ def program() -> argparse.ArgumentParser:
     commands = top.add_subparsers()
     parts = {"data": data.PARTS, "lab": {name: lab.command_of(name) for name in ("all", *catalog.names("labs"))}}
     for name, line in COMMANDS.items():
+        about = first_words(line)
         if name == "fit":
-            add_fit_flags(commands.add_parser(name, help=line, add_help=False))
+            add_fit_flags(commands.add_parser(name, help=about, add_help=False))
         elif name == "bench":
-            commands.add_parser(name, help=line).add_argument("name", choices=list(bench.summaries()))
+            commands.add_parser(name, help=about).add_argument("name", choices=list(bench.summaries()))
         elif name in parts:
-            below = commands.add_parser(name, help=line).add_subparsers()
+            below = commands.add_parser(name, help=about).add_subparsers()
             if name == "lab":
                 below.add_parser("list", help="list the labs", add_help=False)
             for part, command in parts[name].items():
                 below.add_parser(part, help=part, add_help=False, parents=[command.parser()])
         else:
             module = importlib.import_module(f"lightning_ssl.app.commands.{name.replace('-', '_')}")
-            commands.add_parser(name, help=line, add_help=False, parents=[module.COMMAND.parser()])
+            commands.add_parser(name, help=about, add_help=False, parents=[module.COMMAND.parser()])
     for name, each in leaves(top):
         for action in each._actions:
             set_completion(name, action)
@@ -76,7 +71,8 @@ def program() -> argparse.ArgumentParser:
 
 def add_fit_flags(parser: argparse.ArgumentParser) -> None:
     """The flags of `fit`, with those of every method, importance and callback."""
-    from lightning_ssl.app.config.flags import sections  # here: it imports torch, and `completion --help` does not
+    from lightning_ssl.app.config.flags import sections  # here: both import torch, and `completion --help` does not
+    from lightning_ssl.callbacks import BY_FLAG
 
     known = sections()
     parser.add_argument("--help", choices=["all", *known], help="describe the flags")
@@ -86,7 +82,7 @@ def add_fit_flags(parser: argparse.ArgumentParser) -> None:
                 names = [name for name in flag.choices if ":" not in name]
                 values: dict[str, Any] = {"choices": names or None} if flag.values else {"action": "store_true"}
                 parser.add_argument(f"--{flag.key}", dest=flag.key, help=flag.description, **values)
-    for key in ("probe", "knn", "spectrum", "importance_monitor"):
+    for key in BY_FLAG:
         parser.add_argument(f"--{key}", choices=["null"], help="null switches it off")
 
 
@@ -97,19 +93,18 @@ def first_words(text: str) -> str:
 
 
 def set_completion(command: str, action: argparse.Action) -> None:
-    """Complete files, folders and names, by the name of the argument."""
+    """Complete names where there are some, else files."""
     action.help = first_words(action.help or "")
     if action.choices:
         return
-    complete: Any = FILES if action.dest in PATHS else None
     if command == "lightning-ssl data fetch" and action.dest == "name":
         action.choices = [name for name, each in DATASETS.items() if each.published]
     elif command == "lightning-ssl reproduce" and action.dest in ("name", "scale"):
         action.choices = ["list", *recipe.names()] if action.dest == "name" else list(recipe.scales())
     elif action.dest in ("config", "file"):
-        complete = names_or_files("configs" if action.dest == "config" else "sweeps")
-    if complete:
-        action.complete = complete  # type: ignore[attr-defined]
+        action.complete = names_or_files("configs" if action.dest == "config" else "sweeps")  # type: ignore[attr-defined]
+    elif action.nargs != 0:
+        action.complete = FILES  # type: ignore[attr-defined]
 
 
 def names_or_files(folder: packaged.Folder) -> dict[str, Any]:

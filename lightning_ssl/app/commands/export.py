@@ -1,17 +1,20 @@
 """`lightning-ssl export`: write the trained backbone to a file for other code.
 
-    lightning-ssl export runs/direct --format torchvision     a state_dict for torchvision's model of the same name
-    lightning-ssl export runs/direct --format safetensors     any backbone, with its origin as metadata
+examples:
+  lightning-ssl export runs/direct --format torchvision               writes runs/direct/backbone.torchvision.pth
+  lightning-ssl export runs/direct --format safetensors --out direct.safetensors
+  lightning-ssl export runs/direct/checkpoints/step-00001560.ckpt --format safetensors     beside the checkpoint
+  lightning-ssl export runs/direct --format safetensors --with-projector
 
-The file has the backbone only, without projector, predictor, probe and optimizer. For BYOL it is the online network,
-which `evaluate` uses too. Strict loading into a torchvision model needs a classifier, so the file has `fc` for the 1000
-classes of ImageNet, filled with zeros. `model.fc = torch.nn.Identity()` makes the model return the features.
+torchvision   resnet18, resnet34 and resnet50; loads strictly; `fc` is zero
+safetensors   every backbone, with method, configuration, step, version, mean and std as metadata
 
-A network for small images has the CIFAR stem. The torchvision model needs the same stem before loading:
+The command prints the lines of Python that load the file.
 
-    model = torchvision.models.resnet18()
-    model.conv1, model.maxpool = torch.nn.Conv2d(3, 64, 3, 1, 1, bias=False), torch.nn.Identity()
-    model.load_state_dict(torch.load("backbone.torchvision.pth"))
+The file has the backbone only. For BYOL it is the online network, which `evaluate` uses too. Strict loading into a
+torchvision model needs a classifier, so the file has `fc` for the 1000 classes of ImageNet, filled with zeros.
+`model.fc = torch.nn.Identity()` makes the model return the features. A network for small images has the CIFAR stem. The
+torchvision model needs the same stem before loading, as the printed lines show.
 """
 
 from __future__ import annotations
@@ -38,17 +41,6 @@ MARKER = b"lightning-ssl export"  # in every file that this command writes
 SUFFIXES = {"torchvision": ".torchvision.pth", "safetensors": ".safetensors"}
 IMAGENET_CLASSES = 1000  # the default of a torchvision model
 
-EXAMPLES = """examples:
-  lightning-ssl export runs/direct --format torchvision               writes runs/direct/backbone.torchvision.pth
-  lightning-ssl export runs/direct --format safetensors --out direct.safetensors
-  lightning-ssl export runs/direct/checkpoints/step-00001560.ckpt --format safetensors     beside the checkpoint
-  lightning-ssl export runs/direct --format safetensors --with-projector
-
-torchvision   resnet18, resnet34 and resnet50; loads strictly; `fc` is zero
-safetensors   every backbone, with method, configuration, step, version, mean and std as metadata
-
-The command prints the lines of Python that load the file."""
-
 
 def run(
     checkpoint: str,
@@ -70,12 +62,8 @@ def run(
             run; can be given several times
         force: replace any regular file at --out
     """
-    require(
-        format == "safetensors" or not with_projector,
-        "with-projector",
-        True,
-        "omitted with --format torchvision, whose models have no projector; use --format safetensors",
-    )
+    if format == "torchvision" and with_projector:
+        raise UserError("with-projector=True: torchvision's models have no projector; use --format safetensors")
     target = Path(out or default_out(Path(checkpoint), format))
     require_replaceable(target, MARKER, force)
     from lightning_ssl.app.runs.restore import restore_method  # late: it imports torch, and --help needs none
@@ -90,7 +78,7 @@ def run(
     return 0
 
 
-COMMAND = main = Command("export", run, EXAMPLES)
+COMMAND = main = Command("export", run, __doc__)
 
 
 def default_out(given: Path, file_format: str) -> Path:

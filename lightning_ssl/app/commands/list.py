@@ -1,4 +1,10 @@
-"""`lightning-ssl list`: what can be chosen, one line each, with the configuration that shows its use."""
+"""`lightning-ssl list`: what can be chosen, one line each, with the configuration that shows its use.
+
+examples:
+  lightning-ssl list                     everything
+  lightning-ssl list importances         the pair importances, for `fit --model AlphaCL --model.importance NAME`
+  lightning-ssl fit --config data/cifar10 --config method/direct      a name of the second column is for --config
+"""
 
 from __future__ import annotations
 
@@ -6,11 +12,6 @@ from typing import Literal
 
 from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.app.config import catalog
-
-EXAMPLES = """examples:
-  lightning-ssl list                     everything
-  lightning-ssl list importances         the pair importances, for `fit --model AlphaCL --model.importance NAME`
-  lightning-ssl fit --config data/cifar10 --config method/direct      a name of the second column is for --config"""
 
 
 def run(section: Literal[tuple(catalog.SECTIONS)] | None = None) -> int:  # type: ignore[valid-type]
@@ -33,4 +34,4 @@ def listing(section: str) -> str:
     return "\n".join(lines)
 
 
-COMMAND = main = Command("list", run, EXAMPLES)
+COMMAND = main = Command("list", run, __doc__)

@@ -51,7 +51,7 @@ class Command:
 
     name       the words that run it: "data fetch"
     function   returns the exit code
-    examples   the end of the help
+    about      a docstring whose text below the first line ends the help
     limits     the smallest and the largest value of a number, by parameter
     further    flags besides those of the function
     negations  whether a switch that is off by default has a flag --no-… too
@@ -59,7 +59,7 @@ class Command:
 
     name: str
     function: Callable[..., Any]
-    examples: str = ""
+    about: str | None = None
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     further: Mapping[str, Argument] = field(default_factory=dict)
     negations: bool = False
@@ -72,7 +72,8 @@ class Command:
         return {**arguments_of(self.function), **self.further}
 
     def parser(self) -> Parser:
-        parser = Parser(prog=f"{PROGRAM} {self.name}", description=summary(self.function), epilog=self.examples)
+        title, about = f"{PROGRAM} {self.name}", below_first_line(self.about)
+        parser = Parser(prog=title, description=summary(self.function), epilog=about)
         words = {each.name for each in parameters(self.function) if each.kind is each.POSITIONAL_OR_KEYWORD}
         for name, argument in self.arguments().items():
             options: dict[str, Any] = {"help": help_of(argument), "default": argparse.SUPPRESS}
@@ -138,11 +139,13 @@ def flag_name(parameter: str) -> str:
     return "--" + parameter.replace("_", "-")
 
 
-def choose(prog: str, kind: str, known: Mapping[str, str], words: Sequence[str], more: str = "") -> str | None:
+def choose(
+    prog: str, kind: str, known: Mapping[str, str], words: Sequence[str], about: str | None = None
+) -> str | None:
     """The first word, one of the known ones. Without one, for `list` or help, print all of them and return None.
 
     kind    what the word is: "lab"
-    more    the end of the help
+    about   a docstring whose text below the first line ends the help
     """
     word = words[0] if words else "--help"
     if word in known:
@@ -154,8 +157,13 @@ def choose(prog: str, kind: str, known: Mapping[str, str], words: Sequence[str],
         print(columns(known))
         return None
     name = kind.upper()
-    print(f"usage: {prog} {name} …     {prog} {name} --help\n\n{columns(known)}" + (f"\n\n{more}" if more else ""))
+    usage = f"usage: {prog} {name} …     {prog} {name} --help"
+    print("\n\n".join(filter(None, (usage, columns(known), below_first_line(about)))))
     return None
+
+
+def below_first_line(docstring: str | None) -> str:
+    return (docstring or "").partition("\n")[2].strip()
 
 
 def columns(entries: Mapping[str, str]) -> str:

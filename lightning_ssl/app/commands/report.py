@@ -1,21 +1,6 @@
-"""`lightning-ssl report`: compare the losses of many runs on one HTML page. --help does not import torch."""
+"""`lightning-ssl report`: compare the losses of many runs on one HTML page.
 
-from __future__ import annotations
-
-import time
-from collections.abc import Callable, Sequence
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from lightning_ssl.app.commands.parser import Command
-from lightning_ssl.base.checks import require
-from lightning_ssl.base.untrusted import printable
-
-if TYPE_CHECKING:
-    from lightning_ssl.app.report.compose import Built
-
-EXAMPLES = """examples:
+examples:
   lightning-ssl report runs                          all runs below runs/; writes runs/report.html
   lightning-ssl report runs/table1 runs/more --out page.html --open
   lightning-ssl report runs/quickstart --watch       rebuilds the page during a sweep; Ctrl-C ends it
@@ -31,7 +16,23 @@ during training.
 Groups are made by the loss, by the parameters of a sweep, and by the settings of model, data, optimizer and length of
 training that differ. Other differences, such as callbacks or settings of the probe, are named in a note. Runs on
 different data (data.name, data.options, data.split, data.holdout) are not ranked together. The page says which images
-an accuracy comes from, and warns where the best of several settings is chosen on test images."""
+an accuracy comes from, and warns where the best of several settings is chosen on test images.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lightning_ssl.app.commands.parser import Command
+from lightning_ssl.base.checks import require
+from lightning_ssl.base.untrusted import printable
+
+if TYPE_CHECKING:
+    from lightning_ssl.app.report.compose import Built
 
 
 def run(
@@ -64,8 +65,8 @@ def run(
     from lightning_ssl.app.sweep.state import recorded
 
     require(0 < every <= 86_400, "every", every, "above 0 seconds, and at most a day (86400)")
-    texts = {"metric": metric, "baseline": baseline, "title": title}
-    build_page = partial(build, folders, out, force=force, reader=Reader(recorded), **texts)
+    reader = Reader(recorded)
+    build_page = partial(build, folders, out, metric=metric, baseline=baseline, title=title, force=force, reader=reader)
     if watch:
         for folder in folders:  # one that does not exist yet is waited for
             require(Path(folder).is_dir() or not Path(folder).exists(), "folder", folder, "a folder that holds runs")
@@ -82,7 +83,7 @@ def run(
     return 0
 
 
-COMMAND = main = Command("report", run, EXAMPLES)
+COMMAND = main = Command("report", run, __doc__)
 
 
 def keep_building(build: Callable[..., Built], folders: Sequence[str], every: float, open: bool) -> Built | None:

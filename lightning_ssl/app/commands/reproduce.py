@@ -1,4 +1,21 @@
-"""`lightning-ssl reproduce NAME`: repeat a published table and judge its claims."""
+"""`lightning-ssl reproduce NAME`: repeat a published table and judge its claims.
+
+examples:
+  lightning-ssl reproduce list                               the tables and their scales
+  lightning-ssl reproduce table1 --dry-run                   list the runs and estimate the time
+  lightning-ssl reproduce table1 --workers 2                 a small version on real images, two runs at a time
+  lightning-ssl reproduce table1 --scale paper --dry-run     the published setting: number of runs and GPU hours
+  lightning-ssl reproduce table1 --no-train --out docs       compare the runs that exist
+
+The same command resumes. It trains what is missing (in RUNS/SWEEP-SCALE, as `lightning-ssl sweep` does), evaluates
+finished runs by the papers' protocol, and writes to OUT: NAME.md (claims with verdicts, and the table), NAME.csv (every
+run) and NAME.png. RUNS/SCALE/NAME.html is the page of `lightning-ssl report` for the same runs. A run that
+another table or the archive has with the same configuration and seed is copied, not trained. Data that is missing is
+downloaded. If that fails, a line says so, and the runs on it are left out.
+
+A claim holds if the whole 95 % interval of the difference over matched seeds is on the claimed side of its margin. It
+does not hold if the interval is on the other side. Otherwise it is not decided at this scale.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +38,6 @@ if TYPE_CHECKING:
     from lightning_ssl.app.reproduce.recipe import Reproduction, Scale, Work
 
 MARKER = b"lightning-ssl reproduce"  # NAME.md holds the command
-EXAMPLES = """examples:
-  lightning-ssl reproduce list                               the tables and their scales
-  lightning-ssl reproduce table1 --dry-run                   list the runs and estimate the time
-  lightning-ssl reproduce table1 --workers 2                 a small version on real images, two runs at a time
-  lightning-ssl reproduce table1 --scale paper --dry-run     the published setting: number of runs and GPU hours
-  lightning-ssl reproduce table1 --no-train --out docs       compare the runs that exist
-
-The same command resumes. It trains what is missing (in RUNS/SWEEP-SCALE, as `lightning-ssl sweep` does), evaluates
-finished runs by the papers' protocol, and writes to OUT: NAME.md (claims with verdicts, and the table), NAME.csv (every
-run) and NAME.png. RUNS/SCALE/NAME.html is the page of `lightning-ssl report` for the same runs. A run that
-another table or the archive has with the same configuration and seed is copied, not trained. Data that is missing is
-downloaded. If that fails, a line says so, and the runs on it are left out.
-
-A claim holds if the whole 95 % interval of the difference over matched seeds is on the claimed side of its margin. It
-does not hold if the interval is on the other side. Otherwise it is not decided at this scale."""
 
 
 def run(
@@ -115,7 +117,7 @@ def run(
 
 
 LIMITS = {"seeds": (1, 1000), "workers": (1, 1000), "images_per_second": (0.001, 1e9)}
-COMMAND = main = Command("reproduce", run, EXAMPLES, LIMITS)
+COMMAND = main = Command("reproduce", run, __doc__, LIMITS)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,15 @@
-"""`lightning-ssl sweep FILE`: run a W&B sweep file on this machine."""
+"""`lightning-ssl sweep FILE`: run a W&B sweep file on this machine.
+
+examples:
+  lightning-ssl sweep sweeps/quickstart.yaml --workers 2     four losses, four seeds each, a few minutes
+  lightning-ssl sweep sweeps/bayes.yaml --count 20           a random or bayes search needs a number of trials
+  lightning-ssl sweep sweeps/table1.yaml --dry-run           print the trials and their commands
+  lightning-ssl sweep sweeps/table1.yaml --status            print the progress
+  lightning-ssl sweep sweeps/table1.yaml --name try --count 2 -- --trainer.max_epochs=1
+
+The same command resumes a sweep that was stopped or killed. It keeps finished trials and resumes the others. Flags
+after `--` are added to every trial's command. `wandb sweep` and `wandb agent` run the same file on a cluster.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +22,6 @@ from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.app.config import packaged
 from lightning_ssl.base.checks import MAX_SEED, require, require_line
 from lightning_ssl.base.machine import available_cores
-
-EXAMPLES = """examples:
-  lightning-ssl sweep sweeps/quickstart.yaml --workers 2     four losses, four seeds each, a few minutes
-  lightning-ssl sweep sweeps/bayes.yaml --count 20           a random or bayes search needs a number of trials
-  lightning-ssl sweep sweeps/table1.yaml --dry-run           print the trials and their commands
-  lightning-ssl sweep sweeps/table1.yaml --status            print the progress
-  lightning-ssl sweep sweeps/table1.yaml --name try --count 2 -- --trainer.max_epochs=1
-
-The same command resumes a sweep that was stopped or killed. It keeps finished trials and resumes the others. Flags
-after `--` are added to every trial's command. `wandb sweep` and `wandb agent` run the same file on a cluster."""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -90,4 +91,4 @@ def share_cores(workers: int) -> None:
 
 
 # 100,000 is MAX_TRIALS of app/sweep/plan.py, which imports numpy
-COMMAND = Command("sweep", run, EXAMPLES, {"count": (1, 100_000), "workers": (1, 1024), "seed": (0, MAX_SEED)})
+COMMAND = Command("sweep", run, __doc__, {"count": (1, 100_000), "workers": (1, 1024), "seed": (0, MAX_SEED)})
