@@ -69,10 +69,15 @@ def seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def median_seconds(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median time of each contender. They take turns, so other work on the machine slows all of them."""
+def seconds_in_turns(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """The times of each contender. They take turns, so other work on the machine slows all of them."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(repeats):
         for name, run in contenders.items():
             times[name].append(seconds(run))
-    return {name: statistics.median(values) for name, values in times.items()}
+    return times
+
+
+def median_seconds(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median time of each contender."""
+    return {name: statistics.median(values) for name, values in seconds_in_turns(contenders, repeats).items()}

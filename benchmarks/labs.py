@@ -10,14 +10,13 @@ one process, taking turns; medians are reported.
 
 from __future__ import annotations
 
-import statistics
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from bars import median_seconds
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
@@ -228,16 +227,10 @@ def cases() -> list[Case]:
 
 def measure(case: Case, seeds: int, repeats: int) -> Timing:
     """Take turns, batched, plain, tight, after one round that is not counted."""
-    sides: tuple[Callable[[], object], ...] = (lambda: case.batched(seeds), case.plain, case.tight)
-    spent: tuple[list[float], ...] = ([], [], [])
-    for repeat in range(repeats + 1):
-        for side, work in zip(spent, sides, strict=True):
-            start = time.perf_counter()
-            work()
-            if repeat:
-                side.append(1e3 * (time.perf_counter() - start) / case.epochs)
-    batched, plain, tight = map(statistics.median, spent)
-    return Timing(case.name, seeds, batched / seeds, plain, tight)
+    sides = {"batched": lambda: case.batched(seeds), "plain": case.plain, "tight": case.tight}
+    median_seconds(sides, 1)
+    found = {name: 1e3 * value / case.epochs for name, value in median_seconds(sides, repeats).items()}
+    return Timing(case.name, seeds, found["batched"] / seeds, found["plain"], found["tight"])
 
 
 def run(*, seeds: int = 10, repeats: int = 7, threads: int | None = None) -> int:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
+from functools import partial
 
-from bars import Bar, conclude, seconds
+from bars import Bar, conclude, seconds_in_turns
 
 from lightning_ssl.app.commands.parser import Command
 
@@ -29,13 +30,12 @@ def run(*, repeats: int = 5) -> int:
     Args:
         repeats: runs of each command; they take turns
     """
-    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
-    for _ in range(repeats):
-        for name, words in COMMANDS.items():
-            command = [sys.executable, "-m", "lightning_ssl", *words]
-            times[name].append(seconds(lambda command=command: subprocess.run(command, capture_output=True)))  # type: ignore[misc]
+    program = [sys.executable, "-m", "lightning_ssl"]
+    commands = {
+        name: partial(subprocess.run, [*program, *words], capture_output=True) for name, words in COMMANDS.items()
+    }
     found = []
-    for name, values in times.items():
+    for name, values in seconds_in_turns(commands, repeats).items():
         detail = f"{min(values):.2f}–{max(values):.2f} s"
         found.append(Bar(f"{name}, seconds", statistics.median(values), SECONDS, detail, at_least=False))
         print(found[-1])
