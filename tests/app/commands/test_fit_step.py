@@ -1,4 +1,4 @@
-"""A training step of `fit`: the host never waits for the device between two log steps, and ranks exchange no flag."""
+"""A training step of `fit`: the host never waits for the device between two log steps, and two ranks stop together."""
 
 import functools
 import sys
