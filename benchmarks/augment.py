@@ -11,19 +11,18 @@ On a busy machine one thread can be faster, because two threads wait for the slo
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import torch
-from bars import Bar, conclude, median_seconds, seconds
+from bars import Bar, conclude, median_seconds, require_new, seconds
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from lightning_ssl.app.commands.parser import Parser, new_file, whole_number
+from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.augment import PRESETS, TwoViews
 
 SIZE = 32
@@ -159,27 +158,27 @@ def measure(images: Tensor, batch: int, threads: int, repeats: int) -> list[Bar]
     ]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print one line per bar. The exit code is 1 if a bar is missed."""
-    parser = Parser(
-        prog="lightning-ssl bench augment", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--threads", type=whole_number(1, 1024), default=2, help="torch threads and worker processes (default: 2)"
-    )
-    parser.add_argument("--batch", type=whole_number(1, 65_536), default=256, help="images per batch (default: 256)")
-    parser.add_argument(
-        "--repeats", type=whole_number(1, 10_000), default=7, help="turns of each contender (default: 7)"
-    )
-    parser.add_argument("--quick", action="store_true", help="three turns over fewer images")
-    parser.add_argument("--json", type=new_file, help="also write the figures to a file")
-    options = parser.parse_args(argv)
-    torch.set_num_threads(options.threads)
-    images = make_images((4 if options.quick else 8) * options.batch)
-    bars = measure(images, options.batch, options.threads, 3 if options.quick else options.repeats)
+def run(*, threads: int = 2, batch: int = 256, repeats: int = 7, quick: bool = False, json: str | None = None) -> int:
+    """Speed of the augmentation against its bars. The exit code is 1 if a bar is missed.
+
+    Args:
+        threads: torch threads and worker processes
+        batch: images per batch
+        repeats: turns of each contender
+        quick: three turns over fewer images
+        json: also write the figures to this new file
+    """
+    require_new(json)
+    torch.set_num_threads(threads)
+    images = make_images((4 if quick else 8) * batch)
+    bars = measure(images, batch, threads, 3 if quick else repeats)
     print(*bars, sep="\n")
-    return conclude(bars, options.json)
+    return conclude(bars, json)
+
+
+LIMITS = {"threads": (1, 1024), "batch": (1, 65_536), "repeats": (1, 10_000)}
+main = Command("bench augment", run, __doc__, LIMITS)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

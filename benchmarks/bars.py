@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
+
+from lightning_ssl.base.checks import require
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,17 @@ class Bar:
         return f"{self.name:<62} {self.measured:7.2f}  {verdict:<16} {self.detail}"
 
 
-def conclude(bars: Sequence[Bar], file: Path | None) -> int:
+def require_new(json: str | None) -> None:
+    """Refuse, before the work, a file that exists or cannot be written."""
+    if json is not None:
+        is_new = not os.path.lexists(json) and Path(json).absolute().parent.is_dir()
+        require(is_new, "json", json, "a new file in a folder that exists")
+
+
+def conclude(bars: Sequence[Bar], file: str | None) -> int:
     """Print how many bars are reached, write the figures to a JSON file if asked, and return the exit code."""
     if file is not None:
-        file.write_text(json.dumps([asdict(bar) | {"reached": bar.reached} for bar in bars], indent=1) + "\n")
+        Path(file).write_text(json.dumps([asdict(bar) | {"reached": bar.reached} for bar in bars], indent=1) + "\n")
     missed = sum(not bar.reached for bar in bars)
     threads, version = torch.get_num_threads(), torch.__version__
     print(f"{len(bars) - missed} of {len(bars)} bars reached, {threads} threads, torch {version}")
@@ -59,10 +69,15 @@ def seconds(run: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def median_seconds(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median time of each contender. They take turns, so other work on the machine slows all of them."""
+def seconds_in_turns(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
+    """The times of each contender. They take turns, so other work on the machine slows all of them."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(repeats):
         for name, run in contenders.items():
             times[name].append(seconds(run))
-    return {name: statistics.median(values) for name, values in times.items()}
+    return times
+
+
+def median_seconds(contenders: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
+    """Median time of each contender."""
+    return {name: statistics.median(values) for name, values in seconds_in_turns(contenders, repeats).items()}

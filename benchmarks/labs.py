@@ -10,19 +10,18 @@ one process, taking turns; medians are reported.
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from bars import median_seconds
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 
-from lightning_ssl.app.commands.parser import Parser, whole_number
+from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.labs.hltm.training import train as train_trees
 from lightning_ssl.labs.landscape.data import sparse_codes
 from lightning_ssl.labs.landscape.tables import MODELS
@@ -228,34 +227,25 @@ def cases() -> list[Case]:
 
 def measure(case: Case, seeds: int, repeats: int) -> Timing:
     """Take turns, batched, plain, tight, after one round that is not counted."""
-    sides: tuple[Callable[[], object], ...] = (lambda: case.batched(seeds), case.plain, case.tight)
-    spent: tuple[list[float], ...] = ([], [], [])
-    for repeat in range(repeats + 1):
-        for side, work in zip(spent, sides, strict=True):
-            start = time.perf_counter()
-            work()
-            if repeat:
-                side.append(1e3 * (time.perf_counter() - start) / case.epochs)
-    batched, plain, tight = map(statistics.median, spent)
-    return Timing(case.name, seeds, batched / seeds, plain, tight)
+    sides = {"batched": lambda: case.batched(seeds), "plain": case.plain, "tight": case.tight}
+    median_seconds(sides, 1)
+    found = {name: 1e3 * value / case.epochs for name, value in median_seconds(sides, repeats).items()}
+    return Timing(case.name, seeds, found["batched"] / seeds, found["plain"], found["tight"])
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print one line per lab."""
-    parser = Parser(
-        prog="lightning-ssl bench labs", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--seeds", type=whole_number(1, 10_000), default=10)
-    parser.add_argument("--repeats", type=whole_number(1, 10_000), default=7)
-    parser.add_argument(
-        "--threads", type=whole_number(1, 1024), default=None, help="torch threads (default: torch's own choice)"
-    )
-    options = parser.parse_args(argv)
-    if options.threads is not None:
-        torch.set_num_threads(options.threads)
-    print(f"{options.seeds} seeds, {torch.get_num_threads()} threads; ms per run-epoch, medians of {options.repeats}")
+def run(*, seeds: int = 10, repeats: int = 7, threads: int | None = None) -> int:
+    """Time per run-epoch of the laboratories.
+
+    Args:
+        seeds: seeds of a batched run
+        repeats: turns of each side
+        threads: torch threads (default: torch's own choice)
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    print(f"{seeds} seeds, {torch.get_num_threads()} threads; ms per run-epoch, medians of {repeats}")
     for case in cases():
-        t = measure(case, options.seeds, options.repeats)
+        t = measure(case, seeds, repeats)
         print(
             f"{t.name:22s} batched {t.batched:7.2f}   plain loop {t.plain:7.2f} ({t.plain / t.batched:5.1f} x)   "
             f"tight loop {t.tight:7.2f} ({t.tight / t.batched:4.1f} x)",
@@ -264,5 +254,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+LIMITS = {"seeds": (1, 10_000), "repeats": (1, 10_000), "threads": (1, 1024)}
+main = Command("bench labs", run, __doc__, LIMITS)
+
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main(sys.argv[1:]))

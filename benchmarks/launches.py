@@ -9,17 +9,16 @@ tensor count as operators too, although they launch nothing.
 
 from __future__ import annotations
 
-import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
-from bars import Bar, conclude
+from bars import Bar, conclude, require_new
 from device import Constructors, Waits, steps_of_fit
 from torch import Tensor
 
 from lightning_ssl import losses as library
-from lightning_ssl.app.commands.parser import Parser, new_file
+from lightning_ssl.app.commands.parser import Command
 
 WIDTH = 128
 SIZES = (128, 1024, 4096)
@@ -134,20 +133,23 @@ GROUPS: tuple[Callable[[], list[Bar]], ...] = (
 )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print one line per bar. The exit code is 1 if a bar is missed."""
-    parser = Parser(
-        prog="lightning-ssl bench launches", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--json", type=new_file, help="also write the figures to a file")
-    options = parser.parse_args(argv)
+def run(*, json: str | None = None) -> int:
+    """Operators and host synchronisations of a loss. The exit code is 1 if a bar is missed.
+
+    Args:
+        json: also write the figures to this new file
+    """
+    require_new(json)
     bars: list[Bar] = []
     for group in GROUPS:
         for bar in group():
             print(bar, flush=True)
             bars.append(bar)
-    return conclude(bars, options.json)
+    return conclude(bars, json)
+
+
+main = Command("bench launches", run, __doc__)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -9,19 +9,19 @@ products that every kernel needs: the upper triangle of z zᵀ once, and W z.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import torch
-from bars import Bar, conclude, median_seconds
+from bars import Bar, conclude, median_seconds, require_new
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.app.commands.parser import Parser, new_file, whole_number
+from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.losses.energy import TILE_SIDE, FamilyLoss, PairLoss
 from lightning_ssl.losses.families import InfoNCE
 from lightning_ssl.losses.importance import Direct, Entropy
@@ -180,28 +180,35 @@ def large_batch(repeats: int, threads: int) -> list[Bar]:
 GROUPS = {"lightly": against_lightly, "products": against_products, "solved": solved_rows, "large": large_batch}
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print one line per bar. The exit code is 1 if a bar is missed."""
-    parser = Parser(
-        prog="lightning-ssl bench loss", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--threads", type=whole_number(1, 1024), default=2, help="torch threads (default: 2)")
-    parser.add_argument(
-        "--repeats", type=whole_number(1, 10_000), default=11, help="turns of each contender (default: 11)"
-    )
-    parser.add_argument("--quick", action="store_true", help="three turns, without the large batch")
-    parser.add_argument("--only", choices=GROUPS, help="one group of bars")
-    parser.add_argument("--json", type=new_file, help="also write the figures to a file")
-    options = parser.parse_args(argv)
-    torch.set_num_threads(options.threads)
-    chosen = [options.only] if options.only else [name for name in GROUPS if not (options.quick and name == "large")]
+def run(
+    *,
+    threads: int = 2,
+    repeats: int = 11,
+    quick: bool = False,
+    only: Literal[tuple(GROUPS)] | None = None,  # type: ignore[valid-type]
+    json: str | None = None,
+) -> int:
+    """Speed of the losses against their bars. The exit code is 1 if a bar is missed.
+
+    Args:
+        threads: torch threads
+        repeats: turns of each contender
+        quick: three turns, without the large batch
+        only: one group of bars
+        json: also write the figures to this new file
+    """
+    require_new(json)
+    torch.set_num_threads(threads)
     bars: list[Bar] = []
-    for name in chosen:
-        for bar in GROUPS[name](3 if options.quick else options.repeats, options.threads):
+    for name in [only] if only else [name for name in GROUPS if not (quick and name == "large")]:
+        for bar in GROUPS[name](3 if quick else repeats, threads):
             print(bar, flush=True)
             bars.append(bar)
-    return conclude(bars, options.json)
+    return conclude(bars, json)
+
+
+main = Command("bench loss", run, __doc__, {"threads": (1, 1024), "repeats": (1, 10_000)})
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -8,11 +8,11 @@ from __future__ import annotations
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from functools import partial
 
-from bars import Bar, conclude, seconds
+from bars import Bar, conclude, seconds_in_turns
 
-from lightning_ssl.app.commands.parser import Parser, whole_number
+from lightning_ssl.app.commands.parser import Command
 
 SECONDS = 1.0
 COMMANDS = {
@@ -24,22 +24,25 @@ COMMANDS = {
 }
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run each command several times, in turns."""
-    parser = Parser(prog="lightning-ssl bench start", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--repeats", type=whole_number(1, 1000), default=5, help="runs of each command (default: 5)")
-    arguments = parser.parse_args(argv)
-    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
-    for _ in range(arguments.repeats):
-        for name, words in COMMANDS.items():
-            command = [sys.executable, "-m", "lightning_ssl", *words]
-            times[name].append(seconds(lambda command=command: subprocess.run(command, capture_output=True)))  # type: ignore[misc]
+def run(*, repeats: int = 5) -> int:
+    """Seconds until a wrong command line is refused, and until `lightning-ssl list` has printed.
+
+    Args:
+        repeats: runs of each command; they take turns
+    """
+    program = [sys.executable, "-m", "lightning_ssl"]
+    commands = {
+        name: partial(subprocess.run, [*program, *words], capture_output=True) for name, words in COMMANDS.items()
+    }
     found = []
-    for name, values in times.items():
+    for name, values in seconds_in_turns(commands, repeats).items():
         detail = f"{min(values):.2f}–{max(values):.2f} s"
         found.append(Bar(f"{name}, seconds", statistics.median(values), SECONDS, detail, at_least=False))
         print(found[-1])
     return conclude(found, None)
+
+
+main = Command("bench start", run, __doc__, {"repeats": (1, 1000)})
 
 
 if __name__ == "__main__":

@@ -19,24 +19,23 @@ so other work on the machine slows both.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from bars import Bar, conclude
+from bars import Bar, conclude, require_new
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from lightning_ssl import data
-from lightning_ssl.app.commands.parser import Parser, new_file, whole_number
+from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.app.runs.folder import RunFolder
 from lightning_ssl.app.training.run import quiet
@@ -177,30 +176,30 @@ def measure(batch: int, steps: int, turns: int) -> list[Bar]:
     ]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print one line per bar. The exit code is 1 if a bar is missed."""
-    parser = Parser(
-        prog="lightning-ssl bench train", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--quick", action="store_true", help="one turn of few steps, to test that it runs")
-    parser.add_argument(
-        "--threads",
-        type=whole_number(1, 1024),
-        default=1,
-        help="torch threads; with two, another process on one core slows both",
-    )
-    parser.add_argument("--batch", type=whole_number(1, 65_536), default=256)
-    parser.add_argument("--steps", type=whole_number(1, 10_000), default=40, help="steps per turn")
-    parser.add_argument("--turns", type=whole_number(1, 10_000), default=7)
-    parser.add_argument("--json", type=new_file, default=None, help="also write the figures to a file")
-    options = parser.parse_args(argv)
-    torch.set_num_threads(options.threads)
-    steps, turns = (WARMUP_STEPS + 2, 1) if options.quick else (options.steps, options.turns)
-    bars = measure(options.batch, steps, turns)
+def run(
+    *, quick: bool = False, threads: int = 1, batch: int = 256, steps: int = 40, turns: int = 7, json: str | None = None
+) -> int:
+    """Speed of a training against its bars. The exit code is 1 if a bar is missed.
+
+    Args:
+        quick: one turn of few steps, to test that it runs
+        threads: torch threads; with two, another process on one core slows both
+        batch: images per step
+        steps: steps per turn
+        turns: turns of each contender
+        json: also write the figures to this new file
+    """
+    require_new(json)
+    torch.set_num_threads(threads)
+    bars = measure(batch, *((WARMUP_STEPS + 2, 1) if quick else (steps, turns)))
     print(*bars, sep="\n")
-    code = conclude(bars, options.json)
-    return 0 if options.quick else code
+    code = conclude(bars, json)
+    return 0 if quick else code
+
+
+LIMITS = {"threads": (1, 1024), "batch": (1, 65_536), "steps": (1, 10_000), "turns": (1, 10_000)}
+main = Command("bench train", run, __doc__, LIMITS)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -14,11 +14,11 @@ import traceback
 from collections.abc import MutableMapping, Sequence
 
 from lightning_ssl.app.commands.names import COMMANDS
-from lightning_ssl.app.commands.parser import columns
+from lightning_ssl.app.commands.parser import choose
 from lightning_ssl.app.config import help
 from lightning_ssl.app.launch.noted_signals import NotedSignals, must_start
 from lightning_ssl.app.launch.rank_variables import check_rank_variables
-from lightning_ssl.base.checks import MAX_ERROR, MAX_SHOWN, RunFailed, UserError, cut, shown
+from lightning_ssl.base.checks import MAX_ERROR, MAX_SHOWN, RunFailed, UserError, cut
 from lightning_ssl.base.untrusted import printable
 
 MAX_FAULT = 100  # characters of an error that is no mistake of a person, before the note
@@ -114,25 +114,22 @@ def with_home(word: str) -> str:
 
 def dispatch(words: list[str]) -> int:
     words = [with_home(word) for word in words]
-    if words and words[0] in COMMANDS:
-        check_rank_variables(os.environ)
-        name, arguments = words[0].replace("-", "_"), words[1:]
-        if name == "fit" and help.asks_for_help(arguments):
-            return help.main(arguments)
-        if name == "fit" and must_start(os.environ):
-            with NotedSignals() as early:
-                return run_command(name, arguments, early)
-        return run_command(name, arguments)
-    if words and words[0] == "--version":
+    if words[:1] == ["--version"]:
         from lightning_ssl.app.runs.version import version  # late, for start-up time
 
         print(version())
         return 0
-    if words and words[0] not in ("-h", "--help"):
-        raise UserError(f"command={shown(words[0])}: expected one of {', '.join(COMMANDS)} (see --help)")
-    print("usage: lightning-ssl COMMAND …     lightning-ssl COMMAND --help\n\nThe commands:")
-    print(columns(COMMANDS))
-    return 0
+    command = choose("lightning-ssl", "command", COMMANDS, words)
+    if command is None:
+        return 0
+    check_rank_variables(os.environ)
+    name, arguments = command.replace("-", "_"), words[1:]
+    if name == "fit" and help.asks_for_help(arguments):
+        return help.main(arguments)
+    if name == "fit" and must_start(os.environ):
+        with NotedSignals() as early:
+            return run_command(name, arguments, early)
+    return run_command(name, arguments)
 
 
 def run_command(name: str, *arguments: object) -> int:

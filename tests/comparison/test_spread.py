@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lightning_ssl.comparison.spread import Spread, interval, p_value, spread_by_epoch, standard_error
+from lightning_ssl.comparison.spread import Spread, interval, p_value, spread_by_epoch
 
 samples = st.lists(st.floats(0, 100), min_size=2, max_size=8).filter(lambda x: np.std(x) > 1e-3)
 
@@ -26,12 +26,6 @@ def test_one_value_has_no_deviation_and_no_interval():
 
 def test_an_interval_without_a_degree_of_freedom_is_the_estimate():
     assert interval(70.0, 3.0, 0) == (70.0, 70.0)
-
-
-@given(samples)
-def test_standard_error_of_a_mean_equals_scipy(x):
-    std = np.std(x, ddof=1)
-    close(standard_error((std, len(x))), stats.sem(x), terms=len(x), scale=max(x))
 
 
 @given(st.floats(-5, 5), st.floats(0.1, 5), st.integers(1, 20))

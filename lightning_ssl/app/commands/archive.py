@@ -1,48 +1,44 @@
-"""`lightning-ssl archive`: keep the small files of runs in one file. `--help` imports no torch."""
+"""`lightning-ssl archive`: keep the small files of runs in one file.
+
+examples:
+  lightning-ssl archive runs/quickstart --out quickstart.jsonl.gz      all runs of a sweep
+  lightning-ssl report quickstart.jsonl.gz                             the page of the same runs
+  lightning-ssl archive theirs.jsonl.gz --out quickstart.jsonl.gz      add the runs of another archive
+
+An archive has configuration, metrics, summary and evaluation of every run, in one line each, and no checkpoints. An
+existing FILE is extended. A run that is in it is replaced only by a finished one. The same runs give the same bytes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from lightning_ssl.app.commands.parser import Parser
+from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.base.checks import UserError, require, shown
 from lightning_ssl.base.files import require_replaceable
 
-EXAMPLES = """examples:
-  lightning-ssl archive runs/quickstart --out quickstart.jsonl.gz      all runs of a sweep
-  lightning-ssl report quickstart.jsonl.gz                             the page of the same runs
-  lightning-ssl archive theirs.jsonl.gz --out quickstart.jsonl.gz      add the runs of another archive
 
-An archive has configuration, metrics, summary and evaluation of every run, in one line each, and no checkpoints. An
-existing FILE is extended. A run that is in it is replaced only by a finished one. The same runs give the same bytes."""
+def run(sources: Sequence[str], *, out: Path) -> int:
+    """Keep configuration, metrics and results of runs in one compressed file that `report` reads.
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Add runs to an archive; print how many it has."""
-    arguments = parser().parse_args(argv)
+    Args:
+        sources: the folder of a sweep, or another archive
+        out: the archive, FILE.jsonl.gz, new or existing
+    """
     from lightning_ssl.app.runs import archive
     from lightning_ssl.app.runs.run_record import files_to_archive
     from lightning_ssl.app.sweep.state import recorded
 
-    out = Path(arguments.out)
-    require(out.name.endswith(archive.SUFFIX), "out", arguments.out, f"the name of a {archive.SUFFIX} file")
+    require(out.name.endswith(archive.SUFFIX), "out", str(out), f"the name of a {archive.SUFFIX} file")
     require_replaceable(out, b"", force=True)
     if out.exists():
         archive.read(out)  # another file is refused before anything is written
-    runs = [run for source in arguments.sources for run in files_to_archive(Path(source), recorded)]
+    runs = [run for source in sources for run in files_to_archive(Path(source), recorded)]
     if not runs:
-        raise UserError(f"folder={shown(', '.join(arguments.sources))}: no run below it")
+        raise UserError(f"folder={shown(', '.join(sources))}: no run below it")
     print(f"{out}: {archive.add(out, runs)} runs")
     return 0
 
 
-def parser() -> Parser:
-    top = Parser(
-        prog="lightning-ssl archive",
-        description="Keep configuration, metrics and results of runs in one compressed file that `report` reads.",
-        epilog=EXAMPLES,
-    )
-    top.add_argument("sources", nargs="+", metavar="RUNS", help="the folder of a sweep, or another archive")
-    top.add_argument("--out", required=True, metavar="FILE.jsonl.gz", help="the archive, new or existing")
-    return top
+COMMAND = main = Command("archive", run, __doc__)

@@ -1,51 +1,45 @@
 """`lightning-ssl completion SHELL`: print a script that completes commands, flags and names with the tab key.
 
-The script is static, made by shtab from the parsers: a key press starts no Python. argcomplete would run the program at
-each key press, and the flags of `fit` need torch, which takes seconds to import.
+examples:
+  eval "$(lightning-ssl completion bash)"                       for this terminal
+  lightning-ssl completion bash > ~/.local/share/bash-completion/completions/lightning-ssl     for every terminal
+  lightning-ssl completion zsh > DIR/_lightning-ssl             DIR is a folder of $fpath
+
+Make the script again after an update: it contains the names of flags, configurations and sweeps.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal
 
-from lightning_ssl import data
-from lightning_ssl.app.commands import bench
+from lightning_ssl.app.commands import bench, data, lab
 from lightning_ssl.app.commands.names import COMMANDS
-from lightning_ssl.app.commands.parser import Parser
+from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.app.config import catalog, packaged
 from lightning_ssl.app.reproduce import recipe
-
-EXAMPLES = """examples:
-  eval "$(lightning-ssl completion bash)"                       for this terminal
-  lightning-ssl completion bash > ~/.local/share/bash-completion/completions/lightning-ssl     for every terminal
-  lightning-ssl completion zsh > DIR/_lightning-ssl             DIR is a folder of $fpath
-
-Make the script again after an update: it contains the names of flags, configurations and sweeps."""
+from lightning_ssl.data import DATASETS
 
 FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}
-FOLDERS = {"bash": "_shtab_compgen_dirs", "zsh": "_files -/"}
 
 
-def parser() -> Parser:
-    top = Parser(
-        prog="lightning-ssl completion",
-        description="Print a script that completes commands, flags, files and names with the tab key.",
-        epilog=EXAMPLES,
-    )
-    top.add_argument("shell", metavar="SHELL", choices=("bash", "zsh"), help="bash or zsh")
-    return top
+def run(shell: Literal["bash", "zsh"]) -> int:
+    """Print a script that completes commands, flags, files and names with the tab key.
 
+    Args:
+        shell: bash or zsh
+    """
+    # Static: a key press starts no Python. argcomplete would run the program at each one, and the flags of `fit` need
+    # torch, which takes seconds to import.
+    import shtab
 
-def main(argv: Sequence[str]) -> int:
-    """Print the script."""
-    arguments = parser().parse_args(list(argv))
-    import shtab  # here: only this command needs it
-
-    print(shtab.complete(program(), shell=arguments.shell, root_prefix="lightning_ssl"))
+    print(shtab.complete(program(), shell=shell, root_prefix="lightning_ssl"))
     return 0
+
+
+COMMAND = main = Command("completion", run, __doc__)
 
 
 def program() -> argparse.ArgumentParser:
@@ -53,18 +47,22 @@ def program() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="lightning-ssl")
     top.add_argument("--version", action="store_true", help="print the version")
     commands = top.add_subparsers()
+    parts = {"data": data.PARTS, "lab": {name: lab.command_of(name) for name in ("all", *catalog.names("labs"))}}
     for name, line in COMMANDS.items():
-        # shtab writes a help text into the script; a backquote there would be a command of the shell
-        options: dict[str, Any] = {"help": line.partition(":")[0], "add_help": False}
+        about = first_words(line)
         if name == "fit":
-            add_fit_flags(commands.add_parser(name, **options))
-        elif name == "lab":
-            add_labs(commands.add_parser(name, **options))
+            add_fit_flags(commands.add_parser(name, help=about, add_help=False))
         elif name == "bench":
-            commands.add_parser(name, **options).add_argument("name", choices=list(bench.summaries()))
+            commands.add_parser(name, help=about).add_argument("name", choices=list(bench.summaries()))
+        elif name in parts:
+            below = commands.add_parser(name, help=about).add_subparsers()
+            if name == "lab":
+                below.add_parser("list", help="list the labs", add_help=False)
+            for part, command in parts[name].items():
+                below.add_parser(part, help=part, add_help=False, parents=[command.parser()])
         else:
             module = importlib.import_module(f"lightning_ssl.app.commands.{name.replace('-', '_')}")
-            commands.add_parser(name, parents=[module.parser()], **options)
+            commands.add_parser(name, help=about, add_help=False, parents=[module.COMMAND.parser()])
     for name, each in leaves(top):
         for action in each._actions:
             set_completion(name, action)
@@ -73,7 +71,8 @@ def program() -> argparse.ArgumentParser:
 
 def add_fit_flags(parser: argparse.ArgumentParser) -> None:
     """The flags of `fit`, with those of every method, importance and callback."""
-    from lightning_ssl.app.config.flags import sections  # here: it imports torch, and `completion --help` does not
+    from lightning_ssl.app.config.flags import sections  # here: both import torch, and `completion --help` does not
+    from lightning_ssl.callbacks import BY_FLAG
 
     known = sections()
     parser.add_argument("--help", choices=["all", *known], help="describe the flags")
@@ -83,7 +82,7 @@ def add_fit_flags(parser: argparse.ArgumentParser) -> None:
                 names = [name for name in flag.choices if ":" not in name]
                 values: dict[str, Any] = {"choices": names or None} if flag.values else {"action": "store_true"}
                 parser.add_argument(f"--{flag.key}", dest=flag.key, help=flag.description, **values)
-    for key in ("probe", "knn", "spectrum", "importance_monitor"):
+    for key in BY_FLAG:
         parser.add_argument(f"--{key}", choices=["null"], help="null switches it off")
 
 
@@ -93,30 +92,18 @@ def first_words(text: str) -> str:
     return plain.partition(":")[0].partition(". ")[0][:70]
 
 
-def add_labs(parser: argparse.ArgumentParser) -> None:
-    """The laboratories, each with the arguments of its `run` function."""
-    from lightning_ssl.app.commands import lab
-
-    names = parser.add_subparsers()
-    names.add_parser("list", help="list the labs", add_help=False)
-    for name in ("all", *catalog.names("labs")):
-        names.add_parser(name, help=name, add_help=False, parents=[lab.flags_of(name)])
-
-
 def set_completion(command: str, action: argparse.Action) -> None:
-    """Complete files, folders and names, by the name of the argument."""
+    """Complete names where there are some, else files."""
     action.help = first_words(action.help or "")
     if action.choices:
         return
     if command == "lightning-ssl data fetch" and action.dest == "name":
-        action.choices = [name for name, each in data.DATASETS.items() if each.published]
+        action.choices = [name for name, each in DATASETS.items() if each.published]
     elif command == "lightning-ssl reproduce" and action.dest in ("name", "scale"):
         action.choices = ["list", *recipe.names()] if action.dest == "name" else list(recipe.scales())
     elif action.dest in ("config", "file"):
         action.complete = names_or_files("configs" if action.dest == "config" else "sweeps")  # type: ignore[attr-defined]
-    elif action.dest in ("runs", "root", "folder", "folders", "archive", "data.root", "trainer.default_root_dir"):
-        action.complete = FOLDERS  # type: ignore[attr-defined]
-    elif action.dest in ("checkpoint", "out", "dump", "resume"):
+    elif action.nargs != 0:
         action.complete = FILES  # type: ignore[attr-defined]
 
 

@@ -1,37 +1,6 @@
 """`lightning-ssl evaluate`: linear evaluation of a trained network.
 
-    linear/adam_top1, linear/adam_top5        the protocol of the α-CL papers: Adam, 50 epochs, after the last one
-    linear/lbfgs_top1, linear/lbfgs_top5      L-BFGS; the penalty is chosen on held-out training images
-    knn/top1                                  weighted vote of the 200 nearest training images
-
-The network is frozen. The features of the un-augmented images are computed once, in evaluation mode, and kept in
-memory. `evaluation/linear.py` has the protocols. Accuracies are between 0 and 1. They are in the run folder's
-summary.json under `linear`, and with their settings in its evaluation.json. A checkpoint outside a run folder gets a
-file beside it, CKPT.evaluation.json. Metrics of another data set than that of training have its name:
-`linear/adam_top1@cifar100`.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
-
-from lightning_ssl import data
-from lightning_ssl.app.commands.parser import Parser, add_trust, whole_number
-from lightning_ssl.base.checks import MAX_SEED, UserError, require, shown
-from lightning_ssl.base.trust import trusted_modules
-from lightning_ssl.base.untrusted import load_json, printable
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from lightning_ssl.app.runs.restore import TrainedMethod
-    from lightning_ssl.evaluation.evaluate import Progress
-
-PROTOCOLS = {"adam": ("adam",), "lbfgs": ("lbfgs",), "both": ("adam", "lbfgs")}
-
-EXAMPLES = """examples:
+examples:
   lightning-ssl evaluate runs/direct                             the newest checkpoint, both protocols
   lightning-ssl evaluate runs/direct --protocol adam --seeds 5   the papers' protocol only, five classifiers
   lightning-ssl evaluate runs/direct/checkpoints/step-00001560.ckpt
@@ -43,33 +12,82 @@ EXAMPLES = """examples:
 
 adam     the protocol of the α-CL papers: Adam with learning rate 3e-4 and weight decay 1e-3, batches of 128, 50 epochs;
          accuracy after the last epoch, mean over the seeds
-lbfgs    L-BFGS to convergence; the penalty is chosen on a tenth of the training images, then all of them are used"""
+lbfgs    L-BFGS to convergence; the penalty is chosen on a tenth of the training images, then all of them are used
+
+The network is frozen. The features of the un-augmented images are computed once, in evaluation mode, and kept in
+memory. Accuracies are between 0 and 1. They are in the run folder's summary.json under `linear`, and with their
+settings in its evaluation.json. A checkpoint outside a run folder gets a file beside it, CKPT.evaluation.json. Metrics
+of another data set than that of training have its name: `linear/adam_top1@cifar100`. `knn/top1` is the weighted vote of
+the 200 nearest training images.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal
+
+from lightning_ssl.app.commands.parser import Command
+from lightning_ssl.base.checks import MAX_SEED
+from lightning_ssl.base.trust import trusted_modules
+from lightning_ssl.base.untrusted import printable
+from lightning_ssl.data import require_data_set
+
+if TYPE_CHECKING:
+    from lightning_ssl.app.runs.restore import TrainedMethod
+    from lightning_ssl.evaluation.evaluate import Progress
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Evaluate a checkpoint, print a table, write the result."""
-    arguments = parser().parse_args(argv)
-    if arguments.data is not None:
-        data.require_data_set("data", arguments.data)
-    options = read_options(arguments.options)
-    trust = trusted_modules(arguments.trust, arguments.data)
+def run(
+    checkpoint: str,
+    *,
+    protocol: Literal["adam", "lbfgs", "both"] = "both",
+    data: str | None = None,
+    root: str | None = None,
+    options: dict[str, Any] | None = None,
+    seed: int = 0,
+    seeds: int = 3,
+    device: str = "auto",
+    batch_size: int = 256,
+    trust: Sequence[str] = (),
+    best_test: bool = False,
+) -> int:
+    """Linear evaluation of a trained network: frozen features, a linear classifier, test accuracy.
+
+    Args:
+        checkpoint: a checkpoint, or a run folder for its newest one
+        protocol: the classifiers
+        data: a name of `lightning-ssl list data`, hf:NAME, or the path of your own data set (default: that of training)
+        root: folder of the data set (default: that of training)
+        options: options of the data set as JSON (default: those of training)
+        seed: of the classifiers and the held-out images
+        seeds: number of classifiers of the papers' protocol
+        device: auto, cpu, cuda, cuda:1, …
+        batch_size: images per forward pass
+        trust: a module whose classes and functions the checkpoint may name, such as that of your own loss; its code is
+            run; can be given several times
+        best_test: also report linear/adam_best_test_top1, the best of the 50 epochs, as the papers' released code does;
+            it is chosen on the test images and not written to summary.json
+    """
+    if data is not None:
+        require_data_set("data", data)
+    trusted = trusted_modules(trust, data)
 
     # Late: torch takes seconds to import, and --help needs none of it.
     from lightning_ssl.app.runs.evaluations import evaluate_checkpoint, require_record, save_record
     from lightning_ssl.app.runs.restore import evaluation_data, restore_method
 
-    trained = restore_method(arguments.checkpoint, trust)
+    trained = restore_method(checkpoint, trusted)
     require_record(trained)
-    module = evaluation_data(trained.config, arguments.data, arguments.root, options, arguments.batch_size, trust)
-    seeds = range(arguments.seed, arguments.seed + arguments.seeds)
+    module = evaluation_data(trained.config, data, root, options, batch_size, trusted)
     with progress_bars() as progress:
         record = evaluate_checkpoint(
             trained,
             module,
-            protocols=PROTOCOLS[arguments.protocol],
-            seeds=seeds,
-            device=arguments.device,
-            best_test=arguments.best_test,
+            protocols=("adam", "lbfgs") if protocol == "both" else (protocol,),
+            seeds=range(seed, seed + seeds),
+            device=device,
+            best_test=best_test,
             progress=progress,
         )
     print_table(trained, record)
@@ -77,69 +95,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def parser() -> Parser:
-    """The command line. It needs no torch."""
-    top = Parser(
-        prog="lightning-ssl evaluate",
-        description="Linear evaluation of a trained network: frozen features, a linear classifier, test accuracy.",
-        epilog=EXAMPLES,
-    )
-    top.add_argument("checkpoint", metavar="CKPT", help="a checkpoint, or a run folder for its newest one")
-    top.add_argument("--protocol", choices=tuple(PROTOCOLS), default="both", help="default: %(default)s")
-    top.add_argument(
-        "--data", metavar="NAME",
-        help=f"{', '.join(data.DATASETS)}, hf:NAME, or the path of your own data set (default: that of training)",
-    )  # fmt: skip
-    top.add_argument("--root", help="folder of the data set (default: that of training)")
-    top.add_argument("--options", metavar="JSON", help="options of the data set (default: those of training)")
-    seed, seeds, images = whole_number(0, MAX_SEED), whole_number(1, 1000), whole_number(1, 1_000_000)
-    top.add_argument("--seed", type=seed, default=0, help="of the classifiers and the held-out images (default: 0)")
-    top.add_argument(
-        "--seeds", type=seeds, default=3, help="number of classifiers of the papers' protocol (default: 3)"
-    )
-    top.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, … (default: auto)")
-    top.add_argument("--batch-size", type=images, default=256, help="images per forward pass (default: 256)")
-    add_trust(top)
-    top.add_argument(
-        "--best-test",
-        action="store_true",
-        help="also report linear/adam_best_test_top1, the best of the 50 epochs, as the papers' released code does; it"
-        " is chosen on the test images and not written to summary.json",
-    )
-    return top
-
-
-def read_options(text: str | None) -> dict[str, Any] | None:
-    """The options of the data set as a dictionary; None without the flag."""
-    if text is None:
-        return None
-    try:
-        found = load_json(text)
-    except UserError as error:
-        raise UserError(f"options={shown(text)}: not JSON: {error}") from error
-    require(isinstance(found, dict), "options", text, """a JSON object, such as '{"train_images": 5000}'""")
-    return dict(found)
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Output
+LIMITS = {"seed": (0, MAX_SEED), "seeds": (1, 1000), "batch_size": (1, 1_000_000)}
+COMMAND = main = Command("evaluate", run, __doc__, LIMITS)
 
 
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
     """Progress bars on a terminal; nothing elsewhere. They start with the first task, after a download."""
-    from rich import progress as rich
     from rich.console import Console
+    from rich.progress import Progress as Bars
 
-    columns = (
-        rich.TextColumn("{task.description}"),
-        rich.BarColumn(),
-        rich.MofNCompleteColumn(),
-        rich.TimeElapsedColumn(),
-        rich.TimeRemainingColumn(),
-    )
     console = Console(stderr=True)
-    bars = rich.Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    bars = Bars(console=console, transient=True, disable=not console.is_terminal)
 
     def add_bar(task: str, steps: int | None) -> Callable[[], None]:
         bars.start()
@@ -160,12 +127,14 @@ def print_table(trained: TrainedMethod, record: dict[str, Any]) -> None:
 
     from lightning_ssl.app.config.labels import short_label
 
-    about, notes = record["data"], {"knn/top1": "k = {k}, τ = {tau}, {distance}".format(**record["knn"])}
-    if "adam" in record["protocols"]:
-        notes["linear/adam_top1"] = adam_note(record["protocols"]["adam"])
-        notes["linear/adam_best_test_top1"] = "chosen on the test images"
-    if "lbfgs" in record["protocols"]:
-        notes["linear/lbfgs_top1"] = lbfgs_note(record["protocols"]["lbfgs"])
+    about, protocols = record["data"], record["protocols"]
+    notes = {"knn/top1": "k = {k}, τ = {tau}, {distance}".format(**record["knn"])}
+    notes["linear/adam_best_test_top1"] = "chosen on the test images"
+    if "adam" in protocols:
+        top1 = protocols["adam"]["top1_by_seed"]
+        notes["linear/adam_top1"] = f"{len(top1)} seeds, {min(top1):.4f} – {max(top1):.4f}"
+    if "lbfgs" in protocols:
+        notes["linear/lbfgs_top1"] = lbfgs_note(protocols["lbfgs"])
     title = f"{short_label(trained.config)} at step {trained.step} on {about['name']}"
     table = Table("metric", "value", "how", title=Text(printable(title)))
     table.columns[1].justify = "right"
@@ -173,17 +142,9 @@ def print_table(trained: TrainedMethod, record: dict[str, Any]) -> None:
         table.add_row(Text(name), f"{value:.4f}", notes.get(name.partition("@")[0], ""))
     console = Console(soft_wrap=True)
     console.print(table)
-    console.print(
-        f"{about['train_images']} training and {about['test_images']} test images, {record['features']} features; "
-        f"{sum(record['seconds'].values()):.0f} s",
-        highlight=False,
-    )
-
-
-def adam_note(details: dict[str, Any]) -> str:
-    """The number of seeds and the range of their accuracies."""
-    top1 = details["top1_by_seed"]
-    return f"{len(top1)} seeds, {min(top1):.4f} – {max(top1):.4f}" if len(top1) > 1 else "1 seed"
+    images = f"{about['train_images']} training and {about['test_images']} test images"
+    seconds = sum(record["seconds"].values())
+    console.print(f"{images}, {record['features']} features; {seconds:.0f} s", highlight=False)
 
 
 def lbfgs_note(details: dict[str, Any]) -> str:

@@ -1,17 +1,20 @@
 """`lightning-ssl export`: write the trained backbone to a file for other code.
 
-    lightning-ssl export runs/direct --format torchvision     a state_dict for torchvision's model of the same name
-    lightning-ssl export runs/direct --format safetensors     any backbone, with its origin as metadata
+examples:
+  lightning-ssl export runs/direct --format torchvision               writes runs/direct/backbone.torchvision.pth
+  lightning-ssl export runs/direct --format safetensors --out direct.safetensors
+  lightning-ssl export runs/direct/checkpoints/step-00001560.ckpt --format safetensors     beside the checkpoint
+  lightning-ssl export runs/direct --format safetensors --with-projector
 
-The file has the backbone only, without projector, predictor, probe and optimizer. For BYOL it is the online network,
-which `evaluate` uses too. Strict loading into a torchvision model needs a classifier, so the file has `fc` for the 1000
-classes of ImageNet, filled with zeros. `model.fc = torch.nn.Identity()` makes the model return the features.
+torchvision   resnet18, resnet34 and resnet50; loads strictly; `fc` is zero
+safetensors   every backbone, with method, configuration, step, version, mean and std as metadata
 
-A network for small images has the CIFAR stem. The torchvision model needs the same stem before loading:
+The command prints the lines of Python that load the file.
 
-    model = torchvision.models.resnet18()
-    model.conv1, model.maxpool = torch.nn.Conv2d(3, 64, 3, 1, 1, bias=False), torch.nn.Identity()
-    model.load_state_dict(torch.load("backbone.torchvision.pth"))
+The file has the backbone only. For BYOL it is the online network, which `evaluate` uses too. Strict loading into a
+torchvision model needs a classifier, so the file has `fc` for the 1000 classes of ImageNet, filled with zeros.
+`model.fc = torch.nn.Identity()` makes the model return the features. A network for small images has the CIFAR stem. The
+torchvision model needs the same stem before loading, as the printed lines show.
 """
 
 from __future__ import annotations
@@ -20,9 +23,9 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from lightning_ssl.app.commands.parser import Parser, add_trust
+from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.app.config.labels import short_label
 from lightning_ssl.base.checks import UserError, require
 from lightning_ssl.base.files import marked_archive, require_replaceable, write_atomic
@@ -38,64 +41,44 @@ MARKER = b"lightning-ssl export"  # in every file that this command writes
 SUFFIXES = {"torchvision": ".torchvision.pth", "safetensors": ".safetensors"}
 IMAGENET_CLASSES = 1000  # the default of a torchvision model
 
-EXAMPLES = """examples:
-  lightning-ssl export runs/direct --format torchvision               writes runs/direct/backbone.torchvision.pth
-  lightning-ssl export runs/direct --format safetensors --out direct.safetensors
-  lightning-ssl export runs/direct/checkpoints/step-00001560.ckpt --format safetensors     beside the checkpoint
-  lightning-ssl export runs/direct --format safetensors --with-projector
 
-torchvision   resnet18, resnet34 and resnet50; loads strictly; `fc` is zero
-safetensors   every backbone, with method, configuration, step, version, mean and std as metadata
+def run(
+    checkpoint: str,
+    *,
+    format: Literal["torchvision", "safetensors"],
+    out: str | None = None,
+    with_projector: bool = False,
+    trust: Sequence[str] = (),
+    force: bool = False,
+) -> int:
+    """Write a trained backbone to a file for other code.
 
-The command prints the lines of Python that load the file."""
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the backbone of a checkpoint, and print how to load it."""
-    arguments = parser().parse_args(argv)
-    require(
-        arguments.format == "safetensors" or not arguments.with_projector,
-        "with-projector",
-        True,
-        "omitted with --format torchvision, whose models have no projector; use --format safetensors",
-    )
-    out = Path(arguments.out or default_out(Path(arguments.checkpoint), arguments.format))
-    require_replaceable(out, MARKER, arguments.force)
-    trust = trusted_modules(arguments.trust)
+    Args:
+        checkpoint: a checkpoint, or a run folder for its newest one
+        format: see below
+        out: output (default: backbone.… in the run folder, or beside the checkpoint)
+        with_projector: safetensors only: also write the projector, under names that start with `projector.`
+        trust: a module whose classes and functions the checkpoint may name, such as that of your own loss; its code is
+            run; can be given several times
+        force: replace any regular file at --out
+    """
+    if format == "torchvision" and with_projector:
+        raise UserError("with-projector=True: torchvision's models have no projector; use --format safetensors")
+    target = Path(out or default_out(Path(checkpoint), format))
+    require_replaceable(target, MARKER, force)
     from lightning_ssl.app.runs.restore import restore_method  # late: it imports torch, and --help needs none
 
-    trained = restore_method(arguments.checkpoint, trust)
-    same = os.path.realpath(out) == os.path.realpath(trained.checkpoint)  # `resolve` raises for a link to itself
-    require(not same, "out", str(out), "another file than the checkpoint")
-    if arguments.format == "torchvision":
-        write_atomic(out, torchvision_file(trained))
-    else:
-        write_atomic(out, safetensors_file(trained, arguments.with_projector))
-    print(f"{printable(describe(trained))}, written to {out}. To load it:\n")
-    print(printable(loading_code(trained, arguments.format, out)))
+    trained = restore_method(checkpoint, trusted_modules(trust))
+    same = os.path.realpath(target) == os.path.realpath(trained.checkpoint)  # `resolve` raises for a link to itself
+    require(not same, "out", str(target), "another file than the checkpoint")
+    content = torchvision_file(trained) if format == "torchvision" else safetensors_file(trained, with_projector)
+    write_atomic(target, content)
+    print(f"{printable(describe(trained))}, written to {target}. To load it:\n")
+    print(printable(loading_code(trained, format, target)))
     return 0
 
 
-def parser() -> Parser:
-    """The command line. It needs no torch."""
-    top = Parser(
-        prog="lightning-ssl export",
-        description="Write a trained backbone to a file for other code.",
-        epilog=EXAMPLES,
-    )
-    top.add_argument("checkpoint", metavar="CKPT", help="a checkpoint, or a run folder for its newest one")
-    top.add_argument("--format", choices=tuple(SUFFIXES), required=True)
-    top.add_argument(
-        "--out", metavar="FILE", help="output (default: backbone.… in the run folder, or beside the checkpoint)"
-    )
-    top.add_argument(
-        "--with-projector",
-        action="store_true",
-        help="safetensors only: also write the projector, under names that start with `projector.`",
-    )
-    add_trust(top)
-    top.add_argument("--force", action="store_true", help="replace any regular file at --out")
-    return top
+COMMAND = main = Command("export", run, __doc__)
 
 
 def default_out(given: Path, file_format: str) -> Path:

@@ -1,31 +1,32 @@
 """`lightning-ssl import-bolts`: convert a checkpoint of lightning-bolts 0.7 to one of this package.
 
-    lightning-ssl import-bolts simclr.ckpt                     writes simclr.imported.ckpt beside it
-    lightning-ssl evaluate simclr.imported.ckpt
-    lightning-ssl export simclr.imported.ckpt --format torchvision
+examples:
+  lightning-ssl import-bolts simclr.ckpt                          writes simclr.imported.ckpt beside it
+  lightning-ssl import-bolts byol.ckpt --data stl10 --out byol-stl10.ckpt
+  lightning-ssl import-bolts byol.ckpt --normalize                for a script that normalized the images
+  lightning-ssl evaluate simclr.imported.ckpt                     the next step
+
+A checkpoint with other objects than tensors and plain values is refused: save it again with only its state_dict and
+plain hyper_parameters. docs/migration.md compares the names and arguments of bolts with ours.
 
 Backbone, projector, predictor and BYOL's target are converted. The features do not change. Two parts are dropped: the
 classifier `fc`, which bolts never trains, and SimSiam's target network, which bolts never updates. A bolts checkpoint
 lacks some settings (the data set, the scaling of the pixels). They are assumed as in the scripts of bolts, and the
-command prints every assumption.
-
-lightning-bolts need not be installed. `--help` imports no torch.
+command prints every assumption. lightning-bolts need not be installed.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from lightning_ssl import data
-from lightning_ssl.app.commands.parser import Parser
+from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.app.runs.checkpoints import is_whole, is_whole_tensor, load_archive, require_weights
 from lightning_ssl.app.runs.version import version
 from lightning_ssl.base.checks import UserError, require, shown
 from lightning_ssl.base.files import marked_archive, require_replaceable, write_atomic
+from lightning_ssl.data import DATASETS, info
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,11 +36,22 @@ if TYPE_CHECKING:
     State = dict[str, Tensor]
 
 MARKER = b"lightning-ssl import-bolts"  # in every file that this command writes
-METHODS = ("SimCLR", "BYOL", "SimSiam")
 
 # Data sets by their names in bolts. The default of its scripts is CIFAR-10.
-DATASETS = {"cifar10": "cifar10", "stl10": "stl10", "imagenet": "folder", "imagenet2012": "folder"}
+THEIR_DATASETS = {"cifar10": "cifar10", "stl10": "stl10", "imagenet": "folder", "imagenet2012": "folder"}
 
+# The prefixes of the weights of bolts, and ours. SimSiam has a target network too; it is dropped.
+ONLINE = {
+    "online_network.encoder.": "backbone.",
+    "online_network.projector.model.": "projector.",
+    "predictor.model.": "predictor.",
+}
+TARGET = {"target_network.encoder.": "target.backbone.", "target_network.projector.model.": "target.projector."}
+LAYOUTS = {
+    "SimCLR": {"encoder.": "backbone.", "projection.model.": "projector."},
+    "BYOL": ONLINE | TARGET,
+    "SimSiam": ONLINE,
+}
 MLP = {"layers": 2, "norm": "bn", "last_norm": None}  # the heads of bolts: linear, norm, ReLU, linear
 
 # Channel statistics of bolts (`pl_bolts.transforms.dataset_normalizations`). They differ slightly from ours.
@@ -58,58 +70,43 @@ AUGMENT = {
     (False, False): "simclr_stl10",
 }
 
-EXAMPLES = """examples:
-  lightning-ssl import-bolts simclr.ckpt                          writes simclr.imported.ckpt beside it
-  lightning-ssl import-bolts byol.ckpt --data stl10 --out byol-stl10.ckpt
-  lightning-ssl import-bolts byol.ckpt --normalize                for a script that normalized the images
-  lightning-ssl evaluate simclr.imported.ckpt                     the next step
 
-A checkpoint with other objects than tensors and plain values is refused: save it again with only its state_dict and
-plain hyper_parameters. docs/migration.md compares the names and arguments of bolts with ours."""
+def run(
+    checkpoint: str,
+    *,
+    out: str | None = None,
+    force: bool = False,
+    method: Literal["SimCLR", "BYOL", "SimSiam"] | None = None,
+    data: Literal[tuple(DATASETS)] | None = None,  # type: ignore[valid-type]
+    normalize: bool | None = None,
+) -> int:
+    """Convert a checkpoint of SimCLR, BYOL or SimSiam of lightning-bolts.
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Read a checkpoint of bolts, write the converted one, print the assumptions."""
-    arguments = parser().parse_args(argv)
-    source = Path(arguments.checkpoint)
-    out = Path(arguments.out or source.with_suffix(".imported.ckpt"))
-    is_source = os.path.realpath(out) == os.path.realpath(source)
-    require(not is_source, "out", str(out), "another file than the checkpoint of bolts")
-    require_replaceable(out, MARKER, arguments.force)
-    imported = convert(read(source), arguments.method, arguments.data, arguments.normalize)
+    Args:
+        checkpoint: a checkpoint that the Trainer of bolts saved
+        out: output (default: the name of CKPT with .imported.ckpt)
+        force: replace any regular file at --out
+        method: needed if the checkpoint fits both BYOL and SimSiam, whose weights have the same layout
+        data: the data set (default: that of the checkpoint, or cifar10)
+        normalize: whether the images were normalized (default: as in the scripts of bolts: SimCLR yes, others no)
+    """
+    source = Path(checkpoint)
+    target = Path(out or source.with_suffix(".imported.ckpt"))
+    is_source = os.path.realpath(target) == os.path.realpath(source)
+    require(not is_source, "out", str(target), "another file than the checkpoint of bolts")
+    require_replaceable(target, MARKER, force)
+    imported = convert(read(source), method, data, normalize)
     import torch  # late: --help needs none
 
-    write_atomic(out, marked_archive(lambda file: torch.save(imported.checkpoint, file), MARKER))
+    write_atomic(target, marked_archive(lambda file: torch.save(imported.checkpoint, file), MARKER))
     print(f"{source}: {imported.summary}")
     for line in imported.remarks:
         print(f"  {line}")
-    print(f"written to {out}; next: lightning-ssl evaluate {out}")
+    print(f"written to {target}; next: lightning-ssl evaluate {target}")
     return 0
 
 
-def parser() -> Parser:
-    top = Parser(
-        prog="lightning-ssl import-bolts",
-        description="Convert a checkpoint of SimCLR, BYOL or SimSiam of lightning-bolts.",
-        epilog=EXAMPLES,
-    )
-    top.add_argument("checkpoint", metavar="CKPT", help="a checkpoint that the Trainer of bolts saved")
-    top.add_argument("--out", metavar="FILE", help="output (default: the name of CKPT with .imported.ckpt)")
-    top.add_argument("--force", action="store_true", help="replace any regular file at --out")
-    top.add_argument(
-        "--method",
-        choices=METHODS,
-        help="needed if the checkpoint fits both BYOL and SimSiam, whose weights have the same layout",
-    )
-    top.add_argument(
-        "--data", choices=tuple(data.DATASETS), help="the data set (default: that of the checkpoint, or cifar10)"
-    )
-    top.add_argument(
-        "--normalize",
-        action=argparse.BooleanOptionalAction,
-        help="whether the images were normalized (default: as in the scripts of bolts: SimCLR yes, others no)",
-    )
-    return top
+COMMAND = main = Command("import-bolts", run, __doc__)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -171,9 +168,9 @@ def convert(
     from lightning_ssl.methods import Method
 
     state = convert_weights(kind, bolts.state)
-    known_data = data_name or DATASETS.get(str(hparams.get("dataset")))
+    known_data = data_name or THEIR_DATASETS.get(str(hparams.get("dataset")))
     name, normalized = known_data or "cifar10", kind == "SimCLR" if normalize is None else normalize
-    arguments = method_arguments(kind, hparams, state) | network_arguments(kind, hparams, state, name, normalized)
+    arguments = method_arguments(kind, hparams, state, name, normalized)
     node = {"class_path": f"lightning_ssl.methods.{kind}", "init_args": arguments}
     config = {
         "seed_everything": 0,
@@ -210,36 +207,30 @@ def convert(
 def recognize(bolts: Bolts, requested: str | None = None) -> str:
     """The method of a checkpoint. BYOL and SimSiam have the same keys; their hyper-parameters or shapes differ."""
     state, hparams = bolts.state, bolts.hparams
-    siamese = any(key.startswith("online_network.") for key in state) and "predictor.model.0.weight" in state
-    if siamese:
-        if requested:
-            require(requested != "SimCLR", "method", requested, "BYOL or SimSiam: there is a predictor")
-            return requested
-        if "initial_tau" in hparams:
-            return "BYOL"
-        firsts = [f"{name}.model.0.weight" for name in ("online_network.projector", "predictor")]
-        require(firsts[0] in state, "state_dict", firsts[0], "there: the online network has a projector")
-        hidden = [len(state[name]) for name in firsts]
-        if "predictor_hidden_dim" in hparams or hidden[0] != hidden[1]:  # BYOL of bolts has one width for both
-            return "SimSiam"
-        raise UserError("method=None: --method BYOL or SimSiam must be given: the checkpoint fits both")
-    simclr = any(key.startswith("encoder.") for key in state) and "projection.model.0.weight" in state
+    fitting = [kind for kind, layout in LAYOUTS.items() if all(strip_prefix(state, prefix) for prefix in layout)]
     parts = ", ".join(sorted({key.partition(".")[0] for key in state})) or "nothing"
-    require(simclr, "state_dict", parts, "of bolts' SimCLR (encoder, projection), BYOL or SimSiam (online_network, …)")
-    require(requested in (None, "SimCLR"), "method", requested, "SimCLR: there is no predictor")
-    return "SimCLR"
+    allowed = "of bolts' SimCLR (encoder, projection), BYOL or SimSiam (online_network, …)"
+    require(bool(fitting), "state_dict", parts, allowed)
+    if requested or len(fitting) == 1:
+        require(requested in (None, *fitting), "method", requested, f"{' or '.join(fitting)}, by its weights")
+        return requested or fitting[0]
+    if "initial_tau" in hparams:
+        return "BYOL"
+    # BYOL of bolts has one hidden width for projector and predictor.
+    hidden = {len(state.get(f"{name}.model.0.weight", ())) for name in ("online_network.projector", "predictor")}
+    if "predictor_hidden_dim" in hparams or len(hidden) > 1:
+        return "SimSiam"
+    raise UserError("method=None: --method BYOL or SimSiam must be given: the checkpoint fits both")
 
 
 def convert_weights(kind: str, state: State) -> State:
-    """The weights of bolts under our names."""
-    online = "" if kind == "SimCLR" else "online_network."
-    found = resnet(state, f"{online}encoder.", "backbone.")
-    found |= mlp(state, "projection.model." if kind == "SimCLR" else f"{online}projector.model.", "projector.")
-    if kind != "SimCLR":
-        found |= mlp(state, "predictor.model.", "predictor.")
-    if kind == "BYOL":
-        found |= resnet(state, "target_network.encoder.", "target.backbone.")
-        found |= mlp(state, "target_network.projector.model.", "target.projector.")
+    """The weights of bolts under our names, without the classifier `fc`, which bolts never trains."""
+    found: State = {}
+    for old, new in LAYOUTS[kind].items():
+        part = strip_prefix(state, old)
+        if old.endswith(".model."):
+            part = head(old, part)
+        found |= {new + key: value for key, value in part.items() if not key.startswith("fc.")}
     return found
 
 
@@ -248,31 +239,22 @@ def strip_prefix(state: State, prefix: str) -> State:
     return {key.removeprefix(prefix): value for key, value in state.items() if key.startswith(prefix)}
 
 
-def resnet(state: State, old_prefix: str, new_prefix: str) -> State:
-    """A ResNet of bolts, without the classifier `fc`, which bolts never trains. Its layers have torchvision's names."""
-    return {
-        new_prefix + key: value for key, value in strip_prefix(state, old_prefix).items() if not key.startswith("fc.")
-    }
-
-
-def mlp(state: State, old_prefix: str, new_prefix: str) -> State:
+def head(name: str, found: State) -> State:
     """A head of bolts: linear, norm, ReLU, linear.
 
     In SimCLR the first map has a bias, which the norm removes. Here it is subtracted from the running mean, so the
     output does not change. The last map of SimCLR has no bias; ours is zero.
     """
-    found = strip_prefix(state, old_prefix)
-    norm = {f"1.{key}" for key in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")}
-    needed = {"0.weight", "3.weight"} | norm
+    needed = {"0.weight", "3.weight"}
+    needed |= {f"1.{key}" for key in ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")}
     expected = needed <= set(found) <= needed | {"0.bias", "3.bias"}
     layers = "linear, batch norm, ReLU, linear, as in bolts 0.7"
-    require(expected, old_prefix.rstrip("."), ", ".join(found) or None, layers)
+    require(expected, name.rstrip("."), ", ".join(found), layers)
     bias = found.pop("0.bias", None)
     if bias is not None:
-        require(bias.shape == found["1.running_mean"].shape, f"{old_prefix}0.bias", tuple(bias.shape), layers)
+        require(bias.shape == found["1.running_mean"].shape, f"{name}0.bias", tuple(bias.shape), layers)
         found["1.running_mean"] = found["1.running_mean"] - bias
-    found.setdefault("3.bias", found["3.weight"].new_zeros(len(found["3.weight"])))
-    return {new_prefix + key: value for key, value in found.items()}
+    return {"3.bias": found["3.weight"].new_zeros(len(found["3.weight"])), **found}
 
 
 def widths(state: State, head: str) -> tuple[int, int]:
@@ -280,26 +262,25 @@ def widths(state: State, head: str) -> tuple[int, int]:
     return len(state[f"{head}.0.weight"]), len(state[f"{head}.3.weight"])
 
 
-def method_arguments(kind: str, hparams: dict[str, Any], state: State) -> dict[str, Any]:
-    """The arguments that only this method has."""
-    if kind == "SimCLR":
-        return {"tau": hparams.get("temperature", 0.1), "eps": 1.0, "anchors": "both"}
-    predictor = {"hidden": widths(state, "predictor")[0], **MLP}
-    return {"predictor": predictor} | ({"momentum": hparams.get("initial_tau", 0.996)} if kind == "BYOL" else {})
-
-
-def network_arguments(kind: str, hparams: dict[str, Any], state: State, name: str, normalized: bool) -> dict[str, Any]:
-    """The arguments that all methods have: network, images, optimizer. Settings that bolts lacks are our defaults."""
+def method_arguments(kind: str, hparams: dict[str, Any], state: State, name: str, normalized: bool) -> dict[str, Any]:
+    """The arguments of the method. Settings that bolts lacks are our defaults."""
     from lightning_ssl.networks import SMALL
 
     backbone, stem = architecture(strip_prefix(state, "backbone."), hparams)
-    size, mean, std = image_info(name)
+    size = 224 if name == "folder" else info(name).image_size  # info of a folder needs its files
+    mean, std = MOMENTS.get(name) or (info(name).mean, info(name).std)
     hidden, out = widths(state, "projector")
+    own: dict[str, Any] = {"tau": hparams.get("temperature", 0.1), "eps": 1.0, "anchors": "both"}
+    if kind != "SimCLR":
+        own = {"predictor": {"hidden": widths(state, "predictor")[0], **MLP}}
+    if kind == "BYOL":
+        own["momentum"] = hparams.get("initial_tau", 0.996)
     optimizer = {"SimCLR": hparams.get("optimizer", "adam"), "BYOL": "adam", "SimSiam": "sgd"}[kind]
-    numbers = {"lr": "learning_rate", "weight_decay": "weight_decay", "warmup_epochs": "warmup_epochs"}
-    numbers |= {"momentum": "momentum"} if kind == "SimSiam" else {}
-    given = {ours: hparams[theirs] for ours, theirs in numbers.items() if theirs in hparams}
+    settings = {"lr": "learning_rate", "weight_decay": "weight_decay", "warmup_epochs": "warmup_epochs"}
+    settings |= {"momentum": "momentum"} if kind == "SimSiam" else {}
+    given = {ours: hparams[theirs] for ours, theirs in settings.items() if theirs in hparams}
     return {
+        **own,
         "backbone": backbone,
         "stem": stem,
         "image_size": size,
@@ -329,11 +310,3 @@ def architecture(encoder: State, hparams: dict[str, Any]) -> tuple[str, str]:
         allowed = "True after a 7×7 convolution or False after a 3×3 one: there is no other stem here"
         raise UserError(f"maxpool1={shown(pooled)}: maxpool1 must be {allowed} (this one is {kernel}×{kernel})")
     return names[0], stem
-
-
-def image_info(name: str) -> tuple[int, tuple[float, ...], tuple[float, ...]]:
-    """Size, mean and standard deviation of the images: those of bolts if it has them, else ours."""
-    if name == "folder":  # data.info needs its files
-        return 224, *MOMENTS[name]
-    info = data.info(name)
-    return info.image_size, *MOMENTS.get(name, (info.mean, info.std))

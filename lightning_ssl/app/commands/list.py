@@ -1,35 +1,26 @@
-"""`lightning-ssl list`: what can be chosen, one line each, with the configuration that shows its use."""
+"""`lightning-ssl list`: what can be chosen, one line each, with the configuration that shows its use.
+
+examples:
+  lightning-ssl list                     everything
+  lightning-ssl list importances         the pair importances, for `fit --model AlphaCL --model.importance NAME`
+  lightning-ssl fit --config data/cifar10 --config method/direct      a name of the second column is for --config
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Literal
 
-from lightning_ssl.app.commands.parser import Parser
+from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.app.config import catalog
 
-EXAMPLES = """examples:
-  lightning-ssl list                     everything
-  lightning-ssl list importances         the pair importances, for `fit --model AlphaCL --model.importance NAME`
-  lightning-ssl fit --config data/cifar10 --config method/direct      a name of the second column is for --config"""
 
+def run(section: Literal[tuple(catalog.SECTIONS)] | None = None) -> int:  # type: ignore[valid-type]
+    """List what can be chosen: a name, the packaged configuration that uses it, and one line.
 
-def parser() -> Parser:
-    top = Parser(
-        prog="lightning-ssl list",
-        description="List what can be chosen: a name, the packaged configuration that uses it, and one line.",
-        epilog=EXAMPLES,
-    )
-    top.add_argument(
-        "section", nargs="?", metavar="SECTION", choices=tuple(catalog.SECTIONS), help=", ".join(catalog.SECTIONS)
-    )
-    return top
-
-
-def main(argv: Sequence[str]) -> int:
-    """Print one section or all."""
-    arguments = parser().parse_args(list(argv))
-    sections = [arguments.section] if arguments.section else list(catalog.SECTIONS)
-    print("\n\n".join(listing(section) for section in sections))
+    Args:
+        section: one section instead of all
+    """
+    print("\n\n".join(map(listing, [section] if section else catalog.SECTIONS)))
     return 0
 
 
@@ -41,3 +32,6 @@ def listing(section: str) -> str:
     for name, summary, config in found:
         lines.append("  " + "  ".join(filter(None, (name.ljust(widths[0]), config.ljust(widths[1]), summary))))
     return "\n".join(lines)
+
+
+COMMAND = main = Command("list", run, __doc__)

@@ -1,15 +1,22 @@
-"""The argument parser of every command but `fit`. A wrong flag is an error of one line."""
+"""Commands whose words and flags are the arguments of a function. A wrong flag or value is an error of one line.
+
+`lightning-ssl fit` has a reader of its own in `app/config`: its flags are those of many classes.
+"""
 
 from __future__ import annotations
 
 import argparse
 import difflib
 import re
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from lightning_ssl.base.checks import NEGATIVE_NUMBER, UserError, shown
+from lightning_ssl.base.checks import MAX_SHOWN, NEGATIVE_NUMBER, UserError, cut, require, shown
+from lightning_ssl.base.convert import Mismatch, allows_null, as_object, choices_in, convert, in_words, members, origin
+from lightning_ssl.base.signatures import REQUIRED, Argument, arguments_of, parameters, summary
+
+PROGRAM = "lightning-ssl"
 
 
 class Parser(argparse.ArgumentParser):
@@ -23,15 +30,6 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{**kwargs, **fixed})
         self._negative_number_matcher = NEGATIVE_NUMBER
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]
-        """Refuse empty and unknown words. A command within a command would leave unknown ones to the outer one."""
-        if not all(word.strip() for word in args or ()):
-            self.error("empty argument; is a shell variable unset?")
-        known, unknown = super().parse_known_args(args, namespace)
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        return known, unknown
-
     def error(self, message: str) -> NoReturn:
         raise UserError(f"{message}{self.suggestion(message)} (see {self.prog} --help)")
 
@@ -43,46 +41,132 @@ class Parser(argparse.ArgumentParser):
         return f"; did you mean {close[0]}?" if close else ""
 
 
+@dataclass(frozen=True)
+class Command:
+    """A function whose arguments are the words and flags of a command line.
+
+    A parameter before `*` is a word, one after it a flag. Types and defaults are those of the signature; the help has
+    the texts of the docstring. A tuple is given as `2 10` or `2,10`. A sequence has one word for each item: several
+    words, or a flag that is given several times.
+
+    name       the words that run it: "data fetch"
+    function   returns the exit code
+    about      a docstring whose text below the first line ends the help
+    limits     the smallest and the largest value of a number, by parameter
+    further    flags besides those of the function
+    negations  whether a switch that is off by default has a flag --no-… too
+    """
+
+    name: str
+    function: Callable[..., Any]
+    about: str | None = None
+    limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    further: Mapping[str, Argument] = field(default_factory=dict)
+    negations: bool = False
+
+    def __call__(self, argv: Sequence[str]) -> int:
+        code: int = self.function(**self.parse(argv))
+        return code
+
+    def arguments(self) -> dict[str, Argument]:
+        return {**arguments_of(self.function), **self.further}
+
+    def parser(self) -> Parser:
+        title, about = f"{PROGRAM} {self.name}", below_first_line(self.about)
+        parser = Parser(prog=title, description=summary(self.function), epilog=about)
+        words = {each.name for each in parameters(self.function) if each.kind is each.POSITIONAL_OR_KEYWORD}
+        for name, argument in self.arguments().items():
+            options: dict[str, Any] = {"help": help_of(argument), "default": argparse.SUPPRESS}
+            kinds = [origin(kind) for kind in members(argument.type)]
+            if bool in kinds:
+                both = self.negations or argument.default is not False
+                options["action"] = argparse.BooleanOptionalAction if both else "store_true"
+            elif choices := choices_in(argument.type):
+                options["choices"] = [*choices, *(["none"] if allows_null(argument.type) and argument.default else [])]
+            elif name not in words:
+                options["metavar"] = "VALUE" if tuple in kinds else in_words(argument.type).partition(" or ")[0].upper()
+            if Sequence in kinds and name not in words:
+                options |= {"action": "append", "metavar": name.upper()}
+            elif Sequence in kinds or tuple in kinds:
+                options["nargs"] = "+"
+            elif name in words and argument.default is not REQUIRED:
+                options |= {"nargs": "?", "default": argument.default}
+            if name in words:
+                parser.add_argument(name, **options)
+            else:
+                parser.add_argument(flag_name(name), required=argument.default is REQUIRED, **options)
+        return parser
+
+    def parse(self, argv: Sequence[str]) -> dict[str, Any]:
+        """The arguments that a command line gives. A wrong flag or value is a UserError."""
+        parser = self.parser()
+        if not all(word.strip() for word in argv):
+            parser.error("empty argument; is a shell variable unset?")
+        given = vars(parser.parse_args(list(argv)))
+        for name, value in given.items():
+            given[name] = value_of(name, value, self.arguments()[name].type, parser.prog)
+            if name in self.limits and given[name] is not None:
+                low, high = self.limits[name]
+                require(low <= given[name] <= high, flag_name(name)[2:], given[name], f"between {low} and {high}")
+        return given
+
+
+def help_of(argument: Argument) -> str:
+    """The description of an argument, with its default if it has one that a text can show."""
+    text, default = argument.description, argument.default
+    if not any(default is none for none in (REQUIRED, None, False, ())):
+        shown_default = " ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+        text += f" (default: {'true' if default is True else shown_default})"
+    return text.replace("%", "%%")
+
+
+def value_of(name: str, given: Any, hint: Any, prog: str) -> Any:
+    """The value of a flag: `2 10` and `2,10` are tuples, none is None."""
+    words = given
+    if tuple in map(origin, members(hint)):
+        words = [item for word in given for item in word.split(",") if item]
+    text = words[0] if isinstance(words, list) and len(words) == 1 else words
+    try:
+        none = allows_null(hint) and str(text).lower() == "none"
+        return None if none else as_object(convert(words, hint), hint)
+    except Mismatch as error:
+        shown_text = " ".join(words) if isinstance(words, list) else words
+        raise UserError(f"{flag_name(name)}={cut(shown_text, MAX_SHOWN)}: {error} (see {prog} --help)") from error
+
+
+def flag_name(parameter: str) -> str:
+    """The flag of a parameter: --delta-lower for delta_lower."""
+    return "--" + parameter.replace("_", "-")
+
+
+def choose(
+    prog: str, kind: str, known: Mapping[str, str], words: Sequence[str], about: str | None = None
+) -> str | None:
+    """The first word, one of the known ones. Without one, for `list` or help, print all of them and return None.
+
+    kind    what the word is: "lab"
+    about   a docstring whose text below the first line ends the help
+    """
+    word = words[0] if words else "--help"
+    if word in known:
+        return word
+    given = " ".join(words) if word == "list" else word
+    if given not in ("-h", "--help", "list"):
+        raise UserError(f"{kind}={shown(given)}: expected one of {', '.join(known)} (see {prog} --help)")
+    if word == "list":
+        print(columns(known))
+        return None
+    name = kind.upper()
+    usage = f"usage: {prog} {name} …     {prog} {name} --help"
+    print("\n\n".join(filter(None, (usage, columns(known), below_first_line(about)))))
+    return None
+
+
+def below_first_line(docstring: str | None) -> str:
+    return (docstring or "").partition("\n")[2].strip()
+
+
 def columns(entries: Mapping[str, str]) -> str:
     """Names and their lines in two columns."""
     width = max(map(len, entries), default=0)
     return "\n".join(f"  {name.ljust(width)}  {line}" for name, line in entries.items())
-
-
-def add_trust(parser: argparse.ArgumentParser) -> None:
-    """Add the flag that allows a checkpoint to name code outside this package."""
-    parser.add_argument(
-        "--trust",
-        action="append",
-        default=[],
-        metavar="MODULE",
-        help="a module whose classes and functions the checkpoint may name, such as that of your own loss; its code is"
-        " run; can be given several times",
-    )
-
-
-def whole_number(lowest: int, highest: int = 2**63 - 1) -> Callable[[str], int]:
-    """The type of a flag: a whole number within limits."""
-
-    def read(text: str) -> int:
-        if re.fullmatch(r"[-+]?[0-9]{1,19}", text) and lowest <= int(text) <= highest:
-            return int(text)
-        limits = f"{lowest} or above" if highest == 2**63 - 1 else f"between {lowest} and {highest}"
-        raise argparse.ArgumentTypeError(f"{shown(text)}: expected a whole number, {limits}")
-
-    return read
-
-
-def new_file(text: str) -> Path:
-    """The type of a flag: a new file, in a folder that exists."""
-    path = Path(text)
-    try:
-        path.lstat()
-        is_new = False
-    except FileNotFoundError:
-        is_new = path.absolute().parent.is_dir()
-    except (OSError, ValueError):  # such as a name that is too long
-        is_new = False
-    if not text.strip() or not is_new:
-        raise argparse.ArgumentTypeError(f"{shown(text)}: expected a new file in a folder that exists")
-    return path

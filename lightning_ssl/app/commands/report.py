@@ -1,21 +1,6 @@
-"""`lightning-ssl report`: compare the losses of many runs on one HTML page. --help does not import torch."""
+"""`lightning-ssl report`: compare the losses of many runs on one HTML page.
 
-from __future__ import annotations
-
-import argparse
-import time
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from lightning_ssl.app.commands.parser import Parser
-from lightning_ssl.base.checks import require
-from lightning_ssl.base.untrusted import printable
-
-if TYPE_CHECKING:
-    from lightning_ssl.app.report.compose import Built
-
-EXAMPLES = """examples:
+examples:
   lightning-ssl report runs                          all runs below runs/; writes runs/report.html
   lightning-ssl report runs/table1 runs/more --out page.html --open
   lightning-ssl report runs/quickstart --watch       rebuilds the page during a sweep; Ctrl-C ends it
@@ -31,57 +16,90 @@ during training.
 Groups are made by the loss, by the parameters of a sweep, and by the settings of model, data, optimizer and length of
 training that differ. Other differences, such as callbacks or settings of the probe, are named in a note. Runs on
 different data (data.name, data.options, data.split, data.holdout) are not ranked together. The page says which images
-an accuracy comes from, and warns where the best of several settings is chosen on test images."""
+an accuracy comes from, and warns where the best of several settings is chosen on test images.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lightning_ssl.app.commands.parser import Command
+from lightning_ssl.base.checks import require
+from lightning_ssl.base.untrusted import printable
+
+if TYPE_CHECKING:
+    from lightning_ssl.app.report.compose import Built
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Build the page; print its path and the verdict of each data set."""
-    arguments = parser().parse_args(argv)
-    from lightning_ssl.app.report.compose import build
+def run(
+    folders: Sequence[str],
+    *,
+    out: str | None = None,
+    open: bool = False,
+    watch: bool = False,
+    every: float = 10.0,
+    metric: str | None = None,
+    baseline: str | None = None,
+    title: str | None = None,
+    force: bool = False,
+) -> int:
+    """Compare the losses of many runs: writes an HTML page, tables and figures.
+
+    Args:
+        folders: folders that contain runs at any depth, or archives
+        out: PAGE.html, the file to write (default: report.html in the first of the folders)
+        open: open the page in the browser
+        watch: rebuild the page whenever a run changes, until Ctrl-C
+        every: seconds between two checks
+        metric: metric that is the result (default: linear/… if every finished run has it, else online/top1)
+        baseline: label of the baseline group (default: InfoNCE)
+        title: heading of the page
+        force: replace any regular file at --out, and files in its folder
+    """
+    from lightning_ssl.app.report.compose import build, page_path
     from lightning_ssl.app.runs.run_record import Reader
     from lightning_ssl.app.sweep.state import recorded
 
-    require(0 < arguments.every <= 86_400, "every", arguments.every, "above 0 seconds, and at most a day (86400)")
-    options = {
-        "metric": arguments.metric,
-        "baseline": arguments.baseline,
-        "title": arguments.title,
-        "force": arguments.force,
-        "reader": Reader(recorded),
-    }
-    if arguments.watch:
-        built = watch(arguments, options)
+    require(0 < every <= 86_400, "every", every, "above 0 seconds, and at most a day (86400)")
+    reader = Reader(recorded)
+    build_page = partial(build, folders, out, metric=metric, baseline=baseline, title=title, force=force, reader=reader)
+    if watch:
+        for folder in folders:  # one that does not exist yet is waited for
+            require(Path(folder).is_dir() or not Path(folder).exists(), "folder", folder, "a folder that holds runs")
+        page_path(folders, out, force)
+        built = keep_building(build_page, folders, every, open)
         if built is None:
             return 0
     else:
-        built = build(arguments.folders, arguments.out, **options)
-        if arguments.open:
+        built = build_page()
+        if open:
             open_in_browser(built.page)
     print(built.page)
     print(printable(built.line))
     return 0
 
 
-def watch(arguments: argparse.Namespace, options: dict[str, Any]) -> Built | None:
+COMMAND = main = Command("report", run, __doc__)
+
+
+def keep_building(build: Callable[..., Built], folders: Sequence[str], every: float, open: bool) -> Built | None:
     """Rebuild the page without PNG and SVG whenever a run changes, until Ctrl-C; then build everything once.
 
     The page reloads itself until then. Return None if no page was built.
     """
-    from lightning_ssl.app.report.compose import build, page_path
-
-    for folder in arguments.folders:  # one that does not exist yet is waited for
-        require(Path(folder).is_dir() or not Path(folder).exists(), "folder", folder, "a folder that holds runs")
-    page_path(arguments.folders, arguments.out, arguments.force)
-    refresh = max(5, round(arguments.every))
     previous, built, message, printed = None, None, "", ""
     try:
         while True:
-            state = file_stamps(arguments.folders)
+            state = file_stamps(folders)
             if not state:
                 message = "waiting for the first run …"
             elif state != previous:
                 try:
-                    built = build(arguments.folders, arguments.out, figures=False, refresh=refresh, **options)
+                    built = build(figures=False, refresh=max(5, round(every)))
                     finished = sum(run.finished for run in built.runs)
                     message = f"{finished} of {len(built.runs)} finished; {built.line.splitlines()[0]}"
                 except ValueError as error:  # for example a metric that no run has logged yet
@@ -90,12 +108,12 @@ def watch(arguments: argparse.Namespace, options: dict[str, Any]) -> Built | Non
             if message != printed:
                 print(f"{time.strftime('%H:%M:%S')}  {printable(message)}", flush=True)
                 printed = message
-            if arguments.open and built is not None:
+            if open and built is not None:
                 open_in_browser(built.page)
-                arguments.open = False
-            time.sleep(arguments.every)
+                open = False
+            time.sleep(every)
     except KeyboardInterrupt:
-        return None if built is None else build(arguments.folders, arguments.out, **options)
+        return None if built is None else build()
 
 
 def file_stamps(folders: Sequence[str]) -> list[tuple[object, ...]]:
@@ -111,23 +129,3 @@ def open_in_browser(page: Path) -> None:
     import webbrowser
 
     webbrowser.open(page.resolve().as_uri())
-
-
-def parser() -> Parser:
-    top = Parser(
-        prog="lightning-ssl report",
-        description="Compare the losses of many runs: writes an HTML page, tables and figures.",
-        epilog=EXAMPLES,
-    )
-    top.add_argument("folders", nargs="+", metavar="DIR", help="folders that contain runs at any depth, or archives")
-    top.add_argument("--out", metavar="PAGE.html", help="file to write (default: report.html in the first DIR)")
-    top.add_argument("--open", action="store_true", help="open the page in the browser")
-    top.add_argument("--watch", action="store_true", help="rebuild the page whenever a run changes, until Ctrl-C")
-    top.add_argument("--every", type=float, default=10.0, metavar="S", help="seconds between two checks (default: 10)")
-    top.add_argument(
-        "--metric", help="metric that is the result (default: linear/… if every finished run has it, else online/top1)"
-    )
-    top.add_argument("--baseline", metavar="LOSS", help="label of the baseline group (default: InfoNCE)")
-    top.add_argument("--title", help="heading of the page")
-    top.add_argument("--force", action="store_true", help="replace any regular file at --out, and files in its folder")
-    return top

@@ -1,27 +1,6 @@
-"""`lightning-ssl reproduce NAME`: repeat a published table and judge its claims."""
+"""`lightning-ssl reproduce NAME`: repeat a published table and judge its claims.
 
-from __future__ import annotations
-
-import argparse
-import os
-import shlex
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from lightning_ssl.app.commands.parser import Parser, columns, whole_number
-from lightning_ssl.base.checks import UserError, require
-from lightning_ssl.base.files import require_replaceable
-from lightning_ssl.base.machine import available_cores
-from lightning_ssl.base.untrusted import printable
-
-if TYPE_CHECKING:
-    from lightning_ssl.app.reproduce.planning import Planned
-    from lightning_ssl.app.reproduce.recipe import Reproduction, Scale, Work
-
-PROG = "lightning-ssl reproduce"
-MARKER = PROG.encode()  # NAME.md holds the command
-EXAMPLES = """examples:
+examples:
   lightning-ssl reproduce list                               the tables and their scales
   lightning-ssl reproduce table1 --dry-run                   list the runs and estimate the time
   lightning-ssl reproduce table1 --workers 2                 a small version on real images, two runs at a time
@@ -35,155 +14,176 @@ another table or the archive has with the same configuration and seed is copied,
 downloaded. If that fails, a line says so, and the runs on it are left out.
 
 A claim holds if the whole 95 % interval of the difference over matched seeds is on the claimed side of its margin. It
-does not hold if the interval is on the other side. Otherwise it is not decided at this scale."""
+does not hold if the interval is on the other side. Otherwise it is not decided at this scale.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lightning_ssl.app.commands.parser import Command, columns
+from lightning_ssl.app.commands.sweep import share_cores
+from lightning_ssl.base.checks import UserError, require
+from lightning_ssl.base.files import require_replaceable
+from lightning_ssl.base.untrusted import printable
+
+if TYPE_CHECKING:
+    from lightning_ssl.app.reproduce.planning import Cell, Planned
+    from lightning_ssl.app.reproduce.recipe import Reproduction, Scale, Work
+
+MARKER = b"lightning-ssl reproduce"  # NAME.md holds the command
 
 
-def parser() -> Parser:
-    """The command line. It imports no torch."""
-    top = Parser(
-        prog=PROG,
-        description="Repeat a published table and judge its claims: holds, does not hold, or not decided.",
-        epilog=EXAMPLES,
-    )
-    top.add_argument("name", metavar="NAME", help="a reproduction such as table1, or `list`")
-    top.add_argument(
-        "--scale", default="cpu", help="cpu: small, on real images; night: longer; paper: as published (default: cpu)"
-    )
-    top.add_argument("--seeds", type=whole_number(1, 1000), help="number of seeds (default: 5, as in the papers)")
-    top.add_argument(
-        "--workers", type=whole_number(1, 1000), default=1, help="runs at a time; they share the cores (default: 1)"
-    )
-    top.add_argument(
-        "--runs", default="runs/reproduce", metavar="DIR", help="folder of the runs (default: %(default)s)"
-    )
-    top.add_argument("--out", metavar="DIR", help="folder of the results (default: RUNS/SCALE)")
-    top.add_argument("--dry-run", action="store_true", help="list the runs and estimate the time, run nothing")
-    top.add_argument("--no-train", action="store_true", help="train nothing: evaluate and compare the runs that exist")
-    top.add_argument("--retry", action="store_true", help="run failed runs again")
-    top.add_argument("--force", action="store_true", help="replace files of OUT that this command did not write")
-    top.add_argument(
-        "--archive",
-        metavar="DIR",
-        help="add each finished run, without checkpoints, to DIR/SWEEP-SCALE.jsonl.gz; its runs are not trained again",
-    )
-    top.add_argument(
-        "--images-per-second", type=float, metavar="N", help="speed of one worker for the estimate (see --dry-run)"
-    )
-    return top
+def run(
+    name: str,
+    *,
+    scale: str = "cpu",
+    seeds: int | None = None,
+    workers: int = 1,
+    runs: str = "runs/reproduce",
+    out: str | None = None,
+    dry_run: bool = False,
+    no_train: bool = False,
+    retry: bool = False,
+    force: bool = False,
+    archive: str | None = None,
+    images_per_second: float | None = None,
+) -> int:
+    """Repeat a published table and judge its claims: holds, does not hold, or not decided.
 
+    The exit code is 0, 1 if a run failed, 130 if interrupted.
 
-def main(argv: Sequence[str]) -> int:
-    """Train, evaluate and compare. The exit code is 0, 1 if a run failed, 130 if interrupted."""
-    arguments = parser().parse_args(argv)
-    for key in ("runs", "archive"):
-        given = getattr(arguments, key)
+    Args:
+        name: a reproduction such as table1, or `list`
+        scale: cpu: small, on real images; night: longer; paper: as published
+        seeds: number of seeds (default: 5, as in the papers)
+        workers: runs at a time; they share the cores
+        runs: folder of the runs
+        out: folder of the results (default: RUNS/SCALE)
+        dry_run: list the runs and estimate the time, run nothing
+        no_train: train nothing: evaluate and compare the runs that exist
+        retry: run failed runs again
+        force: replace files of OUT that this command did not write
+        archive: add each finished run, without checkpoints, to ARCHIVE/SWEEP-SCALE.jsonl.gz; its runs are not trained
+            again
+        images_per_second: speed of one worker for the estimate (see --dry-run)
+    """
+    for key, given in (("runs", runs), ("archive", archive)):
         require(given is None or Path(given).is_dir() or not os.path.lexists(given), key, given, "a folder")
-    if arguments.images_per_second is not None:
-        speed = arguments.images_per_second
-        require(0.001 <= speed <= 1e9, "images-per-second", speed, "between 0.001 and 1e9")
-    # OpenMP reads it when torch is imported, here and in the parent process of the runs.
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, available_cores() // arguments.workers)))
+    share_cores(workers)
 
     # Late: --help must not wait for numpy.
-    from lightning_ssl.app.reproduce import recipe
+    from lightning_ssl.app.reproduce import planning, recipe
 
-    if arguments.name == "list":
-        print_list()
+    if name == "list":
+        print(columns({each: recipe.load(each).title for each in recipe.names()}))
+        for size in recipe.scales().values():
+            print(f"--scale {size.name}: {size.summary}")
         return 0
-    reproduction, scale = recipe.load(arguments.name), recipe.scale_named(arguments.scale)
-    seeds = [] if arguments.seeds is None else ["--seeds", str(arguments.seeds)]
-    command = shlex.join(["lightning-ssl", "reproduce", reproduction.name, "--scale", scale.name, *seeds])
-    if not arguments.dry_run:
-        target = out_folder(arguments) / reproduction.name
+    reproduction, size = recipe.load(name), recipe.scale_named(scale)
+    target = Path(out or Path(runs) / scale) / name
+    seed_words = [] if seeds is None else ["--seeds", str(seeds)]
+    command = shlex.join(["lightning-ssl", "reproduce", name, "--scale", scale, *seed_words])
+    if not dry_run:
         for suffix in (".md", ".csv", ".png"):
-            witness = target.with_suffix(".md")
-            require_replaceable(target.with_suffix(suffix), MARKER, arguments.force, witness=witness)
+            require_replaceable(target.with_suffix(suffix), MARKER, force, witness=target.with_suffix(".md"))
     if reproduction.lab is not None:
-        return reproduce_lab(reproduction, arguments, command)
+        folder = Path(runs) / f"{name}-{scale}"
+        print(reproduction.title)
+        print(f"`lightning-ssl lab {reproduction.lab}` in {folder}: about {reproduction.minutes:g} min")
+        if not dry_run:
+            reproduce_lab(reproduction, folder, target.parent, command, seeds, train=not no_train)
+        return 0
     works = reproduction.works
-    require(scale.name in works, "scale", scale.name, f"a scale of {reproduction.name}: {', '.join(works)}")
-    work = works[scale.name]
+    require(scale in works, "scale", scale, f"a scale of {name}: {', '.join(works)}")
+    job = Job(reproduction, works[scale], size, Path(runs), None if archive is None else Path(archive))
     code = 0
-    if not arguments.no_train or arguments.dry_run:
-        ended = train(reproduction, work, scale, arguments)
-        if ended is None or ended == 130:
-            return ended or 0
-        code = ended
-    compare(reproduction, work, scale, arguments, command)
+    if dry_run or not no_train:
+        planned, copied = plan_runs(job, seeds, dry_run)
+        estimate = planning.estimate(planned, size, images_per_second, copied)
+        print(estimate.line(workers, "GPU" if scale == "paper" else "core"), flush=True)
+        if dry_run:
+            return 0
+        code = train(planned, job.archive, workers, retry)
+    if code != 130:
+        compare(job, target, command)
     return code
 
 
-def out_folder(arguments: argparse.Namespace) -> Path:
-    """The folder of the results."""
-    return Path(arguments.out) if arguments.out else Path(arguments.runs) / arguments.scale
+LIMITS = {"seeds": (1, 1000), "workers": (1, 1000), "images_per_second": (0.001, 1e9)}
+COMMAND = main = Command("reproduce", run, __doc__, LIMITS)
 
 
-def print_list() -> None:
-    from lightning_ssl.app.reproduce import recipe
+@dataclass(frozen=True)
+class Job:
+    """A reproduction at a scale, and the folders of its runs and of its archive."""
 
-    print(columns({name: recipe.load(name).title for name in recipe.names()}))
-    for scale in recipe.scales().values():
-        print(f"--scale {scale.name}: {scale.summary}")
+    reproduction: Reproduction
+    work: Work
+    scale: Scale
+    runs: Path
+    archive: Path | None
 
-
-def train(reproduction: Reproduction, work: Work, scale: Scale, arguments: argparse.Namespace) -> int | None:
-    """Announce the runs and train those that are missing. Returns the exit code; None after --dry-run."""
-    from lightning_ssl.app.reproduce import evaluating, planning, sharing
-    from lightning_ssl.app.sweep.engine import Engine
-
-    planned = planning.plan_sweeps(work, scale, arguments.seeds, Path(arguments.runs))
-    missing = planning.missing_data(planned, fetch=not arguments.dry_run)
-    if not arguments.dry_run:
-        planned = planning.without(planned, missing)
-    for line in (*planning.announcement(reproduction, scale, planned), *missing.values()):
-        print(line)
-    if not planned:
-        raise UserError(f"name={reproduction.name}: no run is possible: {next(iter(missing.values()))}")
-    copied = [] if arguments.dry_run else sharing.share(planned, sources(arguments, scale))
-    if copied:
-        print(f"{len(copied)} runs are finished in another sweep or in the archive, and are copied")
-    if arguments.dry_run:  # before the estimate, which then stays visible: there can be hundreds of runs
-        print_runs(planned)
-    estimate = planning.estimate(planned, scale, arguments.images_per_second, copied)
-    print(estimate.line(arguments.workers, "GPU" if scale.name == "paper" else "core"), flush=True)
-    if arguments.dry_run:
-        return None
-    code = 0
-    for each in planned:
-        keep = None
-        if arguments.archive:
-            keep = evaluating.keep_finished(archive_of(arguments, each.plan.name))
-            if each.folder.is_dir():
-                keep(each.folder)  # runs that finished when an earlier command was stopped
-        ended = Engine(each.plan, each.folder, arguments.workers, (), arguments.retry, ended=keep).run()
-        if ended == 130:
-            return ended
-        code = max(code, ended)
-    return code
+    def sources(self) -> list[Path]:
+        """The folders and the archives of all sweeps at this scale, in RUNS and in the archive."""
+        tops = [self.runs, *([self.archive] if self.archive else [])]
+        return [
+            found
+            for top in tops
+            for end in ("", ".jsonl.gz")
+            for found in sorted(top.glob(f"*-{self.scale.name}{end}"))
+        ]
 
 
-def archive_of(arguments: argparse.Namespace, sweep: str) -> Path:
-    return Path(arguments.archive) / f"{sweep}.jsonl.gz"
-
-
-def sources(arguments: argparse.Namespace, scale: Scale) -> list[Path]:
-    """The folders and the archives of all sweeps at this scale, in RUNS and in the archive."""
-    tops = [arguments.runs, *([arguments.archive] if arguments.archive else [])]
-    return [
-        found for top in tops for end in ("", ".jsonl.gz") for found in sorted(Path(top).glob(f"*-{scale.name}{end}"))
-    ]
-
-
-def print_runs(planned: Sequence[Planned]) -> None:
+def plan_runs(job: Job, seeds: int | None, dry_run: bool) -> tuple[list[Planned], list[Cell]]:
+    """Announce the runs, and copy those that another sweep or the archive has. Returns sweeps and copied runs."""
+    from lightning_ssl.app.reproduce import planning, sharing
     from lightning_ssl.app.sweep import screen
     from lightning_ssl.app.sweep.engine import preview
 
+    planned = planning.plan_sweeps(job.work, job.scale, seeds, job.runs)
+    missing = planning.missing_data(planned, fetch=not dry_run)
+    if not dry_run:
+        planned = planning.without(planned, missing)
+    for line in (*planning.announcement(job.reproduction, job.scale, planned), *missing.values()):
+        print(line)
+    if not planned:
+        raise UserError(f"name={job.reproduction.name}: no run is possible: {next(iter(missing.values()))}")
+    if dry_run:  # before the estimate, which then stays visible: there can be hundreds of runs
+        for each in planned:
+            print(f"{each.plan.name}:")
+            screen.print_trials(preview(each.plan, each.folder))
+        return planned, []
+    copied = sharing.share(planned, job.sources())
+    if copied:
+        print(f"{len(copied)} runs are finished in another sweep or in the archive, and are copied")
+    return planned, copied
+
+
+def train(planned: Sequence[Planned], archived: Path | None, workers: int, retry: bool) -> int:
+    """Train the runs that are missing. Returns the exit code."""
+    from lightning_ssl.app.reproduce import evaluating
+    from lightning_ssl.app.sweep.engine import Engine
+
+    code = 0
     for each in planned:
-        print(f"{each.plan.name}:")
-        screen.print_trials(preview(each.plan, each.folder))
+        keep = None
+        if archived:
+            keep = evaluating.keep_finished(archived / f"{each.plan.name}.jsonl.gz")
+            if each.folder.is_dir():
+                keep(each.folder)  # runs that finished when an earlier command was stopped
+        code = max(code, Engine(each.plan, each.folder, workers, (), retry, ended=keep).run())
+        if code == 130:
+            break
+    return code
 
 
-def compare(reproduction: Reproduction, work: Work, scale: Scale, arguments: argparse.Namespace, command: str) -> None:
+def compare(job: Job, target: Path, command: str) -> None:
     """Evaluate the finished runs, judge the claims, and write the results."""
     from lightning_ssl.app.report.compose import build
     from lightning_ssl.app.reproduce import evaluating, figure, writing
@@ -193,48 +193,42 @@ def compare(reproduction: Reproduction, work: Work, scale: Scale, arguments: arg
     from lightning_ssl.app.sweep.state import recorded
     from lightning_ssl.base.files import write_all
 
-    runs_folder, names = Path(arguments.runs), [f"{name}-{scale.name}" for name in work.sweeps]
-    sources = [runs_folder / name for name in names if (runs_folder / name).is_dir()]
+    scale, title = job.scale, job.reproduction.title
+    folders = [job.runs / f"{name}-{scale.name}" for name in job.work.sweeps]
+    sources = [folder for folder in folders if folder.is_dir()]
     reader = Reader(recorded)
     evaluating.evaluate_all(reader.runs(sources))
-    if arguments.archive:
-        kept = {name: archive_of(arguments, name) for name in names}
+    if job.archive:
+        kept = {folder: job.archive / f"{folder.name}.jsonl.gz" for folder in folders}
         for folder in sources:
-            number = archive.add(kept[folder.name], files_to_archive(folder, recorded))
-            print(f"{kept[folder.name]}: {number} runs")
+            print(f"{kept[folder]}: {archive.add(kept[folder], files_to_archive(folder, recorded))} runs")
         sources = [file for file in kept.values() if file.is_file()]
-    wanted = ", ".join(str(runs_folder / name) for name in names)
-    require(bool(sources), "runs", arguments.runs, f"a folder with runs to compare: {wanted}")
     runs = reader.runs(sources)
     if not runs:
-        raise UserError(f"runs={arguments.runs!r}: no run in {wanted}")
-    table = tabulate(reproduction, work, runs)
-    heading, page = reproduction.title, runs_folder / scale.name / f"{reproduction.name}.html"
-    report = build(sources, page, title=heading, figures=False, reader=reader)
-    target = out_folder(arguments) / reproduction.name
+        raise UserError(f"runs={str(job.runs)!r}: no run in {', '.join(map(str, folders))}")
+    table = tabulate(job.reproduction, job.work, runs)
+    page = job.runs / scale.name / f"{job.reproduction.name}.html"
+    report = build(sources, page, title=title, figures=False, reader=reader)
     report_command = shlex.join(["lightning-ssl", "report", *map(str, sources)])
     table_md = (report.page.with_suffix("") / "table.md").read_text(encoding="utf-8")
-    page_md = writing.page(table, scale, command, report_command, table_md)
-    texts = {".md": page_md, ".csv": writing.runs_csv(table)}
+    texts = {
+        ".md": writing.page(table, scale, command, report_command, table_md),
+        ".csv": writing.runs_csv(table),
+    }
     files = {target.with_suffix(suffix): text.encode("utf-8", errors="replace") for suffix, text in texts.items()}
     write_all({**files, target.with_suffix(".png"): figure.draw(table)})
     print("\n".join(writing.summary_lines(table)))
     print(f"{target.with_suffix('.md')}, .csv, .png; {report.page}")
 
 
-def reproduce_lab(reproduction: Reproduction, arguments: argparse.Namespace, command: str) -> int:
+def reproduce_lab(
+    reproduction: Reproduction, folder: Path, out: Path, command: str, seeds: int | None, train: bool
+) -> None:
     """Run a laboratory, or read its result, and write its page."""
     from lightning_ssl.app.reproduce import labs
 
-    folder = Path(arguments.runs) / f"{reproduction.name}-{arguments.scale}"
-    print(
-        f"{reproduction.title}\n`lightning-ssl lab {reproduction.lab}` in {folder}: about {reproduction.minutes:g} min"
-    )
-    if arguments.dry_run:
-        return 0
-    result = labs.result_of(reproduction, folder, arguments.seeds, train=not arguments.no_train)
-    written = labs.write(reproduction, result, folder, out_folder(arguments), command)
+    result = labs.result_of(reproduction, folder, seeds, train)
+    written = labs.write(reproduction, result, folder, out, command)
     for claim in result.claims:
         print(f"  {labs.verdict_of(claim).ljust(13)}  {printable(claim.name)}")
     print(", ".join(map(str, written)))
-    return 0

@@ -47,18 +47,12 @@ def test_a_run_gets_a_table_a_summary_and_a_record_with_its_settings(run, capsys
     assert list(after["linear"]) == LINEAR
     assert all(0.05 < after["linear"][name] <= 1 for name in LINEAR)  # chance is 0.1
     assert all(name in printed for name in [*LINEAR, "knn/top1"])
-    assert {key: after[key] for key in before if key != "linear"} == {
-        key: before[key] for key in before if key != "linear"
-    }
+    assert after == before | {key: after[key] for key in ("linear", "linear_step")}
 
     (record,) = evaluations(run.path / "evaluation.json")
     assert record["metrics"].items() >= after["linear"].items()
     assert (record["checkpoint"], record["step"]) == ("step-00000016.ckpt", 16)
-    assert (record["data"]["name"], record["data"]["train_images"], record["data"]["test_images"]) == (
-        "shapes",
-        256,
-        128,
-    )
+    assert record["data"].items() >= {"name": "shapes", "train_images": 256, "test_images": 128}.items()
     assert record["protocols"]["adam"]["seeds"] == [0, 1, 2]
     assert record["protocols"]["adam"]["epochs"] == 50
     assert record["protocols"]["lbfgs"]["held_out_images"] == 26
@@ -100,17 +94,12 @@ def test_an_older_checkpoint_does_not_change_the_summary(run, capsys):
     assert "summary.json is about step-00000016.ckpt" in capsys.readouterr().out
 
 
-def test_protocols_accumulate_and_a_repeated_one_is_replaced(run):
-    for protocol in ("lbfgs", "adam", "adam"):
-        evaluate.main([str(run.path), "--protocol", protocol, "--device", "cpu"])
-    assert sorted(run.summary()["linear"]) == sorted(LINEAR)
-    assert [list(record["protocols"]) for record in evaluations(run.path / "evaluation.json")] == [["lbfgs"], ["adam"]]
-
-
-def test_results_of_an_earlier_step_are_dropped_from_the_summary(run):
+def test_protocols_accumulate_a_repeated_one_is_replaced_and_results_of_an_earlier_step_are_dropped(run):
     run.update_summary(linear={"linear/adam_top1": 0.123}, linear_step=8)
-    evaluate.main([str(run.path), "--protocol", "lbfgs", "--device", "cpu"])
-    assert list(run.summary()["linear"]) == ["linear/lbfgs_top1", "linear/lbfgs_top5"]
+    for protocol, expected in (("lbfgs", LINEAR[2:]), ("adam", LINEAR), ("adam", LINEAR)):
+        evaluate.main([str(run.path), "--protocol", protocol, "--device", "cpu"])
+        assert sorted(run.summary()["linear"]) == sorted(expected)
+    assert [list(record["protocols"]) for record in evaluations(run.path / "evaluation.json")] == [["lbfgs"], ["adam"]]
 
 
 def test_the_best_test_accuracy_is_not_in_the_summary(run, capsys):
@@ -119,23 +108,6 @@ def test_the_best_test_accuracy_is_not_in_the_summary(run, capsys):
     (record,) = evaluations(run.path / "evaluation.json")
     assert record["metrics"]["linear/adam_best_test_top1"] >= record["metrics"]["linear/adam_top1"]
     assert "chosen on the test images" in capsys.readouterr().out
-
-
-def test_the_users_own_data_set_is_given_by_its_path(run, tmp_path, monkeypatch):
-    (tmp_path / "own_pictures.py").write_text(
-        "import torch\nfrom torch.utils.data import TensorDataset\n\n\n"
-        "def make(split, count=96):\n"
-        "    generator = torch.Generator().manual_seed(0)\n"
-        "    labels = torch.arange(count) % 2\n"
-        "    images = torch.randint(128, (count, 3, 32, 32), dtype=torch.uint8, generator=generator)\n"
-        "    return TensorDataset(images + 100 * labels[:, None, None, None].to(torch.uint8), labels)\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    words = ["--data", "own_pictures.make", "--options", '{"count": 64}', "--protocol", "lbfgs", "--device", "cpu"]
-    assert evaluate.main([str(run.path), *words]) == 0
-    (record,) = evaluations(run.path / "evaluation.json")
-    assert record["data"]["train_images"] == 64
-    assert record["metrics"]["linear/lbfgs_top1@own_pictures.make"] > 0.9  # two brightnesses
 
 
 def test_another_data_set_is_named_in_the_metric(run, tmp_path):

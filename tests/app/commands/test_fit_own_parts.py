@@ -7,10 +7,10 @@ import sys
 import textwrap
 
 import pytest
-import torch
 from helpers import small_fit
 from helpers.closeness import close
 from helpers.killing import fit_until_killed, in_a_fork, one_thread  # noqa: F401
+from helpers.outcome import assert_same
 from helpers.ranks import join, start_ranks
 from helpers.training import terms_of
 
@@ -37,13 +37,23 @@ MODULE = """
     def failing(d2_pos, d2_neg, valid):
         return {}["a key"]
 """
+PHOTOS = """
+    import torch
+    from torch.utils.data import TensorDataset
+
+    def make(split: str, count: int = 96):
+        generator = torch.Generator().manual_seed(int(split == "test"))
+        images = torch.randint(256, (count, 3, 32, 32), dtype=torch.uint8, generator=generator)
+        return TensorDataset(images, torch.arange(count) % 3)
+"""
 SMALL = [*small_fit("AlphaCL"), "--trainer.max_epochs=2", "--knn.k=5", "--importance_monitor.every_n_steps=5"]
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The working directory, with the user's module."""
+    """The working directory, with the user's modules."""
     (tmp_path / "mine.py").write_text(textwrap.dedent(MODULE))
+    (tmp_path / "photos.py").write_text(textwrap.dedent(PHOTOS))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     before = set(sys.modules)
@@ -61,30 +71,39 @@ def weights_of(name):
     return runs.read_checkpoint(RunFolder(f"runs/{name}").newest_checkpoint())["state_dict"]
 
 
-OWN = {
-    "function": (["--model.importance=mine.weights"], "AlphaCL weights"),
-    "class": (["--model.importance=mine.Scaled", "--model.importance.scale=2"], "AlphaCL Scaled scale=2"),
-}
+OWN_DATA = ["--model=SimCLR", "--data.name=photos.make", "--data.options={}", "--data.workers=1"]
 
 
-@pytest.mark.parametrize(("flags", "label"), OWN.values(), ids=OWN.keys())
-def test_a_run_with_an_own_loss_is_labelled_resumed_and_evaluated(folder, flags, label, capfd):
+@pytest.mark.parametrize(
+    ("flags", "label", "module"),
+    [
+        (["--model.importance=mine.weights"], "AlphaCL weights", "mine"),
+        (["--model.importance=mine.Scaled", "--model.importance.scale=2"], "AlphaCL Scaled scale=2", "mine"),
+        (OWN_DATA, "SimCLR InfoNCE τ=0.5", "photos"),
+    ],
+    ids=["function", "class", "data"],
+)
+def test_a_run_with_own_parts_is_labelled_resumed_and_evaluated(folder, flags, label, module, capfd):
     assert fit.main(words(*flags)) == 0
     run = RunFolder("runs/run")
-    assert run.summary()["status"] == "finished"
-    assert run.summary()["label"] == label
+    assert (run.summary()["status"], run.summary()["label"]) == ("finished", label)
+    model, data = run.config()["model"]["init_args"], run.config()["data"]
+    chosen = data["name"] if module == "photos" else model["importance"]["class_path"]
+    assert chosen in [flag.partition("=")[2] for flag in flags]
+    assert model["image_size"] == 32
     assert "alpha/entropy" in run.summary()["last"]
-    assert run.config()["model"]["init_args"]["importance"]["class_path"] == flags[0].partition("=")[2]
     killed = words(*flags, "--checkpoint.every_n_steps=2", name="killed")
     assert in_a_fork(fit_until_killed, killed, 9) == -signal.SIGKILL
     assert cli.main(["fit", *killed]) == 0
     printed = capfd.readouterr().out
     assert "resumed from step-" in printed
-    assert "lightning-ssl evaluate runs/killed --trust mine " in printed
-    once, resumed = weights_of("run"), weights_of("killed")
-    assert all(torch.equal(once[name], resumed[name]) for name in once)
-    assert cli.main(["evaluate", "runs/run", "--protocol=lbfgs", "--trust=mine"]) == 0
-    assert "linear/lbfgs_top1" in run.summary()["linear"]
+    assert f"lightning-ssl evaluate runs/killed --trust {module} " in printed
+    assert_same(weights_of("killed"), weights_of("run"))
+    assert cli.main(["evaluate", "runs/run", "--protocol=lbfgs", f"--trust={module}"]) == 0
+    data_words = ["--data=photos.make", '--options={"count": 64}', f"--trust={module}"]
+    assert cli.main(["evaluate", "runs/run", "--protocol=lbfgs", *data_words]) == 0
+    suffix = "" if module == "photos" else "@photos.make"  # of a data set that is not the one of training
+    assert {"linear/lbfgs_top1", f"linear/lbfgs_top1{suffix}"} <= run.summary()["linear"].keys()
     assert cli.main(["fit", "--config=runs/run/config.yaml", "--name=again", "--trainer.max_epochs=1"]) == 0
 
 
@@ -124,44 +143,15 @@ def test_a_sweep_tries_own_losses_from_its_folder(folder, forked_trials):
 # ---------------------------------------------------------------------------------------------------------------------
 # Data
 
-PHOTOS = """
-    import torch
-    from torch.utils.data import TensorDataset
 
-    def make(split: str, count: int = 96):
-        generator = torch.Generator().manual_seed(int(split == "test"))
-        images = torch.randint(256, (count, 3, 32, 32), dtype=torch.uint8, generator=generator)
-        return TensorDataset(images, torch.arange(count) % 3)
-"""
-OWN_DATA = [*SMALL, "--model=SimCLR", "--data.name=photos.make", "--data.options={}", "--data.workers=1"]
-
-
-@pytest.fixture
-def photos(folder):
-    (folder / "photos.py").write_text(textwrap.dedent(PHOTOS))
-    return folder
-
-
-def test_a_killed_run_on_own_data_resumes_to_the_same_weights_and_is_evaluated(photos):
-    assert fit.main([*OWN_DATA, "--name=run"]) == 0
-    config = RunFolder("runs/run").config()
-    assert (config["data"]["name"], config["model"]["init_args"]["image_size"]) == ("photos.make", 32)
-    killed = [*OWN_DATA, "--checkpoint.every_n_steps=2", "--name=killed"]
-    assert in_a_fork(fit_until_killed, killed, 9) == -signal.SIGKILL
-    assert fit.main(killed) == 0
-    once, resumed = weights_of("run"), weights_of("killed")
-    assert all(torch.equal(once[name], resumed[name]) for name in once)
-    assert cli.main(["evaluate", "runs/run", "--protocol=lbfgs", "--trust=photos"]) == 0
-
-
-def test_two_ranks_train_an_own_loss_on_own_data_as_one_process_does(photos):
+def test_two_ranks_train_an_own_loss_on_own_data_as_one_process_does(folder):
     """A smooth network, as in test_fit_ddp.py: its rounding has a bound."""
-    (photos / "smooth.py").write_text(
+    (folder / "smooth.py").write_text(
         "from helpers.smooth import SmoothSimCLR\nfrom lightning_ssl.losses import PairLoss\nimport mine\n\n"
         "class Smooth(SmoothSimCLR):\n    def __init__(self, **network):\n        super().__init__(**network)\n"
         "        self.loss = PairLoss(mine.weights)\n"
     )
-    flags = [*OWN_DATA, "--model=smooth.Smooth", "--trainer.max_epochs=1"]
+    flags = [*SMALL, *OWN_DATA, "--model=smooth.Smooth", "--trainer.max_epochs=1"]
     assert join(start_ranks([*flags, "--name=two"])) == [0, 0]
     assert fit.main([*flags, "--name=one"]) == 0
     smooth = importlib.import_module("smooth")
@@ -177,9 +167,9 @@ def test_two_ranks_train_an_own_loss_on_own_data_as_one_process_does(photos):
         ("{count: none}", "photos.py:7: TypeError"),
     ],
 )
-def test_a_mistake_about_own_data_is_one_line(photos, options, line, capfd):
-    assert cli.main(["fit", *OWN_DATA, f"--data.options={options}"]) == 2
+def test_a_mistake_about_own_data_is_one_line(folder, options, line, capfd):
+    assert cli.main(["fit", *words(*OWN_DATA, f"--data.options={options}")]) == 2
     printed = [each for each in capfd.readouterr().err.splitlines() if each]
     assert len(printed) == 1
     assert line in printed[0]
-    assert not (photos / "runs").exists()
+    assert not (folder / "runs").exists()

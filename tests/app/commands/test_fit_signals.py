@@ -26,6 +26,26 @@ from lightning_ssl.app.runs import RunFolder, checkpoints
 from lightning_ssl.data import DataModule
 
 FLAGS = [*small_fit("SimCLR", train_images=64), "--knn.k=5"]  # 4 steps an epoch
+PROGRAM = os.path.join(os.path.dirname(sys.executable), "lightning-ssl")
+ENDLESS = "--trainer.max_epochs=10000"
+TWO_RANKS = ["--trainer.devices=2", "--trainer.strategy=ddp"]
+
+
+@pytest.fixture
+def argv(tmp_path):
+    return [*FLAGS, "--trainer.max_epochs=3", f"--runs={tmp_path}", "--name=run"]
+
+
+def assert_interrupted(folder, step=None, saved=True):
+    """The run has the status, no error, and as its newest checkpoint a whole one of the step at which it stopped."""
+    run = RunFolder(folder)
+    summary, newest = run.summary(), run.step_checkpoints()[:1]
+    assert (summary["status"], summary["error"]) == ("interrupted", None)
+    assert step in (None, summary.get("step", 0))
+    assert not list(run.path.parent.rglob("hpc_ckpt*"))
+    if saved:
+        assert [file.name for file in newest] == ([f"step-{summary['step']:08d}.ckpt"] if step != 0 else [])
+        assert [checkpoints.damage(file) for file in newest] == [None] * len(newest)
 
 
 def fit_with_signal(argv, step, number, rank="0"):
@@ -57,42 +77,32 @@ def whole(tmp_path_factory):
     ("number", "step", "stops_at"),
     [(signal.SIGTERM, 4, 5), (signal.SIGUSR1, 5, 6), (signal.SIGINT, 7, 8)],
 )
-def test_a_signal_stops_a_run_after_its_step_and_it_resumes_bit_for_bit(number, step, stops_at, whole, tmp_path):
-    argv = [*FLAGS, "--trainer.max_epochs=3", f"--runs={tmp_path}", "--name=run"]
+def test_a_signal_stops_a_run_after_its_step_and_it_resumes_bit_for_bit(number, step, stops_at, whole, argv, tmp_path):
     assert code_in_a_fork(fit_with_signal, argv, step, number) == 128 + number
-    run = RunFolder(tmp_path / "run")
-    assert (run.summary()["status"], run.summary()["error"], run.summary()["step"]) == ("interrupted", None, stops_at)
-    assert run.newest_checkpoint().name == f"step-{stops_at:08d}.ckpt"
-    assert not list(tmp_path.rglob("hpc_ckpt*"))
+    assert_interrupted(tmp_path / "run", stops_at)
     assert fit.main(argv) == 0
-    assert_same(outcome(run), outcome(whole))
+    assert_same(outcome(RunFolder(tmp_path / "run")), outcome(whole))
 
 
-def test_a_signal_while_gradients_are_accumulated_stops_a_run_after_the_whole_step(tmp_path):
+def test_a_signal_while_gradients_are_accumulated_stops_a_run_after_the_whole_step(argv, tmp_path):
     """Batches 0 to 2 are step 1. The validation after batch 1 writes no checkpoint, which would lack a part of it."""
-    flags = ["--trainer.accumulate_grad_batches=3", "--trainer.val_check_interval=2", "--trainer.max_epochs=1"]
-    whole, stopped = ([*FLAGS, *flags, f"--runs={tmp_path}", f"--name={name}"] for name in ("whole", "stopped"))
-    assert code_in_a_fork(fit.main, whole) == 0
-    assert code_in_a_fork(fit_with_signal, stopped, 1, signal.SIGTERM) == 143
-    run = RunFolder(tmp_path / "stopped")
-    assert run.summary()["step"] == 1
-    assert fit.main(stopped) == 0
-    assert_same(outcome(run), outcome(RunFolder(tmp_path / "whole")))
+    argv += ["--trainer.accumulate_grad_batches=3", "--trainer.val_check_interval=2", "--trainer.max_epochs=1"]
+    assert code_in_a_fork(fit.main, [*argv, "--name=whole"]) == 0
+    assert code_in_a_fork(fit_with_signal, argv, 1, signal.SIGTERM) == 143
+    assert RunFolder(tmp_path / "run").summary()["step"] == 1
+    assert fit.main(argv) == 0
+    assert_same(*(outcome(RunFolder(tmp_path / name)) for name in ("run", "whole")))
 
 
-def test_a_signal_in_the_last_step_does_not_stop_a_run_that_is_done(tmp_path):
-    argv = [*FLAGS, "--trainer.max_epochs=1", f"--runs={tmp_path}", "--name=run"]
-    assert code_in_a_fork(fit_with_signal, argv, 3, signal.SIGTERM) == 0
+def test_a_signal_in_the_last_step_does_not_stop_a_run_that_is_done(argv, tmp_path):
+    assert code_in_a_fork(fit_with_signal, [*argv, "--trainer.max_epochs=1"], 3, signal.SIGTERM) == 0
     assert RunFolder(tmp_path / "run").summary()["status"] == "finished"
 
 
-def test_a_signal_to_one_of_two_ranks_stops_both_at_the_same_step(tmp_path):
-    argv = [*FLAGS, "--trainer.max_epochs=100", f"--runs={tmp_path}", "--name=run"]
-    ranks = start_ranks(argv, run=lambda argv: fit_with_signal(argv, 5, signal.SIGTERM, rank="1"))
+def test_a_signal_to_one_of_two_ranks_stops_both_at_the_same_step(argv, tmp_path):
+    ranks = start_ranks([*argv, ENDLESS], run=lambda argv: fit_with_signal(argv, 5, signal.SIGTERM, rank="1"))
     assert join(ranks) == [143, 143]
-    run = RunFolder(tmp_path / "run")
-    assert (run.summary()["status"], run.summary()["step"]) == ("interrupted", 6)
-    assert run.newest_checkpoint().name == "step-00000006.ckpt"
+    assert_interrupted(tmp_path / "run", 6)
 
 
 def fit_with_signal_in_setup(argv):
@@ -106,11 +116,18 @@ def fit_with_signal_in_setup(argv):
     return fit.main(argv)
 
 
-def test_before_the_first_step_a_signal_stops_a_single_process_at_once(tmp_path):
-    argv = [*FLAGS, f"--runs={tmp_path}", "--name=run"]
-    assert code_in_a_fork(fit_with_signal_in_setup, argv) == 143
-    run = RunFolder(tmp_path / "run")
-    assert (run.summary()["status"], run.summary()["error"], run.step_checkpoints()) == ("interrupted", None, [])
+def fit_with_signal_to_all_processes(argv):
+    """Train, and send a signal to this process and its children, as SLURM does for a step."""
+    os.setpgrp()
+    original = os.kill
+    os.kill = lambda pid, number: os.killpg(0, number) if number == signal.SIGTERM else original(pid, number)
+    return fit_with_signal(argv, 2, signal.SIGTERM)
+
+
+def fit_with_two_quick_interrupts(argv):
+    original = os.kill
+    os.kill = lambda pid, number: [original(pid, number) for _ in range(2 if number == signal.SIGINT else 1)]
+    return fit_with_signal(argv, 2, signal.SIGINT)
 
 
 def start_with_signal_at_import(argv, environment):
@@ -129,13 +146,27 @@ def start_with_signal_at_import(argv, environment):
     return cli.main(["fit", *argv])
 
 
-@pytest.mark.parametrize("variable", STARTED_BY[1:])  # the first is W&B's: tests/app/tracking/test_wandb_agent.py
-def test_a_rank_notes_a_signal_while_it_imports_torch_and_stops_after_its_first_step(variable, tmp_path):
-    argv = [*FLAGS, f"--runs={tmp_path}", "--name=run"]
-    assert code_in_a_fork(start_with_signal_at_import, argv, {variable: "0"}) == 143
-    run = RunFolder(tmp_path / "run")
-    assert (run.summary()["status"], run.summary()["step"]) == ("interrupted", 1)
-    assert run.newest_checkpoint().name == "step-00000001.ckpt"
+PHOTOS = ["--data.name=folder", "--data.workers=1", "--data.batch_size=4", "--data.options={store_size: 32}"]
+
+
+@pytest.mark.parametrize(
+    ("work", "code", "step"),
+    [
+        (fit_with_signal_in_setup, 143, 0),  # a single process stops at once
+        (fit_with_two_quick_interrupts, 130, None),  # at once, wherever it is
+        (lambda argv: fit_with_signal_to_all_processes([*argv, *PHOTOS]), 143, 3),  # not the workers that decode images
+        # A rank notes it while it imports torch. The first variable is W&B's: tests/app/tracking/test_wandb_agent.py
+        *((lambda argv, name=name: start_with_signal_at_import(argv, {name: "0"}), 143, 1) for name in STARTED_BY[1:]),
+    ],
+)
+def test_a_run_that_a_signal_stops_has_its_status_and_no_traceback(work, code, step, argv, tmp_path, capfd):
+    for number in range(24):
+        path = tmp_path / "images" / "train" / f"class{number % 2}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (32, 32), (10 * number, 100, 50)).save(path)
+    assert code_in_a_fork(work, [*argv, ENDLESS, f"--data.root={tmp_path / 'images'}"]) == code
+    assert_interrupted(tmp_path / "run", step, saved=step is not None)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_task_of_several_must_start():
@@ -143,31 +174,9 @@ def test_a_task_of_several_must_start():
 
 
 @pytest.mark.parametrize("environment", [{}, {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "1"}])
-def test_a_single_process_ends_at_once_while_it_imports_torch(environment, tmp_path):
-    argv = [*FLAGS, f"--runs={tmp_path}", "--name=run"]
+def test_a_single_process_ends_at_once_while_it_imports_torch(environment, argv, tmp_path):
     assert code_in_a_fork(start_with_signal_at_import, argv, environment) == -signal.SIGTERM
     assert not list(tmp_path.iterdir())
-
-
-def fit_with_signal_to_all_processes(argv):
-    """Train, and send a signal to this process and its children, as SLURM does for a step."""
-    os.setpgrp()
-    original = os.kill
-    os.kill = lambda pid, number: os.killpg(0, number) if number == signal.SIGTERM else original(pid, number)
-    return fit_with_signal(argv, 2, signal.SIGTERM)
-
-
-def test_a_signal_to_all_processes_does_not_end_the_workers_that_decode_images(tmp_path):
-    for number in range(24):
-        path = tmp_path / "images" / "train" / f"class{number % 2}" / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (32, 32), (10 * number, 100, 50)).save(path)
-    data = ["--data.name=folder", f"--data.root={tmp_path / 'images'}", "--data.workers=1", "--data.batch_size=4"]
-    argv = [*FLAGS, *data, "--data.options={store_size: 32}", "--trainer.max_epochs=100"]
-    code = code_in_a_fork(fit_with_signal_to_all_processes, [*argv, f"--runs={tmp_path}", "--name=run"])
-    run = RunFolder(tmp_path / "run")
-    assert (code, run.summary()["status"], run.summary()["error"]) == (143, "interrupted", None)
-    assert run.newest_checkpoint().name == "step-00000003.ckpt"
 
 
 def test_a_second_ctrl_c_stops_at_once():
@@ -177,20 +186,6 @@ def test_a_second_ctrl_c_stops_at_once():
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def fit_with_two_quick_interrupts(argv):
-    original = os.kill
-    os.kill = lambda pid, number: [original(pid, number) for _ in range(2 if number == signal.SIGINT else 1)]
-    return fit_with_signal(argv, 2, signal.SIGINT)
-
-
-def test_two_quick_ctrl_c_leave_the_right_status_and_no_traceback(tmp_path, capfd):
-    argv = [*FLAGS, "--trainer.max_epochs=100", f"--runs={tmp_path}", "--name=run"]
-    assert code_in_a_fork(fit_with_two_quick_interrupts, argv) == 130
-    run = RunFolder(tmp_path / "run")
-    assert (run.summary()["status"], run.summary()["error"]) == ("interrupted", None)
-    assert "Traceback" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(("handler", "number"), [(lambda *_: None, signal.SIGHUP), (signal.SIG_IGN, 0)])
@@ -221,12 +216,11 @@ def test_lightning_has_the_private_methods_that_are_replaced():
 
 
 @pytest.mark.slow
-def test_twenty_signals_at_random_times_never_hang_two_ranks(tmp_path):
+def test_twenty_signals_at_random_times_never_hang_two_ranks(argv, tmp_path):
     """After the first checkpoint, whatever they are doing."""
     draw = random.Random(0)
     for attempt in range(20):
-        argv = [*FLAGS, "--trainer.max_epochs=10000", f"--runs={tmp_path}", f"--name=run{attempt}"]
-        ranks, run = start_ranks(argv), RunFolder(tmp_path / f"run{attempt}")
+        ranks, run = start_ranks([*argv, ENDLESS, f"--name=run{attempt}"]), RunFolder(tmp_path / f"run{attempt}")
         while not run.step_checkpoints():
             time.sleep(0.05)
         time.sleep(draw.uniform(0.0, 2.0))
@@ -234,40 +228,31 @@ def test_twenty_signals_at_random_times_never_hang_two_ranks(tmp_path):
         for process in victims:
             os.kill(process.pid, draw.choice([signal.SIGTERM, signal.SIGUSR1]))
         codes = join(ranks, timeout=600)
-        assert codes[0] == codes[1], attempt
-        assert codes[0] in (143, 138), attempt
-        assert run.summary()["status"] == "interrupted", attempt
-        assert checkpoints.damage(run.step_checkpoints()[0]) is None, attempt
-        assert run.step_checkpoints()[0].name == f"step-{run.summary()['step']:08d}.ckpt", attempt
+        assert codes in ([143, 143], [138, 138]), attempt
+        assert_interrupted(run.path)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", ["lightning", "torchrun"])
-def test_a_signal_to_the_started_process_stops_all_ranks(start, tmp_path):
-    program = os.path.join(os.path.dirname(sys.executable), "lightning-ssl")
+def test_a_signal_to_the_started_process_stops_all_ranks(start, argv, tmp_path):
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [*(launcher if start == "torchrun" else []), program, "fit", *FLAGS, "--trainer.max_epochs=10000"]
-    started = subprocess.Popen([*command, f"--runs={tmp_path}", "--trainer.devices=2", "--trainer.strategy=ddp"])
-    while not (found := list(tmp_path.glob("*/checkpoints/*.ckpt"))):
+    words = [*(launcher if start == "torchrun" else []), PROGRAM, "fit", *argv, ENDLESS, *TWO_RANKS]
+    started = subprocess.Popen(words)
+    while not list(tmp_path.glob("run/checkpoints/*.ckpt")):
         assert started.poll() is None
         time.sleep(0.1)
     started.terminate()
     assert started.wait(timeout=600) == (1 if start == "torchrun" else -signal.SIGTERM)
-    run = RunFolder(found[0].parent.parent)
-    assert run.summary()["status"] == "interrupted"
-    assert checkpoints.damage(run.step_checkpoints()[0]) is None
+    assert_interrupted(tmp_path / "run")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_all_processes_while_the_second_rank_starts_stops_both(number, tmp_path):
-    program = os.path.join(os.path.dirname(sys.executable), "lightning-ssl")
-    command = [program, "fit", *FLAGS, "--trainer.max_epochs=10000", f"--runs={tmp_path}", "--name=run"]
-    started = subprocess.Popen([*command, "--trainer.devices=2", "--trainer.strategy=ddp"], start_new_session=True)
+def test_a_signal_to_all_processes_while_the_second_rank_starts_stops_both(number, argv, tmp_path):
+    started = subprocess.Popen([PROGRAM, "fit", *argv, ENDLESS, *TWO_RANKS], start_new_session=True)
     while not descendants(started.pid):
         assert started.poll() is None
         time.sleep(0.01)
     os.killpg(started.pid, number)  # before Python has begun in the second rank
     assert started.wait(timeout=120) == (-number if number == signal.SIGTERM else 130)
-    run = RunFolder(tmp_path / "run")
-    assert (run.summary()["status"], run.summary()["error"]) == ("interrupted", None)
+    assert_interrupted(tmp_path / "run", saved=False)

@@ -114,34 +114,50 @@ def test_flags_override_the_data_set_and_normalization(states):
     assert config["model"]["init_args"]["augment"] == "simclr_cifar"
 
 
-def without(state, start):
-    return {key: value for key, value in state.items() if not key.startswith(start)}
+WEIGHT, FIRST, CONVOLUTION = "encoder.conv1.weight", "projection.model.0", "encoder.layer1.0.conv1.weight"
+GONE = object()  # every key with this start is removed
 
 
 @pytest.mark.parametrize(
-    ("kind", "change", "hparams", "message"),
+    ("part", "key", "value", "message"),
     [
-        ("SimCLR", lambda s: s, {"maxpool1": True}, "^maxpool1=True: maxpool1 must be .*3×3"),
-        ("BYOL", lambda s: s, {"maxpool1": False, "initial_tau": 1.0}, "^maxpool1=False: maxpool1 must be .*7×7"),
-        ("SimCLR", lambda s: without(s, "encoder.layer4.1"), {}, r"^encoder='\[2, 2, 2, 1\] basic blocks': .*resnet18"),
-        (
-            "SimCLR",
-            lambda s: s | {"encoder.layer1.0.conv1.weight": torch.zeros(128, 64, 3, 3)},
-            {},
-            "do not fit .*: backbone.layer1",
-        ),
-        ("SimCLR", lambda s: s | {"encoder.layer1.0.gate": torch.zeros(1)}, {}, "layer1.0.gate is not in the network"),
-        ("SimCLR", lambda s: without(s, "encoder.bn1"), {}, "backbone.bn1.weight is missing; "),
-        ("SimCLR", lambda s: without(s, "projection.model.1"), {}, "^projection.model='.*': .*batch norm"),
-        ("SimCLR", lambda s: without(s, "projection"), {}, "^state_dict='encoder': .*of bolts' SimCLR"),
-        ("SimCLR", lambda s: {}, {}, "^state_dict='nothing': .*of bolts' SimCLR"),
-        ("SimCLR", lambda s: s, {"optimizer": "adagrad"}, "^model.optimization.name=adagrad: "),
+        (None, "epoch", None, "epoch=None: epoch must be a whole number"),
+        (None, "hyper_parameters", [1], r"hyper_parameters=\[1\]: "),
+        ("hyper_parameters", "temperature", "hot", "^model.tau=hot: expected float"),
+        ("hyper_parameters", "learning_rate", float("nan"), "^model.optimization.lr=nan: "),
+        ("hyper_parameters", "batch_size", True, "^data.batch_size=true: "),
+        ("hyper_parameters", "maxpool1", True, "^maxpool1=True: maxpool1 must be .*3×3"),
+        ("hyper_parameters", "optimizer", "adagrad", "^model.optimization.name=adagrad: "),
+        ("state_dict", WEIGHT, torch.zeros(()), f"state_dict='{WEIGHT}'"),
+        ("state_dict", 7, torch.zeros(1), "state_dict=7: "),
+        ("state_dict", f"{FIRST}.weight", torch.zeros(1, 1).expand(10**9, 512), f"state_dict='{FIRST}.weight': "),
+        ("state_dict", f"{FIRST}.bias", torch.zeros(3), f"{FIRST}.bias=.* must be linear, batch norm"),
+        ("state_dict", "encoder.layer4.1", GONE, r"^encoder='\[2, 2, 2, 1\] basic blocks': .*resnet18"),
+        ("state_dict", CONVOLUTION, torch.zeros(128, 64, 3, 3), "do not fit .*: backbone.layer1"),
+        ("state_dict", "encoder.layer1.0.gate", torch.zeros(1), "layer1.0.gate is not in the network"),
+        ("state_dict", "encoder.bn1", GONE, "backbone.bn1.weight is missing; "),
+        ("state_dict", "projection.model.1", GONE, "^projection.model='.*': .*batch norm"),
+        ("state_dict", "projection", GONE, "^state_dict='encoder': .*of bolts' SimCLR"),
+        ("state_dict", "", GONE, "^state_dict='nothing': .*of bolts' SimCLR"),
     ],
 )
-def test_unknown_weights_and_settings_are_rejected_in_one_line(states, kind, change, hparams, message):
+def test_a_checkpoint_of_another_shape_is_refused_in_one_line(states, tmp_path, part, key, value, message):
+    content = {"state_dict": dict(states["SimCLR"]), "hyper_parameters": {"dataset": "cifar10"}, "epoch": 1}
+    changed = content if part is None else content[part]
+    if value is GONE:
+        content[part] = {name: each for name, each in changed.items() if not name.startswith(key)}
+    else:
+        changed[key] = value
+    torch.save(content, tmp_path / "a.ckpt")
     with pytest.raises(ValueError, match=message) as refused:
-        convert(change(dict(states[kind])), hparams)
+        bolts.main([str(tmp_path / "a.ckpt")])
     assert "\n" not in str(refused.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["a.ckpt"]
+
+
+def test_a_max_pool_after_the_wrong_stem_is_refused(states):
+    with pytest.raises(ValueError, match=r"^maxpool1=False: maxpool1 must be .*7×7"):
+        convert(states["BYOL"], {"maxpool1": False, "initial_tau": 1.0})
 
 
 def test_byol_and_simsiam_are_told_apart_by_shape_and_another_method_is_rejected(states):
@@ -154,36 +170,6 @@ def test_byol_and_simsiam_are_told_apart_by_shape_and_another_method_is_rejected
     ):
         with pytest.raises(ValueError, match=message):
             convert(states[kind], {}, method)
-
-
-WEIGHT, FIRST = "encoder.conv1.weight", "projection.model.0"
-
-
-@pytest.mark.parametrize(
-    ("part", "key", "value", "message"),
-    [
-        (None, "epoch", None, "epoch=None: epoch must be a whole number"),
-        (None, "global_step", 1.5, "global_step=1.5: "),
-        (None, "hyper_parameters", [1], r"hyper_parameters=\[1\]: "),
-        ("hyper_parameters", "temperature", "hot", "^model.tau=hot: expected float"),
-        ("hyper_parameters", "learning_rate", float("nan"), "^model.optimization.lr=nan: "),
-        ("hyper_parameters", "batch_size", True, "^data.batch_size=true: "),
-        ("hyper_parameters", "maxpool1", [1], "^maxpool1="),
-        ("state_dict", WEIGHT, 3, f"state_dict='{WEIGHT}': "),
-        ("state_dict", WEIGHT, torch.zeros(()), f"state_dict='{WEIGHT}'"),
-        ("state_dict", 7, torch.zeros(1), "state_dict=7: "),
-        ("state_dict", f"{FIRST}.weight", torch.zeros(1, 1).expand(10**9, 512), f"state_dict='{FIRST}.weight': "),
-        ("state_dict", f"{FIRST}.bias", torch.zeros(3), f"{FIRST}.bias=.* must be linear, batch norm"),
-    ],
-)
-def test_a_checkpoint_of_another_shape_is_refused_before_anything_is_built(states, tmp_path, part, key, value, message):
-    content = {"state_dict": dict(states["SimCLR"]), "hyper_parameters": {"dataset": "cifar10"}, "epoch": 1}
-    (content if part is None else content[part])[key] = value
-    torch.save(content, tmp_path / "a.ckpt")
-    with pytest.raises(ValueError, match=message) as refused:
-        bolts.main([str(tmp_path / "a.ckpt")])
-    assert "\n" not in str(refused.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.ckpt"]
 
 
 def test_only_an_earlier_import_is_replaced(states, tmp_path):

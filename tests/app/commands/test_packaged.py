@@ -46,14 +46,6 @@ def test_every_packaged_name_is_found(folder):
     assert all(Path(packaged.find(folder, name)).is_file() for name in names)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["quickstart", "--dry-run"],
-        ["--name", "quickstart", "--dry-run", "sweeps/quickstart.yaml"],
-        ["--dry-run", "quickstart", "--", "--knn", "null"],
-    ],
-)
-def test_a_sweep_is_found_by_its_short_name(words, capsys):
-    assert cli.main(["sweep", *words]) == 0
-    assert "quickstart" in capsys.readouterr().out
+def test_a_sweep_is_found_by_its_short_name(capsys):
+    assert cli.main(["sweep", "quickstart", "--dry-run", "--", "--knn", "null"]) == 0
+    assert "--knn null" in capsys.readouterr().out
