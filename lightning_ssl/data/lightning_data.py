@@ -21,8 +21,8 @@ from lightning_ssl.data.map_style import fixed_random_numbers
 from lightning_ssl.data.split import Batch
 
 EXPECTED = "(images uint8 (B, 3, H, W), labels int64 (B,)) with ids (B,) or without"
-DELEGATED = ("teardown", "state_dict", "load_state_dict", "test_dataloader", "transfer_batch_to_device",
-             "on_after_batch_transfer")  # fmt: skip
+PASSED_ON = ("image_size", "mean", "std", "teardown", "state_dict", "load_state_dict", "test_dataloader",
+             "transfer_batch_to_device", "on_after_batch_transfer")  # fmt: skip
 
 
 def adapt(module: pl.LightningDataModule, num_classes: int | None = None) -> AdaptedModule:
@@ -84,11 +84,8 @@ class AdaptedModule(pl.LightningDataModule):
         known = isinstance(classes, int) and classes >= 0
         require(known, "num_classes", classes, "given, or an attribute of the module; 0 without labels")
         self.module, self.num_classes = module, classes
-        for name in ("image_size", "mean", "std"):
+        for name in PASSED_ON:
             if hasattr(module, name):
-                setattr(self, name, getattr(module, name))
-        for name in DELEGATED:
-            if getattr(type(module), name, None) is not getattr(pl.LightningDataModule, name, None):
                 setattr(self, name, getattr(module, name))
 
     def prepare_data(self) -> None:

@@ -224,7 +224,7 @@ def test_a_function_without_split_gives_training_images_only(mine, capsys):
     assert "validation is skipped: data.name=photos.only_train has no test images" in capsys.readouterr().out
     held_out = DataModule("photos.only_train", batch_size=4, workers=0, options={"val_share": 0.25})
     assert len(held_out.open_split("test")) == 3
-    with pytest.raises(ValueError, match="with test images, or with val_share"):
+    with pytest.raises(ValueError, match=r"only_train has no test images; val_share=0\.1"):
         module.setup("test")
 
 
@@ -285,7 +285,7 @@ def hub(monkeypatch):
 
     module.load_dataset = load_dataset
     monkeypatch.setitem(sys.modules, "datasets", module)
-    map_style.kept_sources.clear()
+    map_style.kept.clear()
     return module
 
 
@@ -301,8 +301,8 @@ def test_a_hub_data_set_gives_its_splits(hub):
     ("name", "options", "message"),
     [
         ("hf:absent", {}, "data.name=hf:absent: datasets.load_dataset failed: .*doesn't exist on the Hub"),
-        ("hf:x", {"image": "photo"}, "data.options.image='photo': hf:x has picture_id, img, label"),
-        ("hf:x", {"test": "dev"}, "data.options.test='dev': hf:x has train, validation"),
+        ("hf:x", {"image": "photo"}, "data.options.image='photo': choose one of picture_id, img, label of hf:x"),
+        ("hf:x", {"test": "dev"}, "data.options.test='dev': choose one of train, validation of hf:x"),
     ],
 )
 def test_a_mistake_about_the_hub_is_one_line(hub, name, options, message):
@@ -312,7 +312,7 @@ def test_a_mistake_about_the_hub_is_one_line(hub, name, options, message):
 
 def test_a_missing_library_is_named_with_its_pip_line(monkeypatch):
     monkeypatch.setitem(sys.modules, "datasets", None)
-    map_style.kept_sources.clear()
+    map_style.kept.clear()
     with pytest.raises(ValueError, match=r"data\.name=hf:x: it needs the package datasets: pip install datasets$"):
         DataModule("hf:x")
 
