@@ -168,56 +168,61 @@ def test_a_failed_fetch_leaves_neither_a_lock_nor_a_new_folder(tiny_cifar, tmp_p
     assert not list((tmp_path / "present").iterdir())
 
 
-def test_load_does_not_download(tiny_cifar, tmp_path):
-    with pytest.raises(ValueError, match=r"cifar10 is not in .*: run `lightning-ssl data fetch cifar10"):
-        data.load("cifar10", tmp_path / "root", "train")
-
-
-def test_truncated_archive_is_rejected(tiny_cifar, tmp_path, no_network):
-    root = tmp_path / "root"
+def cut_archive(root, upstream, monkeypatch):
     root.mkdir()
-    archive = (tmp_path / "upstream" / "cifar-100-python.tar.gz").read_bytes()
-    (root / "cifar-100-python.tar.gz").write_bytes(archive[: len(archive) // 2])
-    with pytest.raises(ValueError, match=r"cifar-100-python\.tar\.gz is incomplete"):
-        data.fetch("cifar100", root)
+    (root / upstream.name).write_bytes(upstream.read_bytes()[:999])
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: pytest.fail("it is downloaded"))
+
+
+def cut_folder(root, upstream, monkeypatch):
+    (root / "cifar-100-python").mkdir(parents=True)
+    (root / "cifar-100-python" / "train").write_bytes(b"\x80\x02}")
+    upstream.unlink()
+
+
+def cut_download(root, upstream, monkeypatch):
+    upstream.write_bytes(upstream.read_bytes()[:-7])
+
+
+def full_disk(root, upstream, monkeypatch):
+    def fsync(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+def file_as_root(root, upstream, monkeypatch):
+    root.write_text("a file, not a folder")
+
+
+@pytest.mark.parametrize(
+    ("damage", "source", "message"),
+    [
+        (cut_archive, "files", r"cifar-100-python\.tar\.gz is incomplete"),
+        (cut_folder, "auto", "folder: Dataset not found or corrupted"),
+        (cut_download, "auto", "corrupted"),
+        (full_disk, "auto", r"^cannot write .*train\.pt: No space left on device"),
+        (file_as_root, "auto", r"^root='.*root': cannot write there: "),
+        (lambda *_: None, "files", "cifar100 is not in .*: run `lightning-ssl data fetch cifar100"),
+    ],
+)
+def test_a_source_that_fails_is_one_line_and_leaves_no_cache(
+    tiny_cifar, tmp_path, monkeypatch, damage, source, message
+):
+    root, upstream = tmp_path / "root", tmp_path / "upstream" / "cifar-100-python.tar.gz"
+    damage(root, upstream, monkeypatch)
+    with pytest.raises(ValueError, match=message) as refused:
+        data.fetch("cifar100", root, source)
+    assert len(str(refused.value).splitlines()) == 1
     assert not (root / "cifar100").exists()
 
 
-def test_incomplete_folder_falls_back_to_the_archive(tiny_cifar, tmp_path, no_network):
-    root = tmp_path / "root"
-    folder = root / "cifar-100-python"
-    folder.mkdir(parents=True)
-    (folder / "train").write_bytes(b"\x80\x02}")
+def test_incomplete_folder_falls_back_to_the_archive(tiny_cifar, tmp_path, monkeypatch):
     archive = tmp_path / "upstream" / "cifar-100-python.tar.gz"
-    with pytest.raises(ValueError, match="folder: Dataset not found or corrupted"):
-        data.fetch("cifar100", root)
-    (root / archive.name).write_bytes(archive.read_bytes())
-    assert len(data.load("cifar100", root, "train")) == 20
-
-
-def test_download_with_a_wrong_checksum_is_rejected(tiny_cifar, tmp_path):
-    archive = tmp_path / "upstream" / "cifar-100-python.tar.gz"
-    archive.write_bytes(archive.read_bytes()[:-7])
-    with pytest.raises(ValueError, match="corrupted"):
-        data.fetch("cifar100", tmp_path / "root")
-    assert not (tmp_path / "root").exists()
-
-
-def test_a_full_disk_is_one_line_and_leaves_no_file(tiny_cifar, tmp_path, monkeypatch):
-    def full_disk(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full_disk)
-    with pytest.raises(ValueError, match=r"^cannot write .*train\.pt: No space left on device") as refused:
-        data.fetch("cifar100", tmp_path / "root")
-    assert len(str(refused.value).splitlines()) == 1
-    assert not (tmp_path / "root").exists()
-
-
-def test_a_root_that_cannot_be_written_is_one_line(tmp_path):
-    (tmp_path / "root").write_text("a file, not a folder")
-    with pytest.raises(ValueError, match=r"^root='.*root': cannot write there: "):
-        data.fetch("cifar100", tmp_path / "root")
+    content = archive.read_bytes()
+    cut_folder(tmp_path / "root", archive, monkeypatch)
+    (tmp_path / "root" / archive.name).write_bytes(content)
+    assert len(data.load("cifar100", tmp_path / "root", "train")) == 20
 
 
 def test_truncated_cache_error_says_what_to_do(tiny_cifar, tmp_path):
@@ -227,13 +232,9 @@ def test_truncated_cache_error_says_what_to_do(tiny_cifar, tmp_path):
         data.load("cifar100", tmp_path / "root", "train")
     file.unlink()
     data.fetch("cifar100", tmp_path / "root")
-    assert len(data.load("cifar100", tmp_path / "root", "train")) == 20
-
-
-def test_writing_into_a_loaded_split_does_not_reach_the_cache(tiny_cifar, tmp_path):
-    data.fetch("cifar100", tmp_path / "root")
-    before = data.load("cifar100", tmp_path / "root", "train").images.clone()
-    data.load("cifar100", tmp_path / "root", "train").images.zero_()
+    images = data.load("cifar100", tmp_path / "root", "train").images
+    before = images.clone()
+    images.zero_()  # memory, not the file
     assert torch.equal(data.load("cifar100", tmp_path / "root", "train").images, before)
 
 

@@ -1,5 +1,7 @@
 """The user's own data sets: from Python, by path, from the Hugging Face hub, and as a LightningDataModule."""
 
+import multiprocessing
+import subprocess
 import sys
 import textwrap
 from types import ModuleType, SimpleNamespace
@@ -118,6 +120,19 @@ def test_an_error_of_an_item_is_one_line_with_its_place(workers):
     ) as refused:
         list(module.train_dataloader())
     assert len(str(refused.value).splitlines()) == 1
+    assert not multiprocessing.active_children()  # while the traceback is kept
+
+
+HELD = """
+import torch
+from lightning_ssl.data.loader import decoded_batches
+held = decoded_batches(torch.Tensor.clone, torch.arange(16).split(4), workers=1)
+next(held)
+"""
+
+
+def test_a_program_that_ends_within_an_epoch_does_not_wait_for_its_workers():
+    assert subprocess.run([sys.executable, "-c", HELD], timeout=600).returncode == 0
 
 
 test_an_unusable_data_set_is_refused = refused(
