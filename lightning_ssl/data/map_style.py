@@ -122,6 +122,7 @@ def kept_source(owner: Any, make: Callable[..., MapStyle], *arguments: Any) -> M
     return found
 
 
+@dataclass(eq=False)
 class MapStyle:
     """A source of map-style data sets: one for training and one for testing.
 
@@ -131,24 +132,22 @@ class MapStyle:
     num_classes  None takes it from `num_classes`, `classes`, `targets` or `labels` of the data set, else from all items
     """
 
-    def __init__(
-        self,
-        train: Any,
-        test: Any = None,
-        key: str = "train",
-        store_size: int | None = None,
-        num_classes: int | None = None,
-        val_share: float = 0.0,
-    ) -> None:
-        for name, dataset in ((key, train), (f"test images of {key}", test)):
-            if dataset is not None:
-                require_map_style(name, dataset)
-        require(store_size is None or store_size >= 1, "store_size", store_size, "at least 1 pixel")
-        require(num_classes is None or num_classes >= 0, "num_classes", num_classes, "0 or above")
-        require(0 <= val_share < 1, "val_share", val_share, "0 or above, and below 1")
-        require(not val_share or test is None, "val_share", val_share, "0 where there are test images")
-        self.train, self.test, self.key = train, test, key
-        self.store_size, self.num_classes, self.val_share = store_size, num_classes, val_share
+    train: Any
+    test: Any = None
+    key: str = "train"
+    store_size: int | None = None
+    num_classes: int | None = None
+    val_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_map_style(self.key, self.train)
+        if self.test is not None:
+            require_map_style(f"test images of {self.key}", self.test)
+        size, classes, share = self.store_size, self.num_classes, self.val_share
+        require(size is None or size >= 1, "store_size", size, "at least 1 pixel")
+        require(classes is None or classes >= 0, "num_classes", classes, "0 or above")
+        require(0 <= share < 1, "val_share", share, "0 or above, and below 1")
+        require(not share or self.test is None, "val_share", share, "0 where there are test images")
 
     def open_split(self, split: str) -> Items:
         """The split for training, or the one for testing."""

@@ -66,11 +66,10 @@ class Images:
     decodes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        shape = tuple(self.images.shape)
+        shape, dtypes = tuple(self.images.shape), (self.images.dtype, self.labels.dtype)
         require(len(shape) == 4 and shape[1] == 3, "images", shape, "of shape (N, 3, H, W)")
-        require(self.images.dtype == torch.uint8, "images", self.images.dtype, "uint8")
         require(self.labels.shape == shape[:1], "labels", tuple(self.labels.shape), f"of shape ({shape[0]},)")
-        require(self.labels.dtype == torch.int64, "labels", self.labels.dtype, "int64")
+        require(dtypes == (torch.uint8, torch.int64), "images and labels", dtypes, "uint8 and int64")
 
     def __len__(self) -> int:
         return len(self.images)
