@@ -21,8 +21,10 @@ from lightning_ssl.data.map_style import fixed_random_numbers
 from lightning_ssl.data.split import Batch
 
 EXPECTED = "(images uint8 (B, 3, H, W), labels int64 (B,)) with ids (B,) or without"
-PASSED_ON = ("image_size", "mean", "std", "teardown", "state_dict", "load_state_dict", "test_dataloader",
-             "transfer_batch_to_device", "on_after_batch_transfer")  # fmt: skip
+PASSED_ON = (
+    "image_size", "mean", "std", "prepare_data", "teardown", "state_dict", "load_state_dict", "train_dataloader",
+    "test_dataloader", "transfer_batch_to_device", "on_after_batch_transfer",
+)  # fmt: skip
 
 
 def adapt(module: pl.LightningDataModule, num_classes: int | None = None) -> AdaptedModule:
@@ -88,17 +90,11 @@ class AdaptedModule(pl.LightningDataModule):
             if hasattr(module, name):
                 setattr(self, name, getattr(module, name))
 
-    def prepare_data(self) -> None:
-        self.module.prepare_data()
-
     def setup(self, stage: str) -> None:
         """Set up the module and check its first batches."""
         self.module.trainer = self.trainer
         self.module.setup(stage)
         check_batches(self.module)
-
-    def train_dataloader(self) -> Any:
-        return self.module.train_dataloader()
 
     def val_dataloader(self) -> Any:
         loaders = loaders_of(self.module, "val_dataloader")
