@@ -122,6 +122,7 @@ def test_a_folder_without_classes_has_training_images_without_labels(tmp_path, c
     module = DataModule("folder", str(tmp_path), batch_size=2, workers=0, options={"store_size": 8})
     module.prepare_data()
     module.setup("fit")
+    module.setup("fit")
     assert [labels.tolist() for _, labels, _ in module.train_dataloader()] == [[-1, -1], [-1, -1]]
     assert module.num_classes == 0
     assert module.val_dataloader() == []

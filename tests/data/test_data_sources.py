@@ -217,6 +217,11 @@ def test_a_source_that_fails_is_one_line_and_leaves_no_cache(
     assert not (root / "cifar100").exists()
 
 
+def test_load_does_not_download(tiny_cifar, tmp_path):
+    with pytest.raises(ValueError, match=r"cifar10 is not in .*: run `lightning-ssl data fetch cifar10"):
+        data.load("cifar10", tmp_path, "train")
+
+
 def test_incomplete_folder_falls_back_to_the_archive(tiny_cifar, tmp_path, monkeypatch):
     archive = tmp_path / "upstream" / "cifar-100-python.tar.gz"
     content = archive.read_bytes()
