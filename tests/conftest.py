@@ -57,6 +57,19 @@ def same_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working directory from which modules are imported; they are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if str(getattr(sys.modules[name], "__file__", "")).startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+@pytest.fixture
 def forked_trials(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fork the trials of a sweep in this process from it: a forkserver would import torch first."""
     fork, threads = multiprocessing.get_context("fork"), torch.get_num_threads()

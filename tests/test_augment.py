@@ -12,7 +12,6 @@ from helpers.closeness import close
 from helpers.refusals import refused
 from scipy import stats
 from torch import Tensor
-from torchvision import transforms
 from torchvision.transforms.v2 import functional as TF
 
 from lightning_ssl.augment import PRESETS, Parameters, TwoViews, View, apply, matrices, sample
@@ -94,38 +93,23 @@ def test_whole_view_equals_torchvision_without_clamping() -> None:
         assert (ours[i] - torchvision_view(image.float() / 255, p, i, 96)).abs().max() < 5 * LUMINANCE
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(range(3))))
-def test_brightness_contrast_and_saturation_commute(order: tuple[int, ...]) -> None:
-    images = make_images(8, 32, 32, low=100, high=140)
-    p = draw(replace(IDENTITY, jitter=1.0, hue=0.0), images)
-    ours = apply(images, p, 32)[0]
-    for i, x in enumerate(images / 255):
-        for operation in order:
-            adjust = (TF.adjust_brightness, TF.adjust_contrast, TF.adjust_saturation)[operation]
-            x = adjust(x, float((p.brightness, p.contrast, p.saturation)[operation][0, i]))
-        assert (ours[i] - x).abs().max() < 1.5 * LUMINANCE
-
-
 @pytest.mark.parametrize("strength", [0.4, 0.8])
 def test_jitter_differs_from_torchvision_no_more_than_orders_of_its_operations_differ(strength: float) -> None:
     """With clamping: compares the distance to torchvision with that between two orders of torchvision's operations."""
     images = make_images(64, 32, 32)
     view = replace(IDENTITY, jitter=1.0, brightness=strength, contrast=strength, saturation=strength, hue=0.0)
     p = draw(view, images)
-    adjust = [
-        (TF.adjust_brightness, p.brightness),
-        (TF.adjust_contrast, p.contrast),
-        (TF.adjust_saturation, p.saturation),
-    ]
-    views = {}
-    for order in itertools.permutations(range(3)):
+    operations = (TF.adjust_brightness, TF.adjust_contrast, TF.adjust_saturation)
+    steps = list(zip(operations, (p.brightness[0], p.contrast[0], p.saturation[0]), strict=True))
+    views = []
+    for order in itertools.permutations(steps):
         x = list(images / 255)
-        for operation, factor in (adjust[k] for k in order):
-            x = [operation(image, float(f)) for image, f in zip(x, factor[0], strict=True)]
-        views[order] = torch.stack(x)
+        for adjust, factors in order:
+            x = [adjust(image, float(f)) for image, f in zip(x, factors, strict=True)]
+        views.append(torch.stack(x))
     ours = apply(images, p, 32)[0]
-    distance = torch.stack([(ours - x).abs().mean() for x in views.values()]).mean()
-    spread = torch.stack([(x - y).abs().mean() for x, y in itertools.combinations(views.values(), 2)]).mean()
+    distance = torch.stack([(ours - x).abs().mean() for x in views]).mean()
+    spread = torch.stack([(x - y).abs().mean() for x, y in itertools.combinations(views, 2)]).mean()
     assert distance < 1.2 * spread
 
 
@@ -155,12 +139,6 @@ def test_hue_comes_before_contrast_saturation_and_gray() -> None:
     ours = apply(images, p._replace(hue=torch.full((1, 8), 1 / 3)), 32)[0]
     for i, image in enumerate(turned):
         assert (ours[i] - torchvision_view(image, p, i, 32)).abs().max() < 5 * LUMINANCE
-
-
-def test_hue_does_not_change_grays() -> None:
-    images = torch.arange(32, dtype=torch.uint8).view(1, 1, 1, 32).expand(8, 3, 32, 32) * 8
-    p = draw(replace(IDENTITY, jitter=1.0, brightness=0.0, contrast=0.0, saturation=0.0, hue=0.5), images)
-    close(apply(images, p, 32)[0], images / 255, terms=terms(images, 32), scale=1)
 
 
 @pytest.mark.parametrize("size", [2, 3, 32, 96])
@@ -254,30 +232,6 @@ def test_each_step_is_applied_with_its_probability() -> None:
     assert abs(float(joint) - 0.5 * 0.8 * 0.2) < 4 * math.sqrt(0.08 * 0.92 / count)
 
 
-@pytest.mark.parametrize("strength", [0.5, 1.0])
-def test_channels_have_the_moments_of_the_pil_pipeline(strength: float) -> None:
-    """The approximations of jitter change neither the mean nor the standard deviation of a channel."""
-    images = make_images(1500, 32, 32)
-    view = View(brightness=0.8 * strength, contrast=0.8 * strength, saturation=0.8 * strength, hue=0.2 * strength)
-    jitter = transforms.ColorJitter(view.brightness, view.contrast, view.saturation, view.hue)
-    pipeline = transforms.Compose(
-        [
-            transforms.ToPILImage(),
-            transforms.RandomResizedCrop(32, view.scale, view.ratio),
-            transforms.RandomHorizontalFlip(view.flip),
-            transforms.RandomApply([jitter], view.jitter),
-            transforms.RandomGrayscale(view.gray),
-            transforms.ToTensor(),
-        ]
-    )
-    torch.manual_seed(0)
-    theirs = torch.stack([pipeline(image) for image in images])
-    ours = apply(images, draw(view, images), 32)[0]
-    tolerance = 0.02 * strength  # the two sides draw different parameters for 1500 images
-    torch.testing.assert_close(ours.mean((0, 2, 3)), theirs.mean((0, 2, 3)), rtol=0, atol=tolerance)
-    torch.testing.assert_close(ours.std((0, 2, 3)), theirs.std((0, 2, 3)), rtol=0, atol=tolerance)
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Batches
 
@@ -292,16 +246,11 @@ def test_views_are_a_function_of_the_seed(preset: str) -> None:
     assert torch.equal(x2, y2)
     assert not torch.equal(x1, x2)
     assert not torch.equal(x1, two(images, seeded(4))[0])
+    assert len(two(images[:1].expand(16, -1, -1, -1))[0].flatten(1).unique(dim=0)) == 16  # each image has its own
     for x in (x1, x2):
         assert x.shape == (16, 3, 32, 32)
         assert x.dtype == torch.float32
         assert x.is_contiguous()
-
-
-def test_every_image_gets_its_own_parameters() -> None:
-    same = make_images(1, 32, 32).expand(64, -1, -1, -1)
-    x1, _ = TwoViews()(same, seeded())
-    assert len(x1.flatten(1).unique(dim=0)) == 64
 
 
 def test_an_image_does_not_depend_on_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -346,6 +295,7 @@ def test_half_precision_does_not_change_views() -> None:
     two = TwoViews()
     expected = two(images, seeded())[0]
     two.to(torch.bfloat16)
+    assert not two.state_dict()
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert torch.equal(two(images, seeded())[0], expected)
 
@@ -374,10 +324,6 @@ def test_parameters_go_to_a_gpu_in_one_pinned_copy_for_which_the_host_does_not_w
     monkeypatch.setattr(Tensor, "to", moved)
     draw(View(), make_images(8, 32, 32)).to(torch.device("cuda"))
     assert calls == ["pinned", ("cuda", {"non_blocking": True})]
-
-
-def test_augmentation_has_no_state() -> None:
-    assert not TwoViews().state_dict()
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -106,12 +106,8 @@ def apply(
     size: int,
     mean: Sequence[float] = (0.0, 0.0, 0.0),
     std: Sequence[float] = (1.0, 1.0, 1.0),
-    memory_format: torch.memory_format = torch.contiguous_format,
 ) -> Tensor:
-    """Make the views that the parameters (V, B) describe: uint8 (B, 3, H, W) → float32 (V, B, 3, size, size).
-
-    `memory_format` is that of each view, (B, 3, size, size).
-    """
+    """Make the views that the parameters (V, B) describe: uint8 (B, 3, H, W) → float32 (V, B, 3, size, size)."""
     check_images(images)
     views, count = parameters.top.shape
     require(count == len(images), "parameters", (views, count), f"of shape (V, {len(images)})")
@@ -122,7 +118,7 @@ def apply(
 
     turns, luminance, low, high, gain = constants(tuple(mean), tuple(std), images.device)
 
-    out = empty_views(views, count, size, images.device, memory_format)
+    out = torch.empty(views, count, 3, size, size, device=images.device)
     with no_autocast(images.device.type):
         vertical = place(p.top, p.height, height, size)
         horizontal = place(p.left, p.width, width, size, p.flip)
@@ -183,13 +179,6 @@ def solarize(x: Tensor, chosen: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """
     mirror = torch.where(chosen[..., None], low + high, 2 * high)  # (V, B, 3)
     return torch.minimum(x, mirror[..., None, None] - x)
-
-
-def empty_views(views: int, count: int, size: int, device: torch.device, memory_format: torch.memory_format) -> Tensor:
-    """Allocate (V, B, 3, size, size), each view in the given memory format."""
-    if memory_format == torch.channels_last:
-        return torch.empty(views, count, size, size, 3, device=device).permute(0, 1, 4, 2, 3)
-    return torch.empty(views, count, 3, size, size, device=device)
 
 
 def check_images(images: Tensor) -> None:

@@ -70,12 +70,7 @@ class TwoViews(nn.Module):
 
     @single_precision()
     def forward(
-        self,
-        images: Tensor,
-        generator: torch.Generator | None = None,
-        rank: int = 0,
-        ranks: int = 1,
-        memory_format: torch.memory_format = torch.contiguous_format,
+        self, images: Tensor, generator: torch.Generator | None = None, rank: int = 0, ranks: int = 1
     ) -> tuple[Tensor, ...]:
         """Return (x1, x2), or (x1, x2, clean): uint8 (B, 3, H, W) → float32 (B, 3, size, size) each.
 
@@ -83,8 +78,8 @@ class TwoViews(nn.Module):
         not on the number of ranks.
         """
         parameters = self.sample(images, generator, rank, ranks)
-        x1, x2 = apply(images, parameters, self.size, self.mean, self.std, memory_format).unbind()
-        return (x1, x2, self.unaugmented(images, memory_format)) if self.clean else (x1, x2)
+        x1, x2 = apply(images, parameters, self.size, self.mean, self.std).unbind()
+        return (x1, x2, self.unaugmented(images)) if self.clean else (x1, x2)
 
     def sample(
         self, images: Tensor, generator: torch.Generator | None = None, rank: int = 0, ranks: int = 1
@@ -96,14 +91,13 @@ class TwoViews(nn.Module):
         return Parameters(*(field[:, rank * count : (rank + 1) * count] for field in drawn))
 
     @single_precision()
-    def unaugmented(self, images: Tensor, memory_format: torch.memory_format = torch.contiguous_format) -> Tensor:
+    def unaugmented(self, images: Tensor) -> Tensor:
         """Return the whole images, resized to `size` and normalized like a view: (B, 3, size, size)."""
         check_images(images)
         count, _, height, width = images.shape
         if height == width == self.size:
             found = constants(self.mean, self.std, images.device)
-            x = images.to(torch.float32, memory_format=memory_format)
-            return torch.addcmul(found.low[:, None, None], x, found.gain[:, None, None])
+            return torch.addcmul(found.low[:, None, None], images.float(), found.gain[:, None, None])
         zero, one = torch.zeros(1, count), torch.ones(1, count)
         whole = Parameters(zero, zero, height * one, width * one, zero > 0, one, one, one, zero, zero, zero > 0)
-        return apply(images, whole, self.size, self.mean, self.std, memory_format)[0]
+        return apply(images, whole, self.size, self.mean, self.std)[0]

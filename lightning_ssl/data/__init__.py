@@ -5,16 +5,15 @@
     data.DataModule("cifar10", batch_size=256)
     data.DataModule("mine.make_dataset")      the user's own data set, by its path; `hf:NAME` for the Hugging Face hub
 
-Each data set has a file with `open_split` (a split) and `info` (sizes and channel statistics, known before an image is
-read). Data sets that are downloaded also have `PUBLISHED`, and those that can lack test images have `no_test`. The
-files for the user's own data sets have `source_of` instead. Importing this package imports no torch.
+A data set is a class with the interface `split.Source`. Its arguments are the root and the options; it opens its splits
+and has an `info`, known before an image is read. The files for the user's own data sets have `source_of`, which makes
+one. Importing this package imports no torch.
 """
 
 from __future__ import annotations
 
 import importlib
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lightning_ssl._lazy import lazy_names
@@ -24,30 +23,29 @@ from lightning_ssl.base.tree import complete_arguments, naming, refuse
 from lightning_ssl.base.user_code import is_path
 
 if TYPE_CHECKING:
-    from lightning_ssl.data.folder import ImageFolder
     from lightning_ssl.data.lightning_data import adapt as adapt
     from lightning_ssl.data.lightning_data import check_batches as check_batches
-    from lightning_ssl.data.map_style import Items, Source
     from lightning_ssl.data.module import DataModule as DataModule
-    from lightning_ssl.data.split import DatasetInfo
+    from lightning_ssl.data.split import DatasetInfo, Source, Split
     from lightning_ssl.data.split import Images as Images
 
 
 class Entry(NamedTuple):
-    """An entry of `DATASETS`: the module that reads the data set, and a summary for `lightning-ssl data list`."""
+    """An entry of `DATASETS`."""
 
-    module: str
-    summary: str
-    published: bool = True
-    """Whether there are files to download."""
+    source: str  # file and class
+    summary: str  # for `lightning-ssl data list`
+    published: bool = True  # whether there are files to download
 
 
+SHAPES = "10 classes, 32×32, drawn in memory from a seed; nothing to download"
+FOLDER = "your own images: ROOT/train/CLASS/*.jpg, ROOT/val/CLASS/*.jpg, or ROOT/*.jpg"
 DATASETS = {
-    "shapes": Entry("shapes", "10 classes, 32×32, drawn in memory from a seed; nothing to download", published=False),
-    "cifar10": Entry("cifar", "10 classes, 32×32, 50,000 + 10,000 images; torchvision or npm"),
-    "cifar100": Entry("cifar", "100 classes, 32×32, 50,000 + 10,000 images; torchvision"),
-    "stl10": Entry("stl10", "10 classes, 96×96, 5,000 + 8,000 images and 100,000 unlabeled; torchvision"),
-    "folder": Entry("folder", "your own images: ROOT/train/CLASS/*.jpg, ROOT/val/CLASS/*.jpg, or ROOT/*.jpg", False),
+    "shapes": Entry("shapes.Shapes", SHAPES, published=False),
+    "cifar10": Entry("cifar.Cifar10", "10 classes, 32×32, 50,000 + 10,000 images; torchvision or npm"),
+    "cifar100": Entry("cifar.Cifar100", "100 classes, 32×32, 50,000 + 10,000 images; torchvision"),
+    "stl10": Entry("stl10.STL10", "10 classes, 96×96, 5,000 + 8,000 images and 100,000 unlabeled; torchvision"),
+    "folder": Entry("folder.ImageFolder", FOLDER, published=False),
 }
 SPLITS = ("train", "test", "pretrain")
 """`pretrain` is every image for training without labels: train, followed by unlabeled of STL-10, or train alone."""
@@ -57,9 +55,7 @@ __getattr__, __dir__ = lazy_names(
 )
 
 
-def open_split(
-    name: str, root: str | Path = "data", split: str = "train", **options: Any
-) -> Images | ImageFolder | Items:
+def open_split(name: str, root: str | Path = "data", split: str = "train", **options: Any) -> Split:
     """Open one split. It has a length, classes and `batch(ids)`; all but `Images` read their images on request."""
     require(split in SPLITS, "split", split, f"one of {', '.join(SPLITS)}")
     return source_of(name, root, options).open_split(split)
@@ -92,57 +88,37 @@ def fetch(name: str, root: str | Path = "data", source: str = "auto") -> Path:
     Traceback (most recent call last):
     lightning_ssl.base.checks.UserError: name='shapes': ... shapes has nothing to download
     """
-    module = module_of(name)
+    require_data_set("name", name)
     published = [key for key, dataset in DATASETS.items() if dataset.published]
     require(name in published, "name", name, f"one of {', '.join(published)}: {name} has nothing to download")
-    return module.PUBLISHED[name].fetch(Path(root), source)
+    folder: Path = class_of(name)(Path(root)).fetch(source)
+    return folder
 
 
 def is_complete(name: str, root: str | Path = "data") -> bool:
     """Whether nothing has to be downloaded or converted: a published data set is in the cache, or it is another one."""
-    if name not in DATASETS or not DATASETS[name].published:
-        return True
-    return module_of(name).PUBLISHED[name].is_complete(Path(root) / name)
+    published = name in DATASETS and DATASETS[name].published
+    return not published or class_of(name)(Path(root)).is_complete
 
 
-def source_of(name: str, root: str | Path, options: dict[str, Any]) -> BuiltIn | Source:
-    """A data set: its splits, its `info`, and why it has no test images."""
-    module = module_of(name)
-    if name not in DATASETS:
-        return module.source_of(name, Path(root), options)
-    return BuiltIn(module, name, Path(root), checked(module, name, options))
-
-
-class BuiltIn(NamedTuple):
-    """A data set of `DATASETS`, in the form of `map_style.Source`."""
-
-    module: Any
-    name: str
-    root: Path
-    options: dict[str, Any]
-
-    def open_split(self, split: str) -> Images | ImageFolder:
-        return self.module.open_split(self.name, self.root, split, **self.options)
-
-    @property
-    def info(self) -> DatasetInfo:
-        return self.module.info(self.name, self.root, **self.options)
-
-    @property
-    def no_test(self) -> str:
-        """Why there are no test images; empty if there are."""
-        known = hasattr(self.module, "no_test")
-        return self.module.no_test(self.name, self.root, **self.options) if known else ""
-
-
-def module_of(name: str) -> ModuleType:
-    """The module that reads a data set."""
-    if name.startswith("hf:"):
-        return importlib.import_module("lightning_ssl.data.huggingface")
-    if is_path(name):
-        return importlib.import_module("lightning_ssl.data.user_data")
+def source_of(name: str, root: str | Path, options: dict[str, Any]) -> Source:
+    """A data set. Its options are converted to their types; an unknown one and a wrong value are refused."""
     require_data_set("name", name)
-    return importlib.import_module(f"lightning_ssl.data.{DATASETS[name].module}")
+    if name not in DATASETS:
+        module = importlib.import_module(f"{__name__}.{'huggingface' if name.startswith('hf:') else 'user_data'}")
+        return module.source_of(name, Path(root), options)
+    kind, wrong = class_of(name), list[str]()
+    known = {key: each for key, each in arguments_of(kind).items() if key != "root"}
+    completed = complete_arguments(options, known, "options", name, wrong)
+    refuse(wrong)
+    with naming("options", options):
+        return kind(Path(root), **completed)
+
+
+def class_of(name: str) -> Any:
+    """The class of a data set of `DATASETS`."""
+    file, _, kind = DATASETS[name].source.partition(".")
+    return getattr(importlib.import_module(f"{__name__}.{file}"), kind)
 
 
 def require_data_set(argument: str, name: str) -> None:
@@ -150,18 +126,3 @@ def require_data_set(argument: str, name: str) -> None:
     others = "hf:NAME, or the path of your own, such as mine.make_dataset"
     known = name in DATASETS or name.startswith("hf:") or is_path(name)
     require(known, argument, name, f"one of {', '.join(DATASETS)}, {others}")
-
-
-def checked(module: ModuleType, name: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The options of a data set, converted to their types. An unknown one and a wrong value are refused.
-
-    The options are the keyword-only parameters of its `open_split`. `check_values` of its module adds to this check.
-    """
-    known = {key: each for key, each in arguments_of(module.open_split).items() if key not in ("name", "root", "split")}
-    wrong: list[str] = []
-    completed = complete_arguments(options, known, "options", name, wrong)
-    refuse(wrong)
-    given = {key: completed[key] for key in options}
-    with naming("options", given):
-        getattr(module, "check_values", dict)(**given)
-    return given

@@ -15,10 +15,11 @@ import contextlib
 import pickle
 import shutil
 import socket
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, ClassVar
 
 import torch
 from filelock import FileLock
@@ -26,7 +27,7 @@ from filelock import FileLock
 from lightning_ssl.base.checks import UserError, require
 from lightning_ssl.base.files import created_folder, write_all
 from lightning_ssl.base.untrusted import one_line
-from lightning_ssl.data.split import Images
+from lightning_ssl.data.split import DatasetInfo, Images
 
 SOCKET_TIMEOUT = 30.0  # seconds without data after which a download fails
 
@@ -40,56 +41,73 @@ OFFICIAL_ERRORS = (OSError, RuntimeError, EOFError, KeyError, pickle.UnpicklingE
 
 
 @dataclass(frozen=True)
-class Published:
-    """A data set that is downloaded: its class in torchvision, its reader and its other sources."""
+class Published(ABC):
+    """A data set that is downloaded. A subclass says what it is and reads the official files."""
 
-    name: str
-    official: str  # the class of torchvision.datasets, which has the address, the file names and the checksums
-    splits: tuple[str, ...]
-    read: Callable[[Any, Path], dict[str, Images]]  # called with that class and the folder of the official files
-    mirrors: dict[str, Callable[[Path, Path], dict[str, Images]]]  # called with ROOT and a scratch folder
+    root: Path
+    name: ClassVar[str]
+    official: ClassVar[str]  # its class in torchvision, which has the address, the file names and the checksums
+    info: ClassVar[DatasetInfo]
+    files: ClassVar[tuple[str, ...]] = ("train", "test")  # of the cache
+    mirrors: ClassVar[Mapping[str, Callable[[Path, Path], dict[str, Images]]]] = {}  # called with root and scratch
+    no_test: ClassVar[str] = ""
 
-    def split(self, root: Path, split: str) -> Images:
-        """One split of the cache, mapped into memory. Official files in `root` are converted first."""
-        file = root / self.name / f"{split}.pt"
-        if not file.is_file():
-            self.fetch(root, "files")
-        return read_cache(file)
+    @abstractmethod
+    def read(self, official: Any, folder: Path) -> dict[str, Images]:
+        """The content of the cache from a folder of official files, by the class of torchvision."""
 
-    def fetch(self, root: Path, source: str = "auto") -> Path:
+    def open_split(self, split: str) -> Images:
+        """Open a split; `pretrain` is train."""
+        return self.mapped("train" if split == "pretrain" else split)
+
+    def mapped(self, name: str) -> Images:
+        """A file of the cache, mapped into memory. Official files in the root are converted first."""
+        if not self.file(name).is_file():
+            self.fetch("files")
+        return read_cache(self.file(name))
+
+    def file(self, name: str) -> Path:
+        return self.root / self.name / f"{name}.pt"
+
+    @property
+    def is_complete(self) -> bool:
+        return all(self.file(name).is_file() for name in self.files)
+
+    def fetch(self, source: str = "auto") -> Path:
         """Complete the cache from the first source that provides the data, and return its folder."""
         online = ("torchvision", *self.mirrors)
         allowed = ("auto", "files", *online)
         require(source in allowed, "source", source, f"one of {', '.join(allowed)} for {self.name}")
-        folder = root / self.name
-        if self.is_complete(folder):  # checked before the lock, because the root may be read-only
+        folder = self.root / self.name
+        if self.is_complete:  # checked before the lock, because the root may be read-only
             return folder
-        if source == "files" and not root.is_dir():
-            raise UserError(self.missing_message(root, []))  # nothing is created where nothing can be read
-        with self.locked_scratch(root) as scratch:
-            if self.is_complete(folder):  # another process completed it while this one waited for the lock
-                return folder
-            failures = []
-            for tried in ("folder", "archive", *(each for each in online if source in ("auto", each))):
-                try:
-                    found = self.read_source(tried, root, scratch)
-                except (SourceUnavailable, *OFFICIAL_ERRORS) as error:
-                    failures.append(f"{tried}: {one_line(error)}")
-                    continue
-                if found is not None:
-                    write_all({folder / f"{split}.pt": cached(found[split]) for split in self.splits})
-                    return folder
-        raise UserError(self.missing_message(root, failures))
+        if source == "files" and not self.root.is_dir():
+            raise self.missing([])  # nothing is created where nothing can be read
+        with self.locked_scratch() as scratch:
+            if not self.is_complete:  # another process may have completed it while this one waited for the lock
+                self.fill(("folder", "archive", *(each for each in online if source in ("auto", each))), scratch)
+        return folder
 
-    def is_complete(self, folder: Path) -> bool:
-        return all((folder / f"{split}.pt").is_file() for split in self.splits)
+    def fill(self, sources: tuple[str, ...], scratch: Path) -> None:
+        """Write the cache from the first of the sources that provides the data."""
+        failures = []
+        for source in sources:
+            try:
+                found = self.read_source(source, scratch)
+            except (SourceUnavailable, *OFFICIAL_ERRORS) as error:
+                failures.append(f"{source}: {one_line(error)}")
+                continue
+            if found is not None:
+                write_all({self.file(name): cached(found[name]) for name in self.files})
+                return
+        raise self.missing(failures)
 
     @contextlib.contextmanager
-    def locked_scratch(self, root: Path) -> Iterator[Path]:
+    def locked_scratch(self) -> Iterator[Path]:
         """An empty scratch folder that only this process uses. A root that was created and stays empty is removed."""
-        scratch, lock = root / f".{self.name}.partial", root / f".{self.name}.lock"
+        scratch, lock = self.root / f".{self.name}.partial", self.root / f".{self.name}.lock"
         try:
-            with created_folder(root), FileLock(lock):
+            with created_folder(self.root), FileLock(lock):
                 try:
                     shutil.rmtree(scratch, ignore_errors=True)  # left by a killed process
                     scratch.mkdir()
@@ -99,20 +117,20 @@ class Published:
                     # FileLock sees that the file it waited for was removed, and locks a new one.
                     lock.unlink(missing_ok=True)
         except OSError as error:
-            raise UserError(f"root={str(root)!r}: cannot write there: {error.strerror or error}") from error
+            raise UserError(f"root={str(self.root)!r}: cannot write there: {error.strerror or error}") from error
 
-    def read_source(self, source: str, root: Path, scratch: Path) -> dict[str, Images] | None:
-        """Decode the splits of one source; None if the root has no such official file, which is the usual case."""
+    def read_source(self, source: str, scratch: Path) -> dict[str, Images] | None:
+        """Decode one source; None if the root has no such official file, which is the usual case."""
         if source in self.mirrors:
-            return self.mirrors[source](root, scratch)
+            return self.mirrors[source](self.root, scratch)
         from torchvision import datasets
         from torchvision.datasets.utils import check_integrity, extract_archive
 
         official = getattr(datasets, self.official)
         if source == "folder":
-            return self.read(official, root) if (root / official.base_folder).is_dir() else None
+            return self.read(official, self.root) if (self.root / official.base_folder).is_dir() else None
         if source == "archive":
-            archive = root / official.filename
+            archive = self.root / official.filename
             if not archive.is_file():
                 return None
             if not check_integrity(archive, official.tgz_md5):
@@ -123,16 +141,15 @@ class Published:
                 official(scratch, download=True)
         return self.read(official, scratch)
 
-    def missing_message(self, root: Path, failures: list[str]) -> str:
+    def missing(self, failures: list[str]) -> UserError:
         """The error for missing data: why each source failed, and what a user can do."""
         from torchvision import datasets
 
         archive = getattr(datasets, self.official).filename
         tried = f" ({'; '.join(failures)})" if failures else ""
-        download = "" if failures else f"run `lightning-ssl data fetch {self.name} --root {root}`, or "
-        return (
-            f"{self.name} is not in {root}{tried}: {download}put {archive} there; --data.name shapes needs no download"
-        )
+        download = "" if failures else f"run `lightning-ssl data fetch {self.name} --root {self.root}`, or "
+        advice = f"{download}put {archive} there; --data.name shapes needs no download"
+        return UserError(f"{self.name} is not in {self.root}{tried}: {advice}")
 
 
 @contextlib.contextmanager
@@ -156,9 +173,6 @@ def read_cache(file: Path) -> Images:
     """Map a split of the cache into memory. Pages are read on first use; ranks on one machine share them."""
     try:
         found = torch.load(file, mmap=True, weights_only=True)
-        split = Images(found["images"], found["labels"], tuple(map(str, found["classes"])))
-        low, high = map(int, split.labels.aminmax())  # counting per class would need memory for the largest label
-        require(low >= -1 and high < len(split.classes), "labels", [low, high], "labels of the classes")
+        return Images(found["images"], found["labels"], tuple(map(str, found["classes"])))
     except Exception as error:  # an unpickler can raise anything
         raise UserError(f"{file} is not readable: delete it and fetch again ({one_line(error)})") from error
-    return split

@@ -28,12 +28,11 @@ import contextlib
 import hashlib
 import json
 import os
-import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,43 +41,15 @@ from lightning_ssl.base.checks import UserError, require
 from lightning_ssl.base.files import write_atomic
 from lightning_ssl.base.machine import available_cores
 from lightning_ssl.base.untrusted import load_json, printable, read_text
-from lightning_ssl.data.loader import decoded_batches, load_all
-from lightning_ssl.data.pixels import UNREADABLE, as_rgb, decode, opened, reason_of
-from lightning_ssl.data.split import Batch, DatasetInfo, Images, held_out
+from lightning_ssl.data.loader import decoded_batches
+from lightning_ssl.data.map_style import Items
+from lightning_ssl.data.pixels import as_rgb, decode, opened, reason_of
+from lightning_ssl.data.split import DatasetInfo
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm", ".tif", ".tiff")
 TEST_FOLDERS = ("val", "test")
 CHUNK = 256  # files that a worker checks at a time
 VERSION = 3  # of the check; raise it when other files become readable
-
-
-@dataclass(frozen=True)
-class ImageFolder:
-    """The files of a split; `batch` decodes them."""
-
-    files: list[str]
-    labels: Tensor  # int64 (N,)
-    classes: tuple[str, ...]
-    store_size: int
-    note: str = ""  # a line for the user
-    decodes: ClassVar[bool] = True
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def batch(self, ids: Tensor) -> Batch:
-        """Decode the images with these ids (B,)."""
-        images = torch.stack([decode(self.files[i], self.store_size) for i in ids.tolist()])
-        return images, self.labels[ids], ids
-
-    def load(self) -> Images:
-        """Decode every file into memory."""
-        return load_all(self, self.store_size, self.classes)
-
-    def only(self, chosen: Tensor) -> ImageFolder:
-        """The part of the files that a mask (N,) chooses."""
-        files = [file for file, kept in zip(self.files, chosen.tolist(), strict=True) if kept]
-        return replace(self, files=files, labels=self.labels[chosen])
 
 
 class Place(NamedTuple):
@@ -88,45 +59,82 @@ class Place(NamedTuple):
     classes: tuple[str, ...]
 
 
-def open_split(
-    name: str, root: Path, split: str, *, store_size: int = 256, corrupt: str = "error", val_share: float = 0.0
-) -> ImageFolder:
-    """List the files of a split and check that they can be read. Classes, and files of a class, are sorted by name."""
-    test = test_place(root)
-    require(not val_share or test is None, "val_share", val_share, f"0: {root} has test images in {TEST_FOLDERS[0]}")
-    if split == "test" and not val_share:
-        if test is None:
-            raise UserError(no_test(name, root, val_share=val_share))
-        expected = train_place(root).classes
-        if test.classes != expected:
-            odd = sorted(set(test.classes) ^ set(expected))[:5]
-            raise UserError(f"root={str(root)!r}: {test.folder.name} and train must have the same classes, not {odd}")
-        return listed(root, test, store_size, corrupt)
-    found = listed(root, train_place(root), store_size, corrupt)
-    if not val_share:
-        return found
-    chosen = held_out(found.labels, val_share)
-    return found.only(chosen if split == "test" else ~chosen)
+@dataclass(frozen=True)
+class Files:
+    """Image files with their labels, as a map-style data set."""
+
+    files: list[str]
+    labels: list[int]
+    size: int
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        return decode(self.files[index], self.size), self.labels[index]
 
 
-def check_values(store_size: int = 256, corrupt: str = "error", val_share: float = 0.0) -> None:
-    """Refuse options before a file is read."""
-    require(1 <= store_size <= 4096, "store_size", store_size, "between 1 and 4096 pixels")
-    require(corrupt in ("error", "skip"), "corrupt", corrupt, "error or skip")
-    require(0 <= val_share < 1, "val_share", val_share, "0 or above, and below 1")
+@dataclass(frozen=True)
+class ImageFolder:
+    """The data set with its options."""
 
+    root: Path
+    store_size: int = 256
+    corrupt: str = "error"
+    val_share: float = 0.0
 
-def no_test(name: str, root: Path, *, val_share: float = 0.0, **_: object) -> str:
-    """Why there are no test images; empty if there are."""
-    if val_share or test_place(root) is not None:
-        return ""
-    return f"{root} has no folder {' or '.join(TEST_FOLDERS)}; the option val_share: 0.1 holds out training images"
+    def __post_init__(self) -> None:
+        require(1 <= self.store_size <= 4096, "store_size", self.store_size, "between 1 and 4096 pixels")
+        require(self.corrupt in ("error", "skip"), "corrupt", self.corrupt, "error or skip")
+        require(0 <= self.val_share < 1, "val_share", self.val_share, "0 or above, and below 1")
 
+    @property
+    def info(self) -> DatasetInfo:
+        """The stored size, the number of class folders, and the mean and standard deviation of ImageNet."""
+        classes = train_place(self.root).classes
+        return DatasetInfo(self.store_size, len(classes), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
-def info(name: str, root: Path, *, store_size: int = 256, **_: object) -> DatasetInfo:
-    """The stored size, the number of class folders, and the mean and standard deviation of ImageNet."""
-    classes = train_place(root).classes
-    return DatasetInfo(store_size, len(classes), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+    @property
+    def no_test(self) -> str:
+        """Why there are no test images; empty if there are."""
+        if self.val_share or test_place(self.root) is not None:
+            return ""
+        folders = " or ".join(TEST_FOLDERS)
+        return f"{self.root} has no folder {folders}; the option val_share: 0.1 holds out training images"
+
+    def open_split(self, split: str) -> Items:
+        """List the files of a split and check that they can be read. Classes and their files are sorted by name."""
+        if split == "test" and self.no_test:
+            raise UserError(self.no_test)
+        train, test = train_place(self.root), test_place(self.root)
+        none = f"0: {self.root} has test images in {TEST_FOLDERS[0]}"
+        require(not self.val_share or test is None, "val_share", self.val_share, none)
+        if split == "test" and test is not None:
+            odd = sorted(set(test.classes) ^ set(train.classes))[:5]
+            same = f"a folder whose {test.folder.name} and train have the same classes, not {odd}"
+            require(not odd, "root", str(self.root), same)
+            return self.listed(test)
+        found = self.listed(train)
+        return found.part(split, found.labels, self.val_share) if self.val_share else found
+
+    def listed(self, place: Place) -> Items:
+        """The readable files of a folder."""
+        folder, classes = place
+        seen: dict[tuple[int, int], str] = {}
+        labelled = {folder / name: label for label, name in enumerate(classes)} or {folder: -1}
+        found = [(file, label) for part, label in labelled.items() for file in sorted(images_in(part, seen))]
+        require(len(found) > 0, "root", str(self.root), f"a folder with images in {folder.name}: {', '.join(SUFFIXES)}")
+        bad, note = unreadable_files(folder, [file for file, _ in found]), ""
+        if bad:
+            first, why = next(iter(bad.items()))
+            if self.corrupt == "error":
+                more = f" ({len(bad)} of {len(found)} files are unreadable)" if len(bad) > 1 else ""
+                raise UserError(f"{first} is not a readable image: {why}{more}; the option corrupt: skip leaves it out")
+            require(len(bad) < len(found), "root", str(self.root), f"a folder with readable images in {folder.name}")
+            note = f"{folder}: {len(bad)} of {len(found)} images are unreadable and left out, first {first}"
+            found = [(file, label) for file, label in found if file not in bad]
+        files, labels = map(list, zip(*found, strict=True))
+        return Items(Files(files, labels, self.store_size), self.store_size, classes, note=printable(note))
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -140,45 +148,17 @@ def train_place(root: Path) -> Place:
     if root.is_dir() and test_place(root) is None:
         if any(map(is_image, os.listdir(root))):
             return Place(root, ())
-        classes = tuple(each for each in class_names(root) if any(images_in(root / each)))
+        classes = tuple(each for each in class_names(root) if any(images_in(root / each, {})))
         if classes:
             return Place(root, classes)
-    raise UserError(
-        f"root={str(root)!r}: root must be a folder with train/CLASS/*.jpg, CLASS/*.jpg, or *.jpg without labels"
-    )
+    layouts = "a folder with train/CLASS/*.jpg, CLASS/*.jpg, or *.jpg without labels"
+    raise UserError(f"root={str(root)!r}: root must be {layouts}")
 
 
 def test_place(root: Path) -> Place | None:
     """The folder of the test images; None if there is none."""
-    for name in TEST_FOLDERS:
-        if (root / name).is_dir():
-            return Place(root / name, class_names(root / name))
-    return None
-
-
-def listed(root: Path, place: Place, store_size: int, corrupt: str) -> ImageFolder:
-    """The readable files of a folder."""
-    files: list[str] = []
-    labels: list[int] = []
-    folder, classes = place
-    seen: dict[tuple[int, int], str] = {}
-    for label, class_folder in enumerate(folder / name for name in classes) if classes else [(-1, folder)]:
-        found = sorted(images_in(class_folder, seen))
-        files += found
-        labels += [label] * len(found)
-    require(len(files) > 0, "root", str(root), f"a folder with images in {folder.name}: {', '.join(SUFFIXES)}")
-    whole = ImageFolder(files, torch.tensor(labels), classes, store_size)
-    bad = unreadable_files(folder, files)
-    if not bad:
-        return whole
-    first, why = next(iter(bad.items()))
-    if corrupt == "error":
-        more = f" ({len(bad)} of {len(files)} files are unreadable)" if len(bad) > 1 else ""
-        raise UserError(f"{first} is not a readable image: {why}{more}; the option corrupt: skip leaves it out")
-    require(len(bad) < len(files), "root", str(root), f"a folder with readable images in {folder.name}")
-    kept = whole.only(torch.tensor([file not in bad for file in files]))
-    note = f"{folder}: {len(bad)} of {len(files)} images are unreadable and left out, first {first}"
-    return replace(kept, note=printable(note))
+    folders = (root / name for name in TEST_FOLDERS)
+    return next((Place(each, class_names(each)) for each in folders if each.is_dir()), None)
 
 
 def class_names(folder: Path) -> tuple[str, ...]:
@@ -186,17 +166,14 @@ def class_names(folder: Path) -> tuple[str, ...]:
         return tuple(sorted(e.name for e in entries if e.is_dir() and not e.name.startswith(".")))
 
 
-def images_in(folder: Path, seen: dict[tuple[int, int], str] | None = None) -> Iterator[str]:
+def images_in(folder: Path, seen: dict[tuple[int, int], str]) -> Iterator[str]:
     """The image files below a folder. `seen` has the folders that were listed before, by device and inode."""
-    seen = {} if seen is None else seen
     for parent, _, names in os.walk(folder, followlinks=True):
         state = os.stat(parent)
         first = seen.setdefault((state.st_dev, state.st_ino), parent)
         if first != parent:
             raise UserError(f"{parent} is the same folder as {first}, by a link; remove the link")
-        for name in names:
-            if is_image(name):
-                yield os.path.join(parent, name)
+        yield from (os.path.join(parent, name) for name in names if is_image(name))
 
 
 def is_image(name: str) -> bool:
@@ -231,12 +208,10 @@ def reasons(files: list[str], ids: Tensor) -> list[tuple[str, str]]:
 def why_unreadable(file: str) -> str:
     """Why a file cannot be decoded; empty if it can."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # Pillow's, about metadata
-            with opened(file) as encoded:
-                encoded.draft("RGB", (1, 1))
-                as_rgb(encoded)
-    except UNREADABLE as error:
+        with opened(file) as encoded:
+            encoded.draft("RGB", (1, 1))
+            as_rgb(encoded)
+    except Exception as error:
         return reason_of(error)
     return ""
 

@@ -4,7 +4,7 @@ The training split is `train`; the test split is `test`, or `validation` if ther
 
     image, label                            names of the columns; by default they are found by their types and names
     train, test                             names of the splits
-    store_size, num_classes, val_share      as in `map_style.Source`
+    store_size, num_classes, val_share      as in `MapStyle`
 
 Other options are arguments of `datasets.load_dataset`, such as `{name: plain_text}`.
 """
@@ -18,7 +18,7 @@ from typing import Any
 
 from lightning_ssl.base.checks import UserError
 from lightning_ssl.base.user_code import reason
-from lightning_ssl.data.map_style import OPTIONS, Source, kept_source
+from lightning_ssl.data.map_style import OPTIONS, MapStyle, kept_source
 
 PREFIX = "hf:"
 USUAL = {
@@ -27,6 +27,7 @@ USUAL = {
     "train": ("train",),
     "test": ("test", "validation", "valid", "val"),
 }  # the names of columns and splits
+OPTIONAL = ("label", "test")
 
 
 class Columns:
@@ -50,12 +51,12 @@ class Columns:
         return list(self.rows[self.label]) if self.label else None
 
 
-def source_of(name: str, root: Path, options: dict[str, Any]) -> Source:
+def source_of(name: str, root: Path, options: dict[str, Any]) -> MapStyle:
     """The splits of a hub data set. `load_dataset` checks its own arguments."""
     return kept_source(None, load, name, options)
 
 
-def load(name: str, options: dict[str, Any]) -> Source:
+def load(name: str, options: dict[str, Any]) -> MapStyle:
     try:
         library: Any = importlib.import_module("datasets")
     except ImportError as error:
@@ -69,28 +70,19 @@ def load(name: str, options: dict[str, Any]) -> Source:
         raise UserError(f"data.name={name}: expected all splits; leave out the option split and use train and test")
     train = chosen(name, "train", options, splits)
     test = None if options.get("val_share") else chosen(name, "test", options, splits)
-    if train is None:
-        raise UserError(f"data.options.train: {name} has no split train; choose one of {', '.join(splits)}")
     columns = splits[train].features
-    image = chosen(name, "image", options, columns) or image_column(columns)
-    if image is None:
-        raise UserError(f"data.options.image: {name} has no column of images; choose one of {', '.join(columns)}")
+    images = [column for column, kind in columns.items() if type(kind).__name__ == "Image"]
+    image = chosen(name, "image", options, columns, *images)
     label = chosen(name, "label", options, columns)
     made = [None if split is None else Columns(splits[split], image, label) for split in (train, test)]
     given = {key: options[key] for key in OPTIONS if key in options}
-    return Source(made[0], made[1], f"data.name={name}", **given)
+    return MapStyle(made[0], made[1], f"data.name={name}", **given)
 
 
-def chosen(name: str, role: str, options: dict[str, Any], present: Mapping[str, Any]) -> str | None:
-    """The column or split for a role: as given, or the first usual one that is present."""
-    given = options.get(role)
-    if given is not None:
-        if given not in present:
-            raise UserError(f"data.options.{role}={given!r}: {name} has {', '.join(present)}")
-        return str(given)
-    return next((each for each in USUAL[role] if each in present), None)
-
-
-def image_column(features: Mapping[str, Any]) -> str | None:
-    """The first column of the type Image."""
-    return next((column for column, kind in features.items() if type(kind).__name__ == "Image"), None)
+def chosen(name: str, role: str, options: dict[str, Any], present: Mapping[str, Any], *others: str) -> Any:
+    """The column or split for a role: as given, or the first usual one that is present, or one of the others."""
+    usual = [each for each in USUAL[role] if each in present]
+    found = options.get(role) or next(iter([*usual, *others]), None)
+    if found not in present and (found is not None or role not in OPTIONAL):
+        raise UserError(f"data.options.{role}={found!r}: choose one of {', '.join(present)} of {name}")
+    return found

@@ -21,8 +21,10 @@ from lightning_ssl.data.map_style import fixed_random_numbers
 from lightning_ssl.data.split import Batch
 
 EXPECTED = "(images uint8 (B, 3, H, W), labels int64 (B,)) with ids (B,) or without"
-DELEGATED = ("teardown", "state_dict", "load_state_dict", "test_dataloader", "transfer_batch_to_device",
-             "on_after_batch_transfer")  # fmt: skip
+PASSED_ON = (
+    "image_size", "mean", "std", "prepare_data", "teardown", "state_dict", "load_state_dict", "train_dataloader",
+    "test_dataloader", "transfer_batch_to_device", "on_after_batch_transfer",
+)  # fmt: skip
 
 
 def adapt(module: pl.LightningDataModule, num_classes: int | None = None) -> AdaptedModule:
@@ -84,24 +86,15 @@ class AdaptedModule(pl.LightningDataModule):
         known = isinstance(classes, int) and classes >= 0
         require(known, "num_classes", classes, "given, or an attribute of the module; 0 without labels")
         self.module, self.num_classes = module, classes
-        for name in ("image_size", "mean", "std"):
+        for name in PASSED_ON:
             if hasattr(module, name):
                 setattr(self, name, getattr(module, name))
-        for name in DELEGATED:
-            if getattr(type(module), name, None) is not getattr(pl.LightningDataModule, name, None):
-                setattr(self, name, getattr(module, name))
-
-    def prepare_data(self) -> None:
-        self.module.prepare_data()
 
     def setup(self, stage: str) -> None:
         """Set up the module and check its first batches."""
         self.module.trainer = self.trainer
         self.module.setup(stage)
         check_batches(self.module)
-
-    def train_dataloader(self) -> Any:
-        return self.module.train_dataloader()
 
     def val_dataloader(self) -> Any:
         loaders = loaders_of(self.module, "val_dataloader")

@@ -22,22 +22,22 @@ from lightning_ssl.base.checks import UserError, require
 from lightning_ssl.base.user_code import place_of, place_of_error, reason
 from lightning_ssl.data.loader import load_all
 from lightning_ssl.data.pixels import from_anything
-from lightning_ssl.data.split import Batch, DatasetInfo, Images, held_out
+from lightning_ssl.data.split import Batch, DatasetInfo, Images, stratified
 
-OPTIONS = ("store_size", "num_classes", "val_share")  # of a `Source`
-KEPT = 4  # sources in memory: the parser and the data module ask for the same one
+OPTIONS = ("store_size", "num_classes", "val_share")  # of `MapStyle`
 LARGEST = 256  # the stored size of larger images, unless `store_size` is given
 SAMPLE = 512  # images that the channel statistics are computed from
 
 
 @dataclass(frozen=True)
 class Items:
-    """A split of a user's data set; `batch` reads its items."""
+    """A split whose images are read on request: items of a map-style data set."""
 
     dataset: Any
     size: int
     classes: tuple[str, ...] = ()
     ids: Tensor | None = None  # (N,): the items of this split; None means all
+    note: str = ""  # a line for the user
     decodes: ClassVar[bool] = True
 
     def __len__(self) -> int:
@@ -53,6 +53,11 @@ class Items:
     def labels(self) -> Tensor:
         """int64 (N,), −1 without a label."""
         return labels_of(self.dataset) if self.ids is None else labels_of(self.dataset)[self.ids]
+
+    def part(self, split: str, labels: Tensor, val_share: float) -> Items:
+        """The part of all training images that is for a split: a share of each class is for testing."""
+        chosen = stratified(labels, val_share, 0, "val_share")
+        return replace(self, ids=(chosen if split == "test" else ~chosen).nonzero()[:, 0])
 
     def load(self) -> Images:
         """Read every item into memory."""
@@ -72,15 +77,15 @@ def raw_item(dataset: Any, index: int) -> tuple[Any, Any]:
     """One item as image and label, as the user's data set returns them."""
     try:
         item = dataset[index]
+        if not isinstance(item, tuple | list):
+            return item, None
+        return item[0], item[1] if len(item) > 1 else None
+    except UserError:  # an unreadable file
+        raise
     except Exception as error:
         # One line, also for the exceptions that a worker process cannot pass on.
         place = "" if place_of_error(error) else f"{place_of(dataset)}: "
         raise UserError(f"item {index} of the data set: {place}{reason(error)}") from error
-    if isinstance(item, tuple | list):
-        if not item:
-            raise UserError(f"item {index} of {place_of(dataset)}: it is empty; expected (image, label) or an image")
-        return item[0], item[1] if len(item) > 1 else None
-    return item, None
 
 
 def as_label(label: Any) -> int:
@@ -106,22 +111,20 @@ def labels_of(dataset: Any) -> Tensor:
         return torch.tensor([as_label(raw_item(dataset, i)[1]) for i in range(len(dataset))])
 
 
-kept_sources: dict[str, tuple[Any, Source]] = {}
+kept: list[Any] = []  # the last source, its owner and its arguments
 
 
-def kept_source(owner: Any, make: Callable[..., Source], *arguments: Any) -> Source:
-    """A source, made once per process from these arguments, as long as its owner is the same object."""
-    key = repr(arguments)
-    if key not in kept_sources or kept_sources[key][0] is not owner:
-        kept_sources.pop(key, None)
-        while len(kept_sources) >= KEPT:
-            del kept_sources[next(iter(kept_sources))]
-        kept_sources[key] = owner, make(*arguments)
-    return kept_sources[key][1]
+def kept_source(owner: Any, make: Callable[..., MapStyle], *arguments: Any) -> MapStyle:
+    """A source of these arguments. The configuration and the data module ask for the same one: the last is kept."""
+    if not kept or kept[0] is not owner or kept[1] != repr(arguments):
+        kept[:] = owner, repr(arguments), make(*arguments)
+    found: MapStyle = kept[2]
+    return found
 
 
-class Source:
-    """A data set for training and one for testing, and what is known of them.
+@dataclass(eq=False)
+class MapStyle:
+    """A source of map-style data sets: one for training and one for testing.
 
     key          how the data set is named in errors
     test         None: no test images, unless `val_share` holds out training images
@@ -129,36 +132,30 @@ class Source:
     num_classes  None takes it from `num_classes`, `classes`, `targets` or `labels` of the data set, else from all items
     """
 
-    def __init__(
-        self,
-        train: Any,
-        test: Any = None,
-        key: str = "train",
-        store_size: int | None = None,
-        num_classes: int | None = None,
-        val_share: float = 0.0,
-    ) -> None:
-        for name, dataset in ((key, train), (f"test images of {key}", test)):
-            if dataset is not None:
-                require_map_style(name, dataset)
-        require(store_size is None or store_size >= 1, "store_size", store_size, "at least 1 pixel")
-        require(num_classes is None or num_classes >= 0, "num_classes", num_classes, "0 or above")
-        require(not val_share or test is None, "val_share", val_share, "0 where there are test images")
-        self.train, self.test, self.key = train, test, key
-        self.store_size, self.num_classes, self.val_share = store_size, num_classes, val_share
+    train: Any
+    test: Any = None
+    key: str = "train"
+    store_size: int | None = None
+    num_classes: int | None = None
+    val_share: float = 0.0
+
+    def __post_init__(self) -> None:
+        require_map_style(self.key, self.train)
+        if self.test is not None:
+            require_map_style(f"test images of {self.key}", self.test)
+        size, classes, share = self.store_size, self.num_classes, self.val_share
+        require(size is None or size >= 1, "store_size", size, "at least 1 pixel")
+        require(classes is None or classes >= 0, "num_classes", classes, "0 or above")
+        require(0 <= share < 1, "val_share", share, "0 or above, and below 1")
+        require(not share or self.test is None, "val_share", share, "0 where there are test images")
 
     def open_split(self, split: str) -> Items:
         """The split for training, or the one for testing."""
-        if self.val_share:
-            chosen = held_out(self.labels, self.val_share)
-            ids = (chosen if split == "test" else ~chosen).nonzero()[:, 0]
-            return replace(self.items(self.train), ids=ids)
-        if split == "test":
-            require(self.test is not None, self.key, self.train, "given with test images, or with val_share")
-        return self.items(self.test if split == "test" else self.train)
-
-    def items(self, dataset: Any) -> Items:
-        return Items(dataset, self.size, class_names(dataset))
+        if split == "test" and self.no_test:
+            raise UserError(self.no_test)
+        dataset = self.test if split == "test" and not self.val_share else self.train
+        found = Items(dataset, self.size, class_names(dataset))
+        return found.part(split, self.labels, self.val_share) if self.val_share else found
 
     @property
     def no_test(self) -> str:

@@ -18,9 +18,9 @@ from lightning_ssl._lightning import pl
 from lightning_ssl.base.checks import is_number, require
 from lightning_ssl.base.machine import available_cores
 from lightning_ssl.data.loader import Loader
-from lightning_ssl.data.map_style import Source
+from lightning_ssl.data.map_style import MapStyle
 from lightning_ssl.data.sampling import SequentialSampler, ShuffledSampler
-from lightning_ssl.data.split import Images, Split, stratified
+from lightning_ssl.data.split import Images, Source, Split, stratified
 
 __all__ = ["DataModule"]
 
@@ -109,7 +109,7 @@ class DataModule(pl.LightningDataModule):
         num_classes  None takes it from `num_classes`, `classes`, `targets` or `labels` of `train`, else from all items
         arguments    `holdout`, `seed`, `reshuffle`, `validate`, `workers` and `on_device` of `DataModule`
         """
-        source = Source(train, test, "train", store_size, num_classes, val_share)
+        source = MapStyle(train, test, "train", store_size, num_classes, val_share)
         return DatasetModule(source, batch_size=batch_size, **arguments)
 
     def configuration(self) -> dict[str, Any]:
@@ -165,11 +165,11 @@ class DataModule(pl.LightningDataModule):
     @property
     def labelled_share(self) -> float:
         """The share of the training images that have a label; 1 if the labels are known only with the images."""
-        labels = vars(self.open_split(self.split)).get("labels")
-        return 1.0 if labels is None else float((labels >= 0).double().mean())
+        split = self.open_split(self.split)
+        return float((split.labels >= 0).double().mean()) if isinstance(split, Images) else 1.0
 
     @cached_property
-    def source(self) -> data.BuiltIn | Source:
+    def source(self) -> Source:
         """The data set."""
         return data.source_of(self.data_set, self.root, self.options)
 
@@ -291,7 +291,7 @@ class DataModule(pl.LightningDataModule):
 class DatasetModule(DataModule):
     """The batches of data sets in memory of Python; made by `DataModule.of`."""
 
-    def __init__(self, source: Source, **arguments: Any) -> None:
-        self.source = source
+    def __init__(self, source: MapStyle, **arguments: Any) -> None:
+        self.source: Source = source
         kind = type(source.train)
         super().__init__(name=f"{kind.__module__}.{kind.__qualname__}", **arguments)

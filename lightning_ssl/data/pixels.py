@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import stat
-import struct
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,11 +22,6 @@ from torch import Tensor
 from lightning_ssl.base.checks import UserError
 
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "PPM", "TIFF", "GIF")  # as Pillow names them
-# Pillow's decoders raise many kinds of errors for damaged files: SyntaxError for PNG, IndexError and struct.error too.
-UNREADABLE = (
-    OSError, UnidentifiedImageError, Image.DecompressionBombError, SyntaxError, ValueError, ArithmeticError,
-    LookupError, TypeError, MemoryError, struct.error,
-)  # fmt: skip
 MAX_ASPECT = 50  # longer side of an image by its shorter side
 EXPECTED = "expected a PIL image, or an array or tensor of shape (3, H, W), (H, W, 3) or (H, W), uint8 or in [0, 1]"
 
@@ -38,7 +32,7 @@ def decode(file: str, size: int) -> Tensor:
         with opened(file) as encoded:
             encoded.draft("RGB", (2 * size, 2 * size))  # JPEG: decode at a lower resolution, still twice the target
             return from_picture(encoded, size)
-    except UNREADABLE as error:
+    except Exception as error:  # Pillow's decoders raise many kinds for damaged files: SyntaxError, IndexError, …
         raise UserError(f"{file} is not a readable image: {reason_of(error)}") from error
 
 
@@ -48,11 +42,10 @@ def opened(file: str) -> Iterator[Image.Image]:
     if not stat.S_ISREG(os.stat(file).st_mode):
         raise OSError("not a regular file")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # twice as many pixels are an error
-        encoded = Image.open(file, formats=FORMATS)
-    with encoded:
-        check_aspect(encoded)
-        yield encoded
+        warnings.simplefilter("ignore")  # about metadata and many pixels; twice as many are an error
+        with Image.open(file, formats=FORMATS) as encoded:
+            check_aspect(encoded)
+            yield encoded
 
 
 def check_aspect(picture: Image.Image) -> None:

@@ -12,8 +12,9 @@ q = cos(π/n) the star is the regular n-gon, and for large n a disc. Edges are a
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -61,42 +62,38 @@ LARGEST = 10_000_000  # images of a split
 CHUNK = 250  # images drawn at a time; the planes of a chunk fit into the cache
 
 
-def open_split(
-    name: str,
-    root: Path,
-    split: str,
-    *,
-    train_images: int = 10_000,
-    test_images: int = 2_000,
-    size: int = 32,
-    seed: int = 0,
-) -> Images:
-    """Draw one split. The first images do not depend on the number of images.
+@dataclass(frozen=True)
+class Shapes:
+    """The data set with its options. `root` is not used."""
 
-    `root` is not used.
-    """
-    count = test_images if split == "test" else train_images
-    images = torch.empty(count, 3, size, size, dtype=torch.uint8)
-    labels = torch.empty(count, dtype=torch.int64)
-    stream = int(split == "test")
-    for number, start in enumerate(range(0, count, CHUNK)):
-        chunk = slice(start, min(start + CHUNK, count))
-        x, y = draw(CHUNK, size, generator_of(seed, stream, number))
-        images[chunk], labels[chunk] = x[: chunk.stop - start], y[: chunk.stop - start]
-    return Images(images, labels, CLASSES)
+    root: Path
+    train_images: int = 10_000
+    test_images: int = 2_000
+    size: int = 32
+    seed: int = 0
+    no_test: ClassVar[str] = ""
 
+    def __post_init__(self) -> None:
+        require(8 <= self.size <= 4096, "size", self.size, "between 8 and 4096 pixels")
+        require(0 <= self.seed < 2**63, "seed", self.seed, "0 or above, and below 2^63")
+        for name, images in (("train_images", self.train_images), ("test_images", self.test_images)):
+            require(1 <= images <= LARGEST, name, images, f"between 1 and {LARGEST}")
+            require_memory(name, images, images * 3 * self.size**2, memory())
 
-def check_values(train_images: int = 1, test_images: int = 1, size: int = 32, seed: int = 0) -> None:
-    """Refuse options that no image can have."""
-    require(8 <= size <= 4096, "size", size, "between 8 and 4096 pixels")
-    require(0 <= seed < 2**63, "seed", seed, "0 or above, and below 2^63")
-    for name, images in (("train_images", train_images), ("test_images", test_images)):
-        require(1 <= images <= LARGEST, name, images, f"between 1 and {LARGEST}")
-        require_memory(name, images, images * 3 * size**2, memory())
+    @property
+    def info(self) -> DatasetInfo:
+        return DatasetInfo(self.size, len(CLASSES), MEAN, STD)
 
-
-def info(name: str, root: Path, *, size: int = 32, **_: int) -> DatasetInfo:
-    return DatasetInfo(size, len(CLASSES), MEAN, STD)
+    def open_split(self, split: str) -> Images:
+        """Draw one split. The first images do not depend on the number of images."""
+        test = split == "test"
+        count = self.test_images if test else self.train_images
+        images = torch.empty(count, 3, self.size, self.size, dtype=torch.uint8)
+        labels = torch.empty(count, dtype=torch.int64)
+        for number, start in enumerate(range(0, count, CHUNK)):
+            x, y = draw(CHUNK, self.size, generator_of(self.seed, int(test), number))
+            images[start : start + CHUNK], labels[start : start + CHUNK] = x[: count - start], y[: count - start]
+        return Images(images, labels, CLASSES)
 
 
 def draw(count: int, size: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

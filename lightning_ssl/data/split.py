@@ -1,4 +1,4 @@
-"""A split of a data set: images in memory (`Images`), or read on request (`folder.ImageFolder`, `map_style.Items`)."""
+"""A data set (`Source`) and its splits: images in memory (`Images`), or read on request (`map_style.Items`)."""
 
 from __future__ import annotations
 
@@ -23,6 +23,19 @@ class DatasetInfo(NamedTuple):
     num_classes: int
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
+
+
+class Source(Protocol):
+    """The interface of a data set. `DATASETS` names a class for each: its arguments are the root and the options."""
+
+    @property
+    def no_test(self) -> str:
+        """Why there are no test images; empty if there are."""
+
+    @property
+    def info(self) -> DatasetInfo: ...
+
+    def open_split(self, split: str) -> Split: ...
 
 
 class Split(Protocol):
@@ -53,11 +66,10 @@ class Images:
     decodes: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        shape = tuple(self.images.shape)
+        shape, dtypes = tuple(self.images.shape), (self.images.dtype, self.labels.dtype)
         require(len(shape) == 4 and shape[1] == 3, "images", shape, "of shape (N, 3, H, W)")
-        require(self.images.dtype == torch.uint8, "images", self.images.dtype, "uint8")
         require(self.labels.shape == shape[:1], "labels", tuple(self.labels.shape), f"of shape ({shape[0]},)")
-        require(self.labels.dtype == torch.int64, "labels", self.labels.dtype, "int64")
+        require(dtypes == (torch.uint8, torch.int64), "images and labels", dtypes, "uint8 and int64")
 
     def __len__(self) -> int:
         return len(self.images)
@@ -78,12 +90,6 @@ class Images:
         return self
 
 
-def held_out(labels: Tensor, share: float) -> Tensor:
-    """Choose a share of every class for validation: labels (N,) → bool (N,). The choice does not depend on a seed."""
-    require(0 < share < 1, "val_share", share, "above 0 and below 1")
-    return stratified(labels, share, 0, "val_share")
-
-
 def stratified(labels: Tensor, amount: int | float, seed: int, key: str) -> Tensor:
     """Choose images of every class for validation: labels (N,) → bool (N,). Images with the label −1 are not chosen.
 
@@ -98,10 +104,8 @@ def stratified(labels: Tensor, amount: int | float, seed: int, key: str) -> Tens
         kept = min(len(ids) - 1, count)  # every class keeps a training image
         chosen[ids[torch.randperm(len(ids), generator=generator_of(seed, label))[:kept]]] = True
     require(bool(chosen.any()), key, amount, "0 where every class has a single image")
-    most = int(sizes.sum()) - len(classes)
-    require(
-        amount < 1 or int(chosen.sum()) == amount, key, amount, f"at most {most}: every class keeps a training image"
-    )
+    most = f"at most {int(sizes.sum()) - len(classes)}: every class keeps a training image"
+    require(amount < 1 or int(chosen.sum()) == amount, key, amount, most)
     return chosen
 
 

@@ -19,35 +19,32 @@ from lightning_ssl.data.split import DatasetInfo, Images
 CHUNK = 4096  # images transposed at a time
 
 
-def open_split(name: str, root: Path, split: str) -> Images:
-    """Open a split; `pretrain` is train followed by unlabeled, which has labels −1."""
-    if split == "test":
-        return PUBLISHED[name].split(root, "test")
-    both = PUBLISHED[name].split(root, "pretrain")
-    if split == "pretrain":
-        return both
-    labelled = int((both.labels >= 0).sum())
-    return Images(both.images[:labelled], both.labels[:labelled], both.classes)
+class STL10(Published):
+    name, official, files = "stl10", "STL10", ("pretrain", "test")
+    info = DatasetInfo(96, 10, (0.4467, 0.4398, 0.4066), (0.2603, 0.2566, 0.2713))
 
+    def open_split(self, split: str) -> Images:
+        """Open a split; `pretrain` is train followed by unlabeled, which has labels −1."""
+        if split != "train":
+            return self.mapped(split)
+        both = self.mapped("pretrain")
+        labelled = int((both.labels >= 0).sum())
+        return Images(both.images[:labelled], both.labels[:labelled], both.classes)
 
-def info(name: str, root: Path) -> DatasetInfo:
-    return DatasetInfo(96, 10, (0.4467, 0.4398, 0.4066), (0.2603, 0.2566, 0.2713))
-
-
-def read_official(dataset: Any, folder: Path) -> dict[str, Images]:
-    """Both files of the cache from the official binaries."""
-    checked = dataset(folder, split="test")  # torchvision checks the MD5 sums of all files here
-    files = Path(folder) / dataset.base_folder
-    classes = tuple(checked.classes)
-    train_x, train_y, unlabeled_x = (files / name for name, _ in dataset.train_list)
-    test_x, test_y = (files / name for name, _ in dataset.test_list)
-    labelled = read_labels(train_y)
-    images = read_images(train_x, unlabeled_x)
-    labels = torch.cat([labelled, labelled.new_full((len(images) - len(labelled),), -1)])
-    return {
-        "pretrain": Images(images, labels, classes),
-        "test": Images(read_images(test_x), read_labels(test_y), classes),
-    }
+    def read(self, official: Any, folder: Path) -> dict[str, Images]:
+        """Both files of the cache from the official binaries."""
+        checked = official(folder, split="test")  # torchvision checks the MD5 sums of all files here
+        files = Path(folder) / official.base_folder
+        classes = tuple(checked.classes)
+        train_x, train_y, unlabeled_x = (files / name for name, _ in official.train_list)
+        test_x, test_y = (files / name for name, _ in official.test_list)
+        labelled = read_labels(train_y)
+        images = read_images(train_x, unlabeled_x)
+        labels = torch.cat([labelled, labelled.new_full((len(images) - len(labelled),), -1)])
+        return {
+            "pretrain": Images(images, labels, classes),
+            "test": Images(read_images(test_x), read_labels(test_y), classes),
+        }
 
 
 def read_labels(file: Path) -> Tensor:
@@ -65,6 +62,3 @@ def read_images(*files: Path) -> Tensor:
             images[start : start + len(chunk)] = chunk.transpose(2, 3)
             start += len(chunk)
     return images
-
-
-PUBLISHED = {"stl10": Published("stl10", "STL10", ("pretrain", "test"), read_official, {})}

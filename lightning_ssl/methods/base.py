@@ -259,7 +259,7 @@ class Method(pl.LightningModule):
         """
         rank, ranks = self.global_rank, self.trainer.world_size if self._trainer is not None else 1
         generator = generator_of(self.seed, self.current_epoch, batch_idx)
-        views = self.augment(images, generator, rank, ranks, self.memory_format)
+        views = self.augment(images, generator, rank, ranks)
         return Views(*(x.to(self.dtype, memory_format=self.memory_format) for x in views))
 
     # -- Lightning ----------------------------------------------------------------------------------------------------

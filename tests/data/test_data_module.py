@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytorch_lightning.callbacks import ModelCheckpoint
 
 from lightning_ssl import data
-from lightning_ssl.data.module import DataModule, Loader, SequentialSampler, ShuffledSampler
+from lightning_ssl.data.module import DataModule, SequentialSampler, ShuffledSampler
 
 SMALL = {"train_images": 50, "test_images": 23}
 
@@ -65,12 +65,7 @@ def test_the_permutation_depends_only_on_seed_and_epoch():
     again = ShuffledSampler(64, 8, seed=5)
     again.set_epoch(2)
     assert torch.equal(torch.cat(list(again)), epochs[2])
-
-
-def test_neighbouring_seeds_do_not_share_epochs():
-    one, two = ShuffledSampler(64, 8, seed=0), ShuffledSampler(64, 8, seed=1)
-    one.set_epoch(1)
-    assert not torch.equal(one.epoch_batches(), two.epoch_batches())
+    assert not torch.equal(torch.cat(list(ShuffledSampler(64, 8, seed=6))), epochs[1])  # seeds share no epoch
 
 
 def test_without_reshuffling_the_first_epoch_repeats():
@@ -116,14 +111,7 @@ def test_a_batch_is_images_labels_and_ids():
     assert torch.equal(images, train.images[ids])
     assert torch.equal(labels, train.labels[ids])
     assert len(module.train_dataloader()) == 4
-
-
-def test_ranks_of_the_module_share_the_global_batch():
-    whole = list(small().train_dataloader())
-    parts = [list(as_rank(small(), rank, 3).train_dataloader()) for rank in range(3)]
-    for step, *pieces in zip(whole, *parts, strict=True):
-        for i in range(3):
-            assert torch.equal(step[i], torch.cat([piece[i] for piece in pieces]))
+    assert small(workers=4).train_dataloader().workers == 0  # nothing to decode
 
 
 def test_info_needs_no_data():
@@ -134,31 +122,17 @@ def test_info_needs_no_data():
     assert small(options={"size": 40, **SMALL}).image_size == 40
 
 
-def test_missing_data_without_download_is_one_line(tmp_path):
-    module = DataModule("cifar10", root=str(tmp_path), download=False)
-    module.prepare_data()
-    with pytest.raises(ValueError, match=r"cifar10 is not in .*: run `lightning-ssl data fetch cifar10"):
-        module.setup("fit")
-
-
-def test_validation_and_reference_have_every_image_once():
-    for split, count in (("val", 23), ("test", 23), ("reference", 50)):
-        shards = [getattr(as_rank(small(), rank, 2), f"{split}_dataloader")() for rank in range(2)]
-        ids = torch.cat([ids for shard in shards for _, _, ids in shard])
-        assert torch.equal(ids.sort().values, torch.arange(count))
+@pytest.mark.parametrize(("split", "count"), [("train", 48), ("val", 23), ("test", 23), ("reference", 50)])
+def test_ranks_together_have_every_image_once(split, count):
+    shards = [getattr(as_rank(small(), rank, 2), f"{split}_dataloader")() for rank in range(2)]
+    ids = [ids for shard in shards for _, _, ids in shard]
+    assert len(torch.cat(ids)) == len(torch.cat(ids).unique()) == count
 
 
 test_invalid_arguments_are_rejected = refused(
-    (lambda: small(batch_size=0), "batch_size=0"),
-    (lambda: small(split="test"), "split='test': split must be 'pretrain' or 'train'"),
     (lambda: small(seed=-1), "seed=-1"),
     (lambda: small(workers=-1), "workers=-1"),
     (lambda: small(on_device="cuda"), "on_device='cuda': on_device must be true, false or 'auto'"),
-    (lambda: small(options={"imges": 3}), r"options.imges=3: unknown key imges for shapes; did you mean test_images\?"),
-    (
-        lambda: as_rank(small(), 0, 5).setup("fit"),
-        "batch_size=12: batch_size must be a multiple of the number of ranks, 5",
-    ),
     (
         lambda: as_rank(small(batch_size=64), 0, 1).setup("fit"),
         "batch_size=64: batch_size must be between 1 and the number of images, 50",
@@ -276,11 +250,6 @@ def test_batches_for_a_gpu_are_in_pinned_memory_unless_they_are_on_the_device(on
     assert len(calls) == pinned  # images, labels and ids
 
 
-def test_splits_in_memory_start_no_workers():
-    split = data.load("shapes", split="train", **SMALL)
-    assert Loader(split, SequentialSampler(50, 12), workers=4).workers == 0
-
-
 # ---------------------------------------------------------------------------------------------------------------------
 # Held-out images
 
@@ -323,11 +292,6 @@ def test_with_a_holdout_the_test_images_are_not_opened_before_the_test():
     assert "test" not in module._splits
     assert len(ids_of(module.test_dataloader())) == 23
     assert len(ids_of(module.sequential_dataloader("train"))) == 50  # `evaluate` trains on all of them
-
-
-def test_ranks_split_the_held_out_images():
-    parts = [ids_of(as_rank(small(holdout=11), rank, 2).val_dataloader()) for rank in range(2)]
-    assert sorted(parts[0] + parts[1]) == sorted(ids_of(small(holdout=11).val_dataloader()))
 
 
 def test_images_without_labels_stay_in_training():

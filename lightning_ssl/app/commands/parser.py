@@ -10,10 +10,11 @@ import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any, NoReturn
 
 from lightning_ssl.base.checks import MAX_SHOWN, NEGATIVE_NUMBER, UserError, cut, require, shown
-from lightning_ssl.base.convert import Mismatch, allows_null, as_object, choices_in, convert, in_words, members, origin
+from lightning_ssl.base.convert import Mismatch, as_object, choices_in, convert, in_words, members, origin
 from lightning_ssl.base.signatures import REQUIRED, Argument, arguments_of, parameters, summary
 
 PROGRAM = "lightning-ssl"
@@ -82,7 +83,7 @@ class Command:
                 both = self.negations or argument.default is not False
                 options["action"] = argparse.BooleanOptionalAction if both else "store_true"
             elif choices := choices_in(argument.type):
-                options["choices"] = [*choices, *(["none"] if allows_null(argument.type) and argument.default else [])]
+                options["choices"] = [*choices, *(["none"] if NoneType in members(argument.type) and argument.default else [])]
             elif name not in words:
                 options["metavar"] = "VALUE" if tuple in kinds else in_words(argument.type).partition(" or ")[0].upper()
             if Sequence in kinds and name not in words:
@@ -127,7 +128,7 @@ def value_of(name: str, given: Any, hint: Any, prog: str) -> Any:
         words = [item for word in given for item in word.split(",") if item]
     text = words[0] if isinstance(words, list) and len(words) == 1 else words
     try:
-        none = allows_null(hint) and str(text).lower() == "none"
+        none = NoneType in members(hint) and str(text).lower() == "none"
         return None if none else as_object(convert(words, hint), hint)
     except Mismatch as error:
         shown_text = " ".join(words) if isinstance(words, list) else words

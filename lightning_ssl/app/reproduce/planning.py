@@ -97,7 +97,7 @@ def missing_data(planned: Sequence[Planned], fetch: bool) -> dict[str, str]:
     """
     found = {}
     for name, root in sorted({(str(s["data.name"]), str(s["data.root"])) for each in planned for s in each.settings}):
-        if data.module_of(name).PUBLISHED[name].is_complete(Path(root) / name):
+        if data.is_complete(name, root):
             continue
         found[name] = f"{name} is not in {root}: it is downloaded before the first run, or its runs are left out"
         if fetch:

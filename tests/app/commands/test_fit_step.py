@@ -1,6 +1,5 @@
 """A training step of `fit`: the host never waits for the device between two log steps, and two ranks stop together."""
 
-import functools
 import sys
 from collections import Counter
 from dataclasses import replace
@@ -56,14 +55,13 @@ def test_a_wait_in_the_noise_is_counted(monkeypatch):
 
 def test_the_host_does_not_wait_for_labels_of_partly_labelled_data(monkeypatch):
     """The labels of half of the images are removed when they are read."""
-    draw = shapes.open_split
+    draw = shapes.Shapes.open_split
 
-    @functools.wraps(draw)
-    def half_labelled(*args, **options):
-        split = draw(*args, **options)
+    def half_labelled(source, name):
+        split = draw(source, name)
         return replace(split, labels=torch.where(torch.arange(len(split.labels)) % 2 == 0, split.labels, -1))
 
-    monkeypatch.setattr(shapes, "open_split", half_labelled)
+    monkeypatch.setattr(shapes.Shapes, "open_split", half_labelled)
     assert device.steps_of_fit(SIMCLR, "--data.on_device=false").steps == BATCH
 
 
