@@ -274,14 +274,12 @@ def check_every_rank(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:
     mine = torch.tensor([not complaint, *facts], device=z1.device)
     table = mine.new_empty(dist.get_world_size() * len(mine))
     gather_into(table, mine)
-    fine, batches, widths, clean_widths, dtypes = table.view(-1, len(mine)).T.tolist()
+    fine, *seen = table.view(-1, len(mine)).T.tolist()
     if not all(fine):
         raise UserError(complaint or f"rank {fine.index(0)} refused its views; its own message says why")
-    require(len(set(batches)) == 1, "local batch", batches, "the same on every rank (drop the last, incomplete one)")
-    require(len(set(widths)) == 1, "width of z1", widths, "the same on every rank")
-    require(len(set(clean_widths)) == 1, "width of clean", clean_widths, "the same on every rank")
-    names = [str(DTYPES[code]) for code in dtypes]
-    require(len(set(names)) == 1, "dtype of z1", names, "the same on every rank")
+    seen[-1] = [str(DTYPES[code]) for code in seen[-1]]
+    for name, by_rank in zip(("local batch", "width of z1", "width of clean", "dtype of z1"), seen, strict=True):
+        require(len(set(by_rank)) == 1, name, by_rank, "the same on every rank (drop the last, incomplete batch)")
     AGREED[group] = facts
 
 
