@@ -83,7 +83,7 @@ def test_validation_images_are_compared_with_the_labelled_training_images(max_re
     train, test = module.open_split("train").labels, module.open_split("test").labels
     known = train >= 0
     if max_reference == 20:
-        references, labels = callback.references(runner, model)
+        references, labels = callback.references(runner, model, features["train"].shape[1])
         assert len(labels) == 20
         assert set(labels.tolist()) == {-1, 0, 1, 2}  # some of them have no label
     else:
@@ -96,7 +96,7 @@ def test_validation_images_are_compared_with_the_labelled_training_images(max_re
 def test_it_measures_every_n_epochs_and_at_the_end():
     for trainer in ({"max_epochs": 5, "max_steps": -1}, {"max_steps": 5}):
         callback = OnlineKNN(k=5, every_n_epochs=2)
-        epochs = watch(callback, "references", lambda trainer, _: trainer.current_epoch)
+        epochs = watch(callback, "references", lambda trainer, *_: trainer.current_epoch)
         fit(METHODS["SimCLR"](), [callback], data(images=16), **trainer)
         assert epochs == [1, 3, 4]
 
@@ -141,7 +141,7 @@ def memory_of_references(images, width, queue):
     queries = torch.rand(100, width)
     before = resident("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")  # the peak starts here
-    references, labels = OnlineKNN().references(trainer, model)
+    references, labels = OnlineKNN().references(trainer, model, width)
     vote(queries, references, labels, 10, 200, 0.1)
     queue.put((resident("VmHWM") - before) / references.nbytes)
 
