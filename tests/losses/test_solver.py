@@ -14,7 +14,7 @@ from lightning_ssl.losses import solved
 from lightning_ssl.losses.device import acting_as_accelerator
 from lightning_ssl.losses.importance import Direct, Entropy
 from lightning_ssl.losses.row_solver import MAX_ITERATIONS
-from lightning_ssl.losses.solved import Inverse, Regularized, Square, Tsallis
+from lightning_ssl.losses.solved import Regularized, Tsallis
 
 ROWS = {
     "spread": lambda u, spread: u * spread,
@@ -49,13 +49,6 @@ def iterations(monkeypatch):
 
     monkeypatch.setattr(solved, "solve_top_weight", counting)
     return seen
-
-
-@pytest.fixture
-def evaluations(monkeypatch):
-    """A list with an entry for each evaluation of the Newton solver."""
-    monkeypatch.setattr(Tsallis, "_powers", Tsallis._powers)  # it is restored after the test
-    return watch(Tsallis, "_powers", lambda *_: 1)
 
 
 wide = {
@@ -104,14 +97,17 @@ def check(rule, d2_neg, q):
 @pytest.mark.parametrize("q", [-5.0, -3.0, -1.0, 0.0, 0.5, 0.999, 1.0, 1.001, 1.5, 1.9, 2.0, 3.0])
 def test_a_hundred_thousand_candidates_are_solved_within_the_limit(q, kind, iterations):
     for tau in (1e-3, 1.0, 1e3):
-        check(Tsallis(tau=tau, q=q), make_rows(kind, 100_000, 2.0, 0, torch.float32), q)
+        for rule in [Tsallis(tau=tau, q=q), *([Entropy(tau=tau), Direct(tau=tau)] if q == 1 else [])]:
+            check(rule, make_rows(kind, 100_000, 2.0, 0, torch.float32), q)
     assert not iterations or max(iterations) < MAX_ITERATIONS
 
 
 @pytest.mark.parametrize(
     ("q", "limit"), [(-3.0, 6), (-1.0, 6), (0.0, 6), (0.5, 6), (0.9, 5), (1.1, 5), (1.5, 7), (2.0, 9)]
 )
-def test_ordinary_rows_take_few_evaluations(q, limit, evaluations):
+def test_ordinary_rows_take_few_evaluations(q, limit, monkeypatch):
+    monkeypatch.setattr(Tsallis, "_powers", Tsallis._powers)  # it is restored after the test
+    evaluations = watch(Tsallis, "_powers", lambda *_: 1)
     d2 = make_rows("spread", 4000, 2.0, 0, torch.float32)
     Tsallis(tau=0.5, q=q)(torch.zeros(len(d2)), d2)
     assert len(evaluations) <= limit
@@ -186,14 +182,8 @@ def test_a_search_finds_no_rows_that_need_more_steps(seed, monkeypatch):
 @pytest.mark.parametrize("q", [2.001, 2.5, 3.0])
 def test_a_divided_bracket_gives_the_rows_of_the_bracketed_solver(q, kind):
     """Compared as α^{q−1}, which is linear in the distances: rounding moves a weight at the edge without bound."""
-    for count, spread, tau in [
-        (1, 2, 0.5),
-        (2, 1e6, 1),
-        (3, 2, 1e-3),
-        (100, 2, 1e-6),
-        (1000, 2, 0.5),
-        (10_000, 2, 1e3),
-    ]:
+    rows = [(1, 2, 0.5), (2, 1e6, 1), (3, 2, 1e-3), (100, 2, 1e-6), (1000, 2, 0.5), (10_000, 2, 1e3)]
+    for count, spread, tau in rows:
         rule = Tsallis(tau=tau, q=q)
         for dtype in (torch.float32, torch.float64):
             d2 = make_rows(kind, count, spread, 0, dtype)
@@ -257,38 +247,10 @@ def test_the_pairs_of_a_row_share_one_multiplier(q, kind, log_tau, seed):
         close(alpha, base ** (1 / (q - 1)), terms=count, gain=stop + 1 / (1 - q))
 
 
-def test_a_row_without_negatives_has_no_weight_and_no_nan():
-    d2 = torch.rand(2, 4)
-    valid = torch.tensor([[True, True, False, True], [False] * 4])
-    for rule in (Tsallis(q=0.5), Tsallis(q=1.5), Square(), Inverse(), Regularized(lambda a: 1 / a, lambda x: 1 / x)):
-        alpha = rule(torch.zeros(2), d2, valid)
-        assert torch.equal(alpha[1], torch.zeros(4))
-        close(alpha[0].sum(), torch.tensor(1.0), terms=3)
-        assert alpha[0, 2] == 0
-
-
-def test_a_row_does_not_depend_on_the_other_rows():
-    d2 = torch.cat([make_rows(kind, 64, 2.0, 0, torch.float64) for kind in KINDS])
-    together = Tsallis(q=1.5)(torch.zeros(len(d2), dtype=torch.float64), d2)
-    alone = torch.cat([Tsallis(q=1.5)(torch.zeros(1, dtype=torch.float64), row[None]) for row in d2])
-    close(together, alone, terms=d2.shape[1])
-
-
-@pytest.mark.parametrize("tau", [1e-3, 1.0, 1e3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_of_a_closed_form_sum_to_one(kind, tau):
-    for rule in (Entropy(tau=tau), Direct(tau=tau)):
-        check(rule, make_rows(kind, 100_000, 2.0, 0, torch.float32), q=1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("finite_at_zero", [False, True])
-def test_a_custom_regularizer_is_solved_within_the_limit(kind, finite_at_zero, iterations):
+@pytest.mark.parametrize(("power", "inverse"), [(-0.5, lambda x: x**-2), (0.5, lambda x: x.square())])
+def test_a_custom_regularizer_is_solved_within_the_limit(kind, power, inverse, iterations):
     """r' = 1/√α, infinite at 0, and r' = −√α, which drops pairs."""
-    rule = (
-        Regularized(lambda a: -a.sqrt(), lambda x: x.square())
-        if finite_at_zero
-        else Regularized(lambda a: a.rsqrt(), lambda x: x**-2)
-    )
-    check(rule, make_rows(kind, 3000, 2.0, 0, torch.float32), q=1.5 if finite_at_zero else 0.5)
+    rule = Regularized(lambda a: -math.copysign(1, power) * a**power, inverse)
+    check(rule, make_rows(kind, 3000, 2.0, 0, torch.float32), q=1 + power)
     assert max(iterations) < MAX_ITERATIONS
