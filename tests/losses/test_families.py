@@ -12,6 +12,7 @@ from lightning_ssl.losses.families import InfoNCE, LiftedStructured, ModifiedTri
 from lightning_ssl.losses.importance import FromFamily
 
 COUNT = 9
+every_case = pytest.mark.parametrize(("name", "parameters"), FAMILY_CASES)
 
 
 @pytest.fixture
@@ -23,18 +24,12 @@ def family(name, parameters):
     return getattr(losses, name)(**parameters)
 
 
-@pytest.mark.parametrize(("name", "parameters"), FAMILY_CASES)
-def test_value_equals_the_loop(name, parameters, distances):
-    expected = oracles.family_values(name, *distances, **parameters)
-    value = family(name, parameters).value
-    close(value(*distances), expected, terms=COUNT, scale=scale_of(value, *distances))
-
-
-@pytest.mark.parametrize(("name", "parameters"), FAMILY_CASES)
-def test_importance_of_a_family_is_the_derivative_of_its_value(name, parameters, distances):
-    expected = oracles.family_alpha(name, *distances, **parameters)
-    alpha = FromFamily(family(name, parameters))
-    close(alpha(*distances), expected, terms=COUNT, scale=scale_of(alpha, *distances))
+@every_case
+def test_value_and_importance_of_a_family_equal_the_loops(name, parameters, distances):
+    value, alpha = family(name, parameters).value, FromFamily(family(name, parameters))
+    for found, oracle in ((value, oracles.family_values), (alpha, oracles.family_alpha)):
+        expected = oracle(name, *distances, **parameters)
+        close(found(*distances), expected, terms=COUNT, scale=scale_of(found, *distances))
 
 
 # α_ij in the docstring of each family, which is its section in docs/losses.md: the text, and the same as a program.
@@ -56,7 +51,7 @@ ALPHAS = {
 }
 
 
-@pytest.mark.parametrize(("name", "parameters"), FAMILY_CASES)
+@every_case
 def test_the_documented_importance_of_a_family_is_the_computed_one(name, parameters, distances):
     f, (text, alpha) = family(name, parameters), ALPHAS[name]
     assert f"        α_ij = {text}" in type(f).__doc__
@@ -68,7 +63,7 @@ def test_the_documented_importance_of_a_family_is_the_computed_one(name, paramet
     close(FromFamily(f)(*distances), documented(*distances), terms=COUNT, scale=scale_of(documented, *distances))
 
 
-@pytest.mark.parametrize(("name", "parameters"), FAMILY_CASES)
+@every_case
 def test_phi_prime_and_psi_prime_are_the_derivatives_of_phi_and_psi(name, parameters):
     f = family(name, parameters)
     for function, derivative in ((f.phi, f.phi_prime), (f.psi, f.psi_prime)):
@@ -77,7 +72,7 @@ def test_phi_prime_and_psi_prime_are_the_derivatives_of_phi_and_psi(name, parame
         close(derivative(x.detach()), slope, scale=scale_of(derivative, x.detach()))
 
 
-@pytest.mark.parametrize(("name", "parameters"), FAMILY_CASES)
+@every_case
 def test_masked_negatives_do_not_count(name, parameters, distances):
     d2_pos, d2_neg = distances
     valid = torch.ones_like(d2_neg, dtype=torch.bool)
