@@ -91,18 +91,11 @@ def test_a_backbone_by_its_path_on_the_command_line(tmp_path, monkeypatch, capfd
 # -- the data module ---------------------------------------------------------------------------------------------------
 
 
-def test_a_method_takes_size_and_moments_from_the_data_module():
-    model, module = AlphaCL(Direct(), backbone="resnet_tiny", augment="paper_cifar"), data()
+def test_a_method_takes_size_and_moments_from_the_data_module_where_they_are_not_given():
+    model, module = AlphaCL(Direct(), backbone="resnet_tiny", augment="paper_cifar", mean=(0.1, 0.2, 0.3)), data()
     fit(model, [], module)
-    assert model.augment.mean == module.mean
-    assert model.hparams["std"] == list(module.std)
-    assert model.hparams["image_size"] == 32
-
-
-def test_given_moments_win_over_those_of_the_data():
-    model = AlphaCL(Direct(), backbone="resnet_tiny", augment="paper_cifar", mean=(0.1, 0.2, 0.3))
-    fit(model, [])
-    assert model.augment.mean == (0.1, 0.2, 0.3)
+    assert (model.augment.mean, model.augment.std) == ((0.1, 0.2, 0.3), module.std)
+    assert (model.hparams["std"], model.hparams["image_size"]) == (list(module.std), 32)
 
 
 def test_images_of_another_size_are_refused_where_the_backbone_would_differ():
