@@ -6,8 +6,6 @@ from helpers.training import data, fit, same
 from torch import nn
 
 from lightning_ssl import AlphaCL, Direct, OnlineProbe
-from lightning_ssl.app import cli
-from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.networks import build_backbone
 
 
@@ -71,21 +69,6 @@ def test_each_mistake_has_its_own_message(backbone, message, tmp_path, monkeypat
     monkeypatch.delitem(__import__("sys").modules, "own_nets", raising=False)
     with pytest.raises(ValueError, match=message):
         build_backbone(backbone, 32)
-
-
-def test_a_backbone_by_its_path_on_the_command_line(tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "own_net_file.py").write_text(
-        "from torch import nn\n\n"
-        "def net():\n    return nn.Sequential(nn.Conv2d(3, 9, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())\n"
-    )
-    options = '{"train_images": 32, "test_images": 16}'
-    argv = ["fit", "--model=SimCLR", "--model.backbone=own_net_file.net", f"--data.options={options}"]
-    argv += ["--data.batch_size=16", "--trainer.max_epochs=1", "--trainer.accelerator=cpu", "--name=own", "--knn.k=3"]
-    assert cli.main(argv) == 0
-    config = RunFolder("runs/own").config()["model"]["init_args"]
-    assert (config["backbone"], config["stem"]) == ("own_net_file.net", None)
-    assert cli.main(["evaluate", "runs/own", "--protocol", "lbfgs", "--device", "cpu"]) == 0
 
 
 # -- the data module ---------------------------------------------------------------------------------------------------
