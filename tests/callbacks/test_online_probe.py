@@ -86,16 +86,6 @@ def test_its_steps_are_those_of_adam_on_the_cross_entropy_of_its_memory():
     close([probe.weight, probe.bias], [*oracle.parameters()], terms=3 * STEPS * (48 + 6), gain=offset)
 
 
-def test_the_training_loss_is_measured_before_the_step():
-    probe = make_probe()
-    probe.learn(*clusters(64, 0))
-    x, labels = clusters(32, 1)
-    logits = probe.logits(x).detach()
-    loss, hits, count = probe.learn(x, labels).tolist()
-    close(loss / count, F.cross_entropy(logits, labels).item(), terms=len(x))
-    assert (hits, count) == ((logits.argmax(1) == labels).sum(), 32)
-
-
 def test_features_that_are_not_finite_and_a_batch_without_labels_change_no_weight():
     probe = make_probe(memory=32)
     probe.learn(*clusters(32, 0))
