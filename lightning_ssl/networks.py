@@ -60,9 +60,7 @@ def build_backbone(name: str | nn.Module, image_size: int, stem: Stem | None = N
         chosen = stem or stem_for(image_size)
         return ResNetTiny(chosen) if name == "resnet_tiny" else ResNet(*RESNETS[name], chosen)
     if isinstance(name, str) and not name.startswith("timm:") and not is_path(name):
-        close = difflib.get_close_matches(name, NAMES, n=1)
-        hint = f"; did you mean {close[0]}?" if close else ""
-        require(False, "backbone", name, f"one of {', '.join(NAMES)}, timm:NAME, or the path of a class{hint}")
+        require(False, "backbone", name, f"one of {', '.join(NAMES)}, timm:NAME, or the path of a class")
     require(stem is None, "stem", stem, f"None for {name if isinstance(name, str) else type(name).__name__}")
     if isinstance(name, nn.Module):
         return own_backbone(name, image_size, type(name).__name__)
@@ -193,7 +191,7 @@ def timm_backbone(name: str, image_size: int) -> Backbone:
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# Projector and predictor
+# Projector
 
 
 class Projector(nn.Sequential):
@@ -203,7 +201,8 @@ class Projector(nn.Sequential):
     norm       after each map but the last: "bn", "bn_noaffine" (no scale and shift) or None
     last_norm  after the last map
 
-    A linear map before a norm has no bias, because the norm removes it. The defaults are those of the α-CL papers.
+    A linear map before a norm has no bias, because the norm removes it. The defaults are those of the α-CL papers. The
+    predictor of SimSiam and BYOL, from the embedding of one view to that of the other, is such a network too.
 
     >>> Projector(512, hidden=512, out=128)(torch.randn(4, 512)).shape
     torch.Size([4, 128])
@@ -232,23 +231,6 @@ class Projector(nn.Sequential):
             modules += [*linear_and_norm(before, after, norm), nn.ReLU(inplace=True)]
         super().__init__(*modules, *linear_and_norm(widths[-1], out, last_norm))
         self.in_features, self.out_features = in_features, out
-
-
-class Predictor(Projector):
-    """The MLP of SimSiam and BYOL that predicts the embedding of one view from the other: (B, D) → (B, D).
-
-    The defaults are those of SimSiam.
-    """
-
-    def __init__(
-        self,
-        in_features: int,
-        hidden: int = 512,
-        layers: int = 2,
-        norm: Norm | None = "bn",
-        last_norm: Norm | None = None,
-    ) -> None:
-        super().__init__(in_features, hidden, in_features, layers, norm, last_norm)
 
 
 def linear_and_norm(before: int, after: int, norm: Norm | None) -> list[nn.Module]:

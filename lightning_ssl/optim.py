@@ -33,15 +33,13 @@ def parameter_groups(
     >>> [group["weight_decay"] for group in parameter_groups(nn.Linear(2, 2), weight_decay=0.1)]
     [0.1, 0.0]
     """
-    require(0 <= weight_decay < math.inf, "weight_decay", weight_decay, "a finite number, at least 0")
-    trainable = [p for p in model.parameters() if p.requires_grad]
-    require(bool(trainable), "model", type(model).__name__, "a module with trainable parameters")
-    excluded = [p for p in trainable if exclude_bias_and_norm and p.ndim <= 1]
-    weights = [p for p in trainable if not (exclude_bias_and_norm and p.ndim <= 1)]
-    groups = [
-        {"params": weights, "weight_decay": weight_decay, "adapt": True},
-        {"params": excluded, "weight_decay": 0.0, "adapt": False},
+    groups: list[dict[str, Any]] = [
+        {"params": [], "weight_decay": weight_decay, "adapt": True},
+        {"params": [], "weight_decay": 0.0, "adapt": False},
     ]
+    for p in model.parameters():
+        if p.requires_grad:
+            groups[exclude_bias_and_norm and p.ndim <= 1]["params"].append(p)
     return [group for group in groups if group["params"]]
 
 
@@ -121,7 +119,13 @@ class LARS(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a parameter group after a check of its values and defaults."""
-        check_group({**self.defaults, **param_group})
+        group = {**self.defaults, **param_group}
+        for name, end in (("lr", math.inf), ("weight_decay", math.inf), ("momentum", 1)):
+            require(0 <= group[name] < end, name, group[name], f"0 or above, and below {end}")
+        for name in ("trust_coefficient", "eps"):
+            require_positive(name, group[name])
+        possible = not group["nesterov"] or group["momentum"] > 0
+        require(possible, "nesterov", group["nesterov"], "False if momentum is 0")
         super().add_param_group(param_group)
 
     @torch.no_grad()
@@ -168,17 +172,6 @@ def trust_ratio(p: Tensor, group: dict[str, Any]) -> Tensor:
     g_norm = torch.linalg.vector_norm(p.grad, dtype=dtype)
     ratio = group["trust_coefficient"] * p_norm / (g_norm + group["weight_decay"] * p_norm + group["eps"])
     return torch.where(p_norm > 0, ratio, 1.0)
-
-
-def check_group(group: dict[str, Any]) -> None:
-    """Refuse invalid values of a parameter group."""
-    for name in ("lr", "weight_decay"):
-        require(0 <= group[name] < math.inf, name, group[name], "a finite number, at least 0")
-    require(0 <= group["momentum"] < 1, "momentum", group["momentum"], "in [0, 1)")
-    for name in ("trust_coefficient", "eps"):
-        require_positive(name, group[name])
-    nesterov = group["nesterov"]
-    require(not nesterov or group["momentum"] > 0, "nesterov", nesterov, "False if momentum is 0")
 
 
 # ---------------------------------------------------------------------------------------------------------------------

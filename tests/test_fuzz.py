@@ -67,9 +67,7 @@ def changed(tree, place, value, remove=False):
 
 def edits(tree):
     """A strategy of changed copies of a tree."""
-    return st.builds(
-        functools.partial(changed, tree), st.sampled_from(list(places(tree))), VALUES, st.booleans()
-    )  # fmt: skip
+    return st.builds(changed, st.just(tree), st.sampled_from(list(places(tree))), VALUES, st.booleans())
 
 
 def answered(work, *arguments):
@@ -104,33 +102,28 @@ PLAIN = {
 
 @fuzz
 @given(edits(PLAIN))
-def test_a_checkpoint_of_any_shape_is_restored_or_refused(tmp_path_factory, content):
-    folder = tmp_path_factory.getbasetemp()
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        file = Path(name) / "a.ckpt"
-        torch.save({**content, "state_dict": METHOD.state_dict()}, file)
-        trained = answered(restore_method, file)
-        if trained is not None:
-            answered(evaluation_data, trained.config)
-        assert os.listdir(name) == ["a.ckpt"]
+def test_a_checkpoint_of_any_shape_is_restored_or_refused(tmp_path, content):
+    file = tmp_path / "a.ckpt"
+    torch.save({**content, "state_dict": METHOD.state_dict()}, file)
+    trained = answered(restore_method, file)
+    if trained is not None:
+        answered(evaluation_data, trained.config)
+    assert os.listdir(tmp_path) == ["a.ckpt"]
 
 
 @fuzz
 @given(edits({"state_dict": {"encoder.conv1.weight": 1, "projection.model.0.weight": 2}, "epoch": 1,
               "hyper_parameters": {"dataset": "cifar10", "maxpool1": True, "optimizer": "adam"}}))  # fmt: skip
-def test_a_bolts_checkpoint_of_any_shape_is_converted_or_refused(tmp_path_factory, content):
-    folder = tmp_path_factory.getbasetemp()
-    with tempfile.TemporaryDirectory(dir=folder) as name:
-        file = Path(name) / "a.ckpt"
-        torch.save(content, file)
-        assert answered(bolts.main, [str(file)]) is None
-        assert os.listdir(name) == ["a.ckpt"]
+def test_a_bolts_checkpoint_of_any_shape_is_converted_or_refused(tmp_path, content):
+    torch.save(content, tmp_path / "a.ckpt")
+    assert answered(bolts.main, [str(tmp_path / "a.ckpt")]) is None
+    assert os.listdir(tmp_path) == ["a.ckpt"]
 
 
 @fuzz
 @given(st.binary(max_size=300), st.integers(0, 10**6))
-def test_a_damaged_checkpoint_is_restored_or_refused(tmp_path_factory, noise, place):
-    file = tmp_path_factory.getbasetemp() / "damaged.ckpt"
+def test_a_damaged_checkpoint_is_restored_or_refused(tmp_path, noise, place):
+    file = tmp_path / "damaged.ckpt"
     torch.save({**PLAIN, "state_dict": {}}, file)
     whole = file.read_bytes()
     place %= len(whole)
@@ -148,41 +141,41 @@ SUMMARY = {
 }  # fmt: skip
 
 
-CELLS = st.text(max_size=200) | st.just("LONG")  # LONG stands for a number of 200,000 digits
+CELLS = st.text(max_size=200) | st.just("9" * 200_000)
+
+
+def odd_run(folder, summary, config):
+    """A run beside good ones, with another summary and configuration."""
+    run = RunFolder(write_run(Path(folder) / "odd", epochs=2))
+    write(run.path / "summary.json", json.dumps(summary))
+    write(run.path / "config.yaml", dumped(config))
+    return run
 
 
 @fuzz
 @given(edits(SUMMARY), edits(config_of("direct", 0, 3)), CELLS, st.integers(0, 3), st.booleans())
-def test_a_run_folder_of_any_shape_is_read(tmp_path_factory, summary, config, cell, line, old):
-    with tempfile.TemporaryDirectory(dir=tmp_path_factory.getbasetemp()) as name:
+def test_a_run_folder_of_any_shape_is_read(tmp_path, summary, config, cell, line, old):
+    with tempfile.TemporaryDirectory(dir=tmp_path) as name:
         write_run(Path(name) / "good", epochs=2)
-        run = RunFolder(write_run(Path(name) / "odd", epochs=2))
-        write(run.path / "summary.json", json.dumps(summary))
-        write(run.path / "config.yaml", dumped(config))
+        run = odd_run(name, summary, config)
         if old:
             old_folder(run.path)
         lines = metrics_file(run.path).read_text().splitlines()
-        write(
-            metrics_file(run.path),
-            "\n".join([*lines[:line], lines[line] + cell.replace("LONG", "9" * 200_000), *lines[line + 1 :], ""]),
-        )
+        lines[line] += cell
+        write(metrics_file(run.path), "\n".join([*lines, ""]))
         run.summary(), run.config(), run.metrics(), run.logged_metrics(), run.history("online/top1")
         run.last_value("online/top1"), run.error_line(1)
-        runs = Reader().runs([name])
-        assert [record.name for record in runs] == ["good", "odd"]
+        assert [record.name for record in Reader().runs([name])] == ["good", "odd"]
 
 
 @settings(fuzz, max_examples=15)
 @given(edits(SUMMARY), edits(config_of("direct", 0, 3)))
-def test_the_report_survives_a_run_of_any_shape(tmp_path_factory, summary, config):
-    with tempfile.TemporaryDirectory(dir=tmp_path_factory.getbasetemp()) as name:
+def test_the_report_survives_a_run_of_any_shape(tmp_path, summary, config):
+    with tempfile.TemporaryDirectory(dir=tmp_path) as name:
         for seed in range(2):
             write_run(Path(name) / f"good-{seed}", seed=seed, epochs=2)
-        run = write_run(Path(name) / "odd", epochs=2)
-        write(run / "summary.json", json.dumps(summary))
-        write(run / "config.yaml", dumped(config))
-        built = report.build([name], figures=False)
-        assert "odd" in built.page.read_text(encoding="utf-8")
+        odd_run(name, summary, config)
+        assert "odd" in report.build([name], figures=False).page.read_text(encoding="utf-8")
 
 
 def write(file, text):
@@ -205,8 +198,8 @@ RECORD = {
 
 @fuzz
 @given(edits({"evaluations": RECORD}) | edits(RECORD))
-def test_an_evaluation_json_of_any_shape_is_read_or_refused_and_then_unchanged(tmp_path_factory, content):
-    file = tmp_path_factory.getbasetemp() / "evaluation.json"
+def test_an_evaluation_json_of_any_shape_is_read_or_refused_and_then_unchanged(tmp_path, content):
+    file = tmp_path / "evaluation.json"
     for records in (content, {"evaluations": [content]}, [content]):
         write(file, json.dumps(records))
         before = file.read_bytes()
@@ -228,8 +221,8 @@ SWEEP = {
 
 @fuzz
 @given(edits(SWEEP) | edits({**SWEEP, "method": "random"}))
-def test_a_sweep_file_of_any_shape_is_read_or_refused(tmp_path_factory, content):
-    file = tmp_path_factory.getbasetemp() / "sweep.yaml"
+def test_a_sweep_file_of_any_shape_is_read_or_refused(tmp_path, content):
+    file = tmp_path / "sweep.yaml"
     write(file, dumped(content))
     answered(plan.read, file)
 

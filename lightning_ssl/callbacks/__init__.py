@@ -7,7 +7,7 @@ knn.py         `OnlineKNN`: nearest neighbours
 spectrum.py    `FeatureSpectrum`: rank and collapse of the features
 importance.py  `ImportanceMonitor`: statistics of α
 noise.py       `WeightNoise`
-encoder.py     what a LightningModule must have for them
+encoder.py     the base of those that measure features, and what they need of a LightningModule
 schedule.py    when callbacks measure
 log.py         when to log, and logging that a killed run does not lose
 

@@ -1,4 +1,4 @@
-"""What the measuring callbacks need of a LightningModule.
+"""What measures features: the base of such callbacks, and what they need of a LightningModule.
 
 `Method` has all of it. Another LightningModule needs:
 
@@ -12,31 +12,61 @@ and batches `(images uint8, labels, …)`. A label of −1 means that there is n
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from abc import ABC, abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lightning_ssl._lightning import pl
 from lightning_ssl.base.checks import UserError
+from lightning_ssl.callbacks.schedule import is_due
 from lightning_ssl.networks import eval_mode
 
 
-@runtime_checkable
-class Encoder(Protocol):
-    """A module with features of images."""
+class FeatureCallback(pl.Callback, ABC):
+    """The base of a callback that logs metrics of the features of all validation images, but not in the sanity check.
 
-    def features(self, images: Tensor) -> Tensor:
-        """uint8 (B, 3, H, W) → (B, F)."""
+    A subclass defines what it keeps of a batch (`begin`, `add`), and the metrics of what it kept (`measure`).
+    """
 
+    every_n_epochs = 1  # how often, besides the last epoch
+    in_progress_bar = ""  # the metric that the progress bar shows
 
-def require_encoder(callback: pl.Callback, module: pl.LightningModule) -> None:
-    """Refuse a module without `features`."""
-    if not isinstance(module, Encoder):
-        raise UserError(
-            f"{type(callback).__name__}: {type(module).__name__} needs a method "
-            "features(images: uint8 (B, 3, H, W)) -> features (B, F); see docs/own_parts.md"
-        )
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if not callable(getattr(pl_module, "features", None)):
+            raise UserError(
+                f"{type(self).__name__}: {type(pl_module).__name__} needs a method "
+                "features(images: uint8 (B, 3, H, W)) -> features (B, F); see docs/own_parts.md"
+            )
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self.begin()
+
+    def on_validation_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: Any
+    ) -> None:
+        if is_due(trainer, self.every_n_epochs):
+            self.add(trainer, batch[0], *validation_features(trainer, pl_module, outputs, batch))
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if is_due(trainer, self.every_n_epochs):
+            for key, value in self.measure(trainer, pl_module).items():
+                # Every rank has the same values. `sync_dist` only silences Lightning's warning.
+                each: dict[str, Any] = {"on_epoch": True, "sync_dist": True, "prog_bar": key == self.in_progress_bar}
+                pl_module.log(key, value.to(pl_module.device, torch.float32), on_step=False, batch_size=1, **each)
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Forget the last validation."""
+
+    @abstractmethod
+    def add(self, trainer: pl.Trainer, images: Tensor, features: Tensor, labels: Tensor) -> None:
+        """Take a batch of validation images (B, 3, H, W), with features (B, F) and labels (B,)."""
+
+    @abstractmethod
+    def measure(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Tensor]:
+        """The metrics of all batches, the same on every rank."""
 
 
 def number_of_features(trainer: pl.Trainer, module: pl.LightningModule) -> int:

@@ -17,15 +17,14 @@ from lightning_ssl._lightning import pl
 from lightning_ssl.base.checks import require, require_positive
 from lightning_ssl.base.distributed import gather_equal_rows, sum_over_ranks
 from lightning_ssl.base.facts import Metric
-from lightning_ssl.callbacks.encoder import features_of, number_of_features, require_encoder, validation_features
-from lightning_ssl.callbacks.schedule import is_due
+from lightning_ssl.callbacks.encoder import FeatureCallback, features_of
 from lightning_ssl.data.split import Batch
 from lightning_ssl.evaluation.knn import Distance, vote
 
 __all__ = ["OnlineKNN"]
 
 
-class OnlineKNN(pl.Callback):
+class OnlineKNN(FeatureCallback):
     """Classifies the validation images by their neighbours among the labelled training images: `knn/top1`.
 
     k                  number of neighbours that vote
@@ -56,43 +55,38 @@ class OnlineKNN(pl.Callback):
         require(max_reference >= 1, "max_reference", max_reference, "at least 1")
         self.k, self.tau, self.distance = k, tau, distance
         self.every_n_epochs, self.max_reference = every_n_epochs, max_reference
-        self.features: list[Tensor] = []
-        self.labels: list[Tensor] = []
+        self.begin()
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        require_encoder(self, pl_module)
+        super().on_fit_start(trainer, pl_module)
         settings = {"knn/k": self.k, "knn/tau": self.tau, "knn/distance": self.distance}
         for logger in trainer.loggers:
             logger.log_hyperparams(settings)
 
-    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.features, self.labels = [], []
+    def begin(self) -> None:
+        self.features: list[Tensor] = []
+        self.labels: list[Tensor] = []
 
-    def on_validation_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: Any
-    ) -> None:
-        if is_due(trainer, self.every_n_epochs):
-            features, labels = validation_features(trainer, pl_module, outputs, batch)
-            self.features.append(features[labels >= 0])
-            self.labels.append(labels[labels >= 0])
+    def add(self, trainer: pl.Trainer, images: Tensor, features: Tensor, labels: Tensor) -> None:
+        self.features.append(features[labels >= 0])
+        self.labels.append(labels[labels >= 0])
 
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def measure(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Tensor]:
         if not self.features:
-            return
+            return {}
         classes = trainer.datamodule.num_classes  # type: ignore[attr-defined]
         queries, truth = torch.cat(self.features), torch.cat(self.labels)
-        self.features, self.labels = [], []
-        references, labels = self.references(trainer, pl_module)
+        self.begin()
+        references, labels = self.references(trainer, pl_module, queries.shape[1])
         if not (labels >= 0).any():
-            return
+            return {}
         shares = vote(queries.to(references), references, labels, classes, self.k, self.tau, self.distance)
         hits = (shares.argmax(1) == truth).sum()
         hits, count = sum_over_ranks(hits, torch.full_like(hits, len(truth)))
-        if count:
-            pl_module.log("knn/top1", hits / count, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
+        return {"knn/top1": hits / count} if count else {}
 
-    def references(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> tuple[Tensor, Tensor]:
-        """Features and labels of the references of all ranks, at least in float32: (R, F), (R,).
+    def references(self, trainer: pl.Trainer, pl_module: pl.LightningModule, width: int) -> tuple[Tensor, Tensor]:
+        """Features and labels of the references of all ranks, at least in float32: (R, width), (R,).
 
         They are written into one tensor as they come. A row that is not used has the label −1.
         """
@@ -105,7 +99,7 @@ class OnlineKNN(pl.Callback):
         rows = int(gather_equal_rows(torch.tensor([count], device=pl_module.device)).max())
         dtype = torch.promote_types(next(pl_module.parameters()).dtype, torch.float32)
         like: dict[str, Any] = {"device": pl_module.device, "dtype": dtype}
-        features = torch.zeros(rows, number_of_features(trainer, pl_module), **like)
+        features = torch.zeros(rows, width, **like)
         known, filled = torch.full((rows,), -1, device=pl_module.device), 0
         for x, labels in parts:
             place = slice(filled, filled + len(labels))

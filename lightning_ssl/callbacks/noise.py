@@ -43,7 +43,6 @@ class WeightNoise(pl.Callback):
         self.hook: RemovableHandle | None = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.remove_hook()  # of a training that failed
         if not self.std:
             return
         seed = self.seed if self.seed is not None else int(getattr(pl_module, "seed", 0))
@@ -56,9 +55,6 @@ class WeightNoise(pl.Callback):
         self.hook = trainer.optimizers[0].register_step_post_hook(after_step)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.remove_hook()
-
-    def remove_hook(self) -> None:
         if self.hook is not None:
             self.hook.remove()
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ from lightning_ssl._lightning import pl
 from lightning_ssl.base.checks import require, require_positive
 from lightning_ssl.base.distributed import gather_equal_rows, sum_over_ranks
 from lightning_ssl.base.facts import Metric
-from lightning_ssl.callbacks.encoder import features_of, number_of_features, require_encoder, validation_features
+from lightning_ssl.callbacks.encoder import FeatureCallback, features_of, number_of_features
 from lightning_ssl.callbacks.log import log_now
 from lightning_ssl.callbacks.schedule import batches_until_validation
 from lightning_ssl.data.split import Batch
@@ -152,15 +152,7 @@ def rows_for(count: int, share: float) -> int:
     return min(count, math.ceil(expected + 8 * math.sqrt(expected) + 8))
 
 
-class LatestFeatures(NamedTuple):
-    """The last forward pass of a probe: which images, at which step, and the result."""
-
-    images: Tensor
-    step: int
-    labelled: Labelled
-
-
-class OnlineProbe(pl.Callback):
+class OnlineProbe(FeatureCallback):
     """Trains a linear classifier on the features of un-augmented images, beside the encoder.
 
     name            prefix of its metrics, and key of its state in a checkpoint; several probes need different names,
@@ -212,65 +204,58 @@ class OnlineProbe(pl.Callback):
         require(counted, "num_classes", num_classes, f"None or at least 2, and at most {MAX_CLASSES}")
         self.name, self.lr, self.weight_decay = name, lr, weight_decay
         self.share, self.every_n_steps, self.memory, self.num_classes = share, every_n_steps, memory, num_classes
+        self.in_progress_bar = f"{name}/top1"
         self.probe: LinearProbe | None = None
         self.labelled_share = 1.0  # of the training images
-        self.sums: Tensor | None = None  # (3,): loss, hits and images of an epoch
+        self.sums = torch.zeros(3)  # loss, hits and images of an epoch
         self.epoch = 0  # the epoch that `sums` belongs to
-        self.restored: dict[str, Any] | None = None
+        self.restored: dict[str, Any] = {}  # applied when the number of classes and the device are known
         self.step = 0
-        self.latest: LatestFeatures | None = None
+        self.latest: Labelled | None = None  # of the batch at hand, if this probe computed them
 
     @property
     def state_key(self) -> str:
         return self._generate_state_key(name=self.name)
 
-    def make_probe(self, features: int, classes: int, device: torch.device, dtype: torch.dtype) -> LinearProbe:
-        """A new classifier with the settings of this callback."""
-        return LinearProbe(features, classes, self.lr, self.weight_decay, self.memory, device=device, dtype=dtype)
-
     # -- learning -----------------------------------------------------------------------------------------------------
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        super().on_fit_start(trainer, pl_module)
         data = getattr(trainer, "datamodule", None)
         classes = self.num_classes or getattr(data, "num_classes", None)
         require(classes is not None, "num_classes", None, "given where the data module does not know it")
+        assert classes is not None
         # At least float32; float64 where the encoder has it.
         dtype = torch.promote_types(next(pl_module.parameters()).dtype, torch.float32)
-        require_encoder(self, pl_module)
+        like: dict[str, Any] = {"device": pl_module.device, "dtype": dtype}
         features = number_of_features(trainer, pl_module)
-        assert classes is not None
         self.labelled_share = getattr(data, "labelled_share", 1.0)
-        self.probe = self.make_probe(features, classes, pl_module.device, dtype)
-        self.sums = torch.zeros(3, dtype=dtype, device=pl_module.device)
-        if self.restored is not None:
-            self.load_state_dict(self.restored)
+        self.probe = LinearProbe(features, classes, self.lr, self.weight_decay, self.memory, **like)
+        self.sums = torch.zeros(3, **like)
+        if self.restored:
+            self.probe.load_state_dict(self.restored["probe"])
+            self.sums.copy_(self.restored["sums"])
+            self.epoch = self.restored["epoch"]
+        self.restored = {}
 
     def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
-        self.step = trainer.global_step
+        self.step, self.latest = trainer.global_step, None
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         # While gradients are accumulated no step is taken.
-        if trainer.global_step == self.step or not self.is_due(trainer, batch_idx):
+        if self.probe is None or trainer.global_step == self.step or not self.is_due(trainer, batch_idx):
             return
-        assert self.probe is not None
-        assert self.sums is not None
         if self.epoch != trainer.current_epoch:  # Lightning skips the end of an epoch when it resumes at its last step
             self.epoch = trainer.current_epoch
             self.sums.zero_()
-        features, labels = self.shared_features(trainer, pl_module, batch)
-        self.sums += self.probe.learn(features, labels)
-
-    def shared_features(self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Batch) -> Labelled:
-        """Features and labels of the batch. Several probes share one forward pass: the first one computes it."""
-        for other in getattr(trainer, "callbacks", []):
-            latest = other.latest if isinstance(other, OnlineProbe) else None
-            if latest is not None and latest.images is batch[0] and latest.step == trainer.global_step:
-                return latest.labelled
-        labelled = labelled_features(trainer, pl_module, batch, self.labelled_share)
-        self.latest = LatestFeatures(batch[0], trainer.global_step, labelled)
-        return labelled
+        # Several probes share one forward pass: the first one computes it.
+        computed = (each.latest for each in trainer.callbacks if isinstance(each, OnlineProbe))  # type: ignore[attr-defined]
+        found = next((each for each in computed if each is not None), None)
+        if found is None:
+            found = self.latest = labelled_features(trainer, pl_module, batch, self.labelled_share)
+        self.sums += self.probe.learn(*found)
 
     def is_due(self, trainer: pl.Trainer, batch_idx: int) -> bool:
         """Whether to learn from this batch: the next validation is near, and there are classes."""
@@ -281,7 +266,6 @@ class OnlineProbe(pl.Callback):
         return left < self.share * period
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        assert self.sums is not None
         loss, hits, count = self.sums.tolist()
         if count and self.epoch == trainer.current_epoch:
             found = {f"{self.name}/train_loss": loss / count, f"{self.name}/train_top1": hits / count}
@@ -289,16 +273,12 @@ class OnlineProbe(pl.Callback):
 
     # -- measuring ----------------------------------------------------------------------------------------------------
 
-    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.probe is not None:
-            self.measured = self.probe.mean.new_zeros(4)  # sums over images: loss, top-1 and top-5 hits, images
+    def begin(self) -> None:
+        self.measured = self.sums.new_zeros(4)  # sums over images: loss, top-1 and top-5 hits, images
 
-    def on_validation_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: Any
-    ) -> None:
+    def add(self, trainer: pl.Trainer, images: Tensor, features: Tensor, labels: Tensor) -> None:
         if self.probe is None:
             return
-        features, labels = validation_features(trainer, pl_module, outputs, batch)
         known = labels >= 0
         logits, labels = self.probe.logits(features[known]), labels[known]
         loss = F.cross_entropy(logits, labels, reduction="sum")
@@ -306,32 +286,18 @@ class OnlineProbe(pl.Callback):
         top5 = (logits.topk(min(5, logits.shape[1])).indices == labels[:, None]).any(1)
         self.measured += torch.stack([loss, top1.sum(), top5.sum(), loss.new_full((), len(labels))])
 
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.probe is None or trainer.sanity_checking:
-            return
+    def measure(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Tensor]:
         (sums,) = sum_over_ranks(self.measured)
         loss, top1, top5, count = sums
-        if count:
-            self.log_all(pl_module, {"loss": loss / count, "top5": top5 / count})
-            self.log_all(pl_module, {"top1": top1 / count}, prog_bar=True)
-
-    def log_all(self, pl_module: pl.LightningModule, values: dict[str, Tensor], prog_bar: bool = False) -> None:
-        # Every rank has the same values. `sync_dist` only silences Lightning's warning.
-        named = {f"{self.name}/{key}": value.float() for key, value in values.items()}
-        pl_module.log_dict(named, prog_bar=prog_bar, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
+        found = {"loss": loss, "top5": top5, "top1": top1}
+        return {f"{self.name}/{key}": total / count for key, total in found.items()} if count else {}
 
     # -- checkpoints --------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        if self.probe is None or self.sums is None:
-            return self.restored or {}
+        if self.probe is None or self.restored:
+            return self.restored
         return {"probe": self.probe.state_dict(), "sums": self.sums, "epoch": self.epoch}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        if self.probe is None or self.sums is None:
-            self.restored = state_dict  # applied when the number of classes and the device are known
-        elif state_dict:
-            self.probe.load_state_dict(state_dict["probe"])
-            self.sums.copy_(state_dict["sums"])
-            self.epoch = state_dict["epoch"]
-            self.restored = None
+        self.restored = state_dict

@@ -28,8 +28,7 @@ from lightning_ssl._lightning import pl
 from lightning_ssl.base.checks import require
 from lightning_ssl.base.distributed import gather_rows, sum_over_ranks
 from lightning_ssl.base.facts import Metric, Panel
-from lightning_ssl.callbacks.encoder import require_encoder, validation_features
-from lightning_ssl.callbacks.schedule import is_due
+from lightning_ssl.callbacks.encoder import FeatureCallback
 from lightning_ssl.networks import eval_mode
 
 __all__ = ["FeatureSpectrum"]
@@ -97,7 +96,7 @@ class Moments:
 RESOLUTION = 1e-13  # relative to the mean ‖x‖²: smaller eigenvalues come from float32's rounding of the features
 
 
-class FeatureSpectrum(pl.Callback):
+class FeatureSpectrum(FeatureCallback):
     """Logs the five measures above at validation.
 
     every_n_epochs   how often it runs, besides the last epoch
@@ -126,40 +125,31 @@ class FeatureSpectrum(pl.Callback):
         require(every_n_epochs >= 1, "every_n_epochs", every_n_epochs, "at least 1")
         require(images >= 2, "images", images, "at least 2")
         self.every_n_epochs, self.images = every_n_epochs, images
+        self.begin()
+
+    def begin(self) -> None:
         self.moments: Moments | None = None
         self.chosen: list[Tensor] = []
 
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        require_encoder(self, pl_module)
-
-    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self.moments, self.chosen = None, []
-
-    def on_validation_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int, *_: Any
-    ) -> None:
-        if not is_due(trainer, self.every_n_epochs):
-            return
-        features = validation_features(trainer, pl_module, outputs, batch)[0]
+    def add(self, trainer: pl.Trainer, images: Tensor, features: Tensor, labels: Tensor) -> None:
         if self.moments is None:
             self.moments = Moments(features.shape[1], features.device)
         self.moments.add(features)
         batches = trainer.num_val_batches[0] if trainer.num_val_batches else 1
         share = -(-self.images // int(batches * trainer.world_size))
-        self.chosen.append(batch[0][:share])
+        self.chosen.append(images[:share])
 
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def measure(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> dict[str, Tensor]:
         if self.moments is None:
-            return
+            return {}
         values = self.moments.ranks()
         if hasattr(pl_module, "views") and hasattr(pl_module, "projector"):
             z1, z2 = (gather_rows(z) for z in self.embeddings(trainer, pl_module))
             if len(z1) >= 2:
                 values["alignment"] = alignment(z1, z2)
                 values["uniformity"] = (uniformity(z1) + uniformity(z2)) / 2
-        self.moments, self.chosen = None, []
-        named = {f"spectrum/{key}": value.to(pl_module.device, torch.float32) for key, value in values.items()}
-        pl_module.log_dict(named, on_step=False, on_epoch=True, sync_dist=True, batch_size=1)
+        self.begin()
+        return {f"spectrum/{key}": value for key, value in values.items()}
 
     @torch.no_grad()
     def embeddings(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> tuple[Tensor, Tensor]:

@@ -96,7 +96,7 @@ class Family(ABC):
 
 
 class ExponentialFamily(Family):
-    """A family with ψ(x) = exp(x/τ + margin). A subclass defines `tau`, `margin`, φ and two functions of u = log ξ.
+    """A family with ψ(x) = exp(x/τ + margin). A subclass defines φ' and two functions of u = log ξ.
 
     The logarithm does not overflow where ξ does:
 
@@ -104,14 +104,17 @@ class ExponentialFamily(Family):
     tensor([0.8000])
     """
 
-    tau: float
-    margin: float
+    tau: float = 1.0
+    margin: float = 0.0
 
     def psi(self, x: Tensor) -> Tensor:
         return torch.exp(x / self.tau + self.margin)
 
     def psi_prime(self, x: Tensor) -> Tensor:
         return self.psi(x) / self.tau
+
+    def phi(self, x: Tensor) -> Tensor:
+        return self.phi_of_log(x.log())
 
     @abstractmethod
     def phi_of_log(self, u: Tensor) -> Tensor:
@@ -132,13 +135,24 @@ class ExponentialFamily(Family):
         return self.phi_of_log(self.log_xi(logits.logsumexp(1), d2_pos))
 
 
-def softplus(u: Tensor) -> Tensor:
-    """log(1 + e^u). That of torch leaves out the 1 if u > 20, which float64 sees."""
-    return torch.logaddexp(u, u.new_zeros(()))
+class Logarithmic(ExponentialFamily):
+    """A family with φ(x) = τ log(ε + x)."""
+
+    eps: float = 1.0
+
+    def phi_prime(self, x: Tensor) -> Tensor:
+        return self.tau / (self.eps + x)
+
+    def phi_of_log(self, u: Tensor) -> Tensor:
+        # torch's softplus leaves out the 1 of log(1 + e^u) if u > 20, which float64 sees.
+        return self.tau * (torch.logaddexp(u, u.new_full((), math.log(self.eps))) if self.eps else u)
+
+    def row_sum(self, u: Tensor) -> Tensor:
+        return torch.sigmoid(u - math.log(self.eps)) if self.eps else torch.ones_like(u)
 
 
 @dataclass(frozen=True)
-class InfoNCE(ExponentialFamily):
+class InfoNCE(Logarithmic):
     """InfoNCE: φ(x) = τ log(ε + x), ψ(x) = e^{x/τ}.
 
         α_ij = e^{x_ij/τ} / (ε + ξ_i),   x_ij = d2_pos_i − d2_neg_ij,   ξ_i = Σ_j e^{x_ij/τ}
@@ -156,27 +170,14 @@ class InfoNCE(ExponentialFamily):
 
     tau: float = 0.5
     eps: float = 1.0
-    margin = 0.0
 
     def __post_init__(self) -> None:
         require_scale("tau", self.tau)
         require(0 <= self.eps < math.inf, "eps", self.eps, "a finite number, 0 or more")
 
-    def phi(self, x: Tensor) -> Tensor:
-        return self.tau * torch.log(self.eps + x)
-
-    def phi_prime(self, x: Tensor) -> Tensor:
-        return self.tau / (self.eps + x)
-
-    def phi_of_log(self, u: Tensor) -> Tensor:
-        return self.tau * (torch.logaddexp(u, u.new_full((), math.log(self.eps))) if self.eps else u)
-
-    def row_sum(self, u: Tensor) -> Tensor:
-        return torch.sigmoid(u - math.log(self.eps)) if self.eps else torch.ones_like(u)
-
 
 @dataclass(frozen=True)
-class MINE(ExponentialFamily):
+class MINE(Logarithmic):
     """MINE: φ(x) = log x, ψ(x) = e^x.
 
         α_ij = e^{x_ij} / ξ_i = softmax_j(−d2_neg_ij),   x_ij = d2_pos_i − d2_neg_ij,   ξ_i = Σ_j e^{x_ij}
@@ -186,25 +187,11 @@ class MINE(ExponentialFamily):
     """
 
     source = "α-CL, Figure 1"
-
-    tau = 1.0
-    margin = 0.0
-
-    def phi(self, x: Tensor) -> Tensor:
-        return x.log()
-
-    def phi_prime(self, x: Tensor) -> Tensor:
-        return 1 / x
-
-    def phi_of_log(self, u: Tensor) -> Tensor:
-        return u
-
-    def row_sum(self, u: Tensor) -> Tensor:
-        return torch.ones_like(u)
+    eps = 0.0
 
 
 @dataclass(frozen=True)
-class SoftTriplet(ExponentialFamily):
+class SoftTriplet(Logarithmic):
     """Soft triplet loss: φ(x) = τ log(1 + x), ψ(x) = e^{x/τ + margin}.
 
         α_ij = e^{x_ij/τ + margin} / (1 + ξ_i),   x_ij = d2_pos_i − d2_neg_ij,   ξ_i = Σ_j e^{x_ij/τ + margin}
@@ -225,21 +212,9 @@ class SoftTriplet(ExponentialFamily):
         require_scale("tau", self.tau)
         require_finite("margin", self.margin)
 
-    def phi(self, x: Tensor) -> Tensor:
-        return self.tau * x.log1p()
-
-    def phi_prime(self, x: Tensor) -> Tensor:
-        return self.tau / (1 + x)
-
-    def phi_of_log(self, u: Tensor) -> Tensor:
-        return self.tau * softplus(u)
-
-    def row_sum(self, u: Tensor) -> Tensor:
-        return torch.sigmoid(u)
-
 
 @dataclass(frozen=True)
-class NPlusOneTuplet(ExponentialFamily):
+class NPlusOneTuplet(Logarithmic):
     """(N+1)-tuplet loss: φ(x) = log(1 + x), ψ(x) = e^x.
 
         α_ij = e^{x_ij} / (1 + ξ_i),   x_ij = d2_pos_i − d2_neg_ij,   ξ_i = Σ_j e^{x_ij}
@@ -249,21 +224,6 @@ class NPlusOneTuplet(ExponentialFamily):
     """
 
     source = "α-CL, Figure 1"
-
-    tau = 1.0
-    margin = 0.0
-
-    def phi(self, x: Tensor) -> Tensor:
-        return x.log1p()
-
-    def phi_prime(self, x: Tensor) -> Tensor:
-        return 1 / (1 + x)
-
-    def phi_of_log(self, u: Tensor) -> Tensor:
-        return softplus(u)
-
-    def row_sum(self, u: Tensor) -> Tensor:
-        return torch.sigmoid(u)
 
 
 @dataclass(frozen=True)
@@ -281,13 +241,9 @@ class LiftedStructured(ExponentialFamily):
     source = "α-CL, Figure 1"
 
     margin: float = 1.0
-    tau = 1.0
 
     def __post_init__(self) -> None:
         require_finite("margin", self.margin)
-
-    def phi(self, x: Tensor) -> Tensor:
-        return x.log().clamp(min=0).square()
 
     def phi_prime(self, x: Tensor) -> Tensor:
         return 2 * x.log().clamp(min=0) / x
@@ -299,8 +255,18 @@ class LiftedStructured(ExponentialFamily):
         return 2 * u.clamp(min=0)
 
 
+class Linear(Family):
+    """A family with φ(x) = x."""
+
+    def phi(self, x: Tensor) -> Tensor:
+        return x
+
+    def phi_prime(self, x: Tensor) -> Tensor:
+        return torch.ones_like(x)
+
+
 @dataclass(frozen=True)
-class Triplet(Family):
+class Triplet(Linear):
     """Triplet loss: φ(x) = x, ψ(x) = [x + margin]₊.
 
         α_ij = 1 if d2_neg_ij < d2_pos_i + margin, otherwise 0
@@ -318,21 +284,15 @@ class Triplet(Family):
     def __post_init__(self) -> None:
         require_finite("margin", self.margin)
 
-    def phi(self, x: Tensor) -> Tensor:
-        return x
-
     def psi(self, x: Tensor) -> Tensor:
         return (x + self.margin).clamp(min=0)
-
-    def phi_prime(self, x: Tensor) -> Tensor:
-        return torch.ones_like(x)
 
     def psi_prime(self, x: Tensor) -> Tensor:
         return (x + self.margin > 0).to(x.dtype)
 
 
 @dataclass(frozen=True)
-class ModifiedTriplet(Family):
+class ModifiedTriplet(Linear):
     """Modified triplet loss: φ(x) = x, ψ(x) = sigmoid(c x).
 
         α_ij = c s_ij (1 − s_ij),   s_ij = sigmoid(c (d2_pos_i − d2_neg_ij))
@@ -350,21 +310,15 @@ class ModifiedTriplet(Family):
     def __post_init__(self) -> None:
         require_scale("c", self.c)
 
-    def phi(self, x: Tensor) -> Tensor:
-        return x
-
     def psi(self, x: Tensor) -> Tensor:
         return torch.sigmoid(self.c * x)
-
-    def phi_prime(self, x: Tensor) -> Tensor:
-        return torch.ones_like(x)
 
     def psi_prime(self, x: Tensor) -> Tensor:
         return self.c * torch.sigmoid(self.c * x) * torch.sigmoid(-self.c * x)  # 1 − sigmoid would round to 0
 
 
 @dataclass(frozen=True)
-class Quadratic(Family):
+class Quadratic(Linear):
     """Quadratic loss: φ(x) = x, ψ(x) = x, and ξ is the mean over the K negatives.
 
         α_ij = 1/K
@@ -378,14 +332,8 @@ class Quadratic(Family):
     source = "α-CL, Figure 1; divided by the number of negatives"
     averages: ClassVar[bool] = True
 
-    def phi(self, x: Tensor) -> Tensor:
-        return x
-
     def psi(self, x: Tensor) -> Tensor:
         return x
-
-    def phi_prime(self, x: Tensor) -> Tensor:
-        return torch.ones_like(x)
 
     def psi_prime(self, x: Tensor) -> Tensor:
         return torch.ones_like(x)

@@ -241,12 +241,10 @@ def check_views(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:
     """Refuse views whose shapes, dtypes or devices do not match."""
     for name, z in (("z1", z1), ("z2", z2)):
         require(isinstance(z, Tensor), name, z, "a tensor")
-    require(z1.ndim == 2, "z1", tuple(z1.shape), "of shape (N, D)")
+    require(z1.ndim == 2 and z1.numel() > 0, "z1", tuple(z1.shape), "of shape (N, D) with N and D above 0")
     require(z1.is_floating_point(), "z1", z1.dtype, "of a floating type")
-    require(z1.shape[0] >= 1 and z1.shape[1] >= 1, "z1", tuple(z1.shape), "of shape (N, D) with N and D above 0")
     require(z2.shape == z1.shape, "z2", tuple(z2.shape), f"of z1's shape {tuple(z1.shape)}")
-    others = {"z2": z2} if clean is None else {"z2": z2, "clean": clean}
-    for name, z in others.items():
+    for name, z in (("z2", z2), ("clean", z1 if clean is None else clean)):
         require(z.device == z1.device, name, z.device, f"on z1's device {z1.device}")
         require(z.dtype == z1.dtype, name, z.dtype, f"of z1's dtype {z1.dtype}")
     if clean is not None:
@@ -274,14 +272,12 @@ def check_every_rank(z1: Tensor, z2: Tensor, clean: Tensor | None) -> None:
     mine = torch.tensor([not complaint, *facts], device=z1.device)
     table = mine.new_empty(dist.get_world_size() * len(mine))
     gather_into(table, mine)
-    fine, batches, widths, clean_widths, dtypes = table.view(-1, len(mine)).T.tolist()
+    fine, *seen = table.view(-1, len(mine)).T.tolist()
     if not all(fine):
         raise UserError(complaint or f"rank {fine.index(0)} refused its views; its own message says why")
-    require(len(set(batches)) == 1, "local batch", batches, "the same on every rank (drop the last, incomplete one)")
-    require(len(set(widths)) == 1, "width of z1", widths, "the same on every rank")
-    require(len(set(clean_widths)) == 1, "width of clean", clean_widths, "the same on every rank")
-    names = [str(DTYPES[code]) for code in dtypes]
-    require(len(set(names)) == 1, "dtype of z1", names, "the same on every rank")
+    seen[-1] = [str(DTYPES[code]) for code in seen[-1]]
+    for name, by_rank in zip(("local batch", "width of z1", "width of clean", "dtype of z1"), seen, strict=True):
+        require(len(set(by_rank)) == 1, name, by_rank, "the same on every rank (drop the last, incomplete batch)")
     AGREED[group] = facts
 
 

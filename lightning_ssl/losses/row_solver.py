@@ -15,10 +15,8 @@ from torch import Tensor
 MAX_ITERATIONS = 60
 
 
-def solve_top_weight(
-    newton: Callable[[Tensor], tuple[Tensor, Tensor]], log_count: Tensor, start_high: bool
-) -> tuple[Tensor, int]:
-    """Solve every row for the logarithm of its largest weight; return it, (M, 1), and the number of iterations.
+def solve_top_weight(newton: Callable[[Tensor], tuple[Tensor, Tensor]], log_count: Tensor, start_high: bool) -> Tensor:
+    """Solve every row for the logarithm of its largest weight, (M, 1).
 
     KKT: r'(α_ij) = c_ij − μ_i on the support. Shift c so that the nearest pair of the row has c = 0. This pair has the
     largest weight t_i, μ_i = −r'(t_i), and 1/K ≤ t_i ≤ 1 is a bracket of t_i for every concave r.
@@ -37,7 +35,6 @@ def solve_top_weight(
     margin = 8 * eps * (1 + log_count)  # rows of equal distances have their solution at the edge
     low, high = -log_count - margin, margin
     previous = torch.full_like(log_t, torch.inf)
-    iteration = 0
     for iteration in range(1, MAX_ITERATIONS + 1):
         f, step = newton(log_t)
         low, high = torch.where(f <= 0, log_t, low), torch.where(f >= 0, log_t, high)
@@ -50,7 +47,7 @@ def solve_top_weight(
             trusted &= size <= previous / 2
         step = torch.where(trusted, step, (low + high) / 2)
         log_t, previous = torch.where(done, log_t, step), size
-    return log_t, iteration
+    return log_t
 
 
 def divide_bracket(totals: Callable[[Tensor], Tensor], count: Tensor, power: float) -> Tensor:

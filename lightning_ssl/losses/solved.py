@@ -147,7 +147,7 @@ class Tsallis(Solved):
             step = torch.expm1(d * f) * total / slope
             return f, log_t - step.log1p() / d
 
-        log_t, _ = solve_top_weight(newton, count.log(), start_high=True)
+        log_t = solve_top_weight(newton, count.log(), start_high=True)
         return self._weights(x * (d * log_t).exp_())
 
     def _divided(self, c: Tensor, count: Tensor) -> Tensor:
@@ -362,7 +362,7 @@ class Regularized(Solved):
             step = nu - (at_mean - self.r_prime(1 / count)) / slope_of_mean
             return total.log(), self._invert(step).log()
 
-        return solve_top_weight(newton, log_count, start_high=math.isfinite(self._at_zero))[0].exp()
+        return solve_top_weight(newton, log_count, start_high=math.isfinite(self._at_zero)).exp()
 
     @functools.cached_property
     def _at_zero(self) -> float:

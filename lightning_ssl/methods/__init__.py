@@ -3,7 +3,6 @@
 base.py         `Method`: views, backbone, projector, optimizer, schedule
 contrastive.py  `SimCLR`, `AlphaCL`
 siamese.py      `SimSiam`, `BYOL`
-recorded.py     the arguments with which a method was made
 checkpoints.py  a method from a checkpoint
 """
 

@@ -5,6 +5,7 @@ A subclass adds a loss on embeddings. Probes, nearest neighbours and monitors ar
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -24,7 +25,6 @@ from lightning_ssl.base.signatures import arguments_of
 from lightning_ssl.base.tree import import_path, to_tree
 from lightning_ssl.data import DataModule
 from lightning_ssl.methods.checkpoints import load_method, read
-from lightning_ssl.methods.recorded import recorded, records_arguments
 from lightning_ssl.networks import Norm, Projector, Stem, build_backbone, eval_mode, stem_for
 from lightning_ssl.optim import LARS, adopt_loaded_state, can_fuse, constant, parameter_groups, released, warmup_cosine
 
@@ -174,12 +174,6 @@ class Method(pl.LightningModule):
     shares_arguments: ClassVar[bool] = True
     """Whether another method that is chosen later keeps the given arguments that it has too."""
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        if "__init__" in vars(cls):
-            cls.__init__ = records_arguments(cls.__init__)  # type: ignore[method-assign]
-
-    @records_arguments
     def __init__(
         self,
         backbone: str | nn.Module = "resnet18",
@@ -195,7 +189,7 @@ class Method(pl.LightningModule):
         compile: bool = False,
     ) -> None:
         super().__init__()
-        self.save_hyperparameters(self.plain_arguments())
+        self.save_hyperparameters(self.plain_arguments(inspect.currentframe()))
         require(seed is None or 0 <= seed < 2**63, "seed", seed, "0 or above, and below 2^63")
         require(augment in PRESETS, "augment", augment, f"one of {', '.join(PRESETS)}")
         self.built_for = DEFAULT_SIZE if image_size is None else image_size  # pixels
@@ -213,12 +207,16 @@ class Method(pl.LightningModule):
         """The scalar to minimize, from the views of this rank."""
         raise NotImplementedError
 
-    def plain_arguments(self) -> dict[str, Any]:
-        """The recorded arguments as plain values, so that a checkpoint can rebuild the method.
+    def plain_arguments(self, constructor: Any) -> dict[str, Any]:
+        """The arguments of all constructors as plain values, from the frame of the first one.
 
-        Modules other than the backbone are left out: their weights are in the checkpoint.
+        A checkpoint rebuilds the method from them. The arguments of a subclass win over those that it passes to its
+        base. Modules other than the backbone are left out: their weights are in the checkpoint.
         """
-        known, given = arguments_of(cast(Any, type(self))), recorded(self)
+        given: dict[str, Any] = {}
+        for each in pl.utilities.parsing.collect_init_args(constructor, [], classes=(Method,)):
+            given |= each
+        known = arguments_of(cast(Any, type(self)))
         kept = {name: value for name, value in given.items() if name == "backbone" or not isinstance(value, nn.Module)}
         return {name: to_tree(value, known[name].type if name in known else Any) for name, value in kept.items()}
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound="Method")
 KEY = "hyper_parameters"
-STORED = (KEY, "hparams", "module_arguments")  # where versions of Lightning store the arguments
 # What version 0.1 added to the arguments for Lightning, which built the method with jsonargparse.
 ADDED = ("_class_path", "_instantiator")
 
@@ -42,7 +41,7 @@ def load_method(
     base: type[M], content: dict[str, Any], replaced: Mapping[str, Any], strict: bool, allow: Sequence[str] | None
 ) -> M:
     """Build the method of a checkpoint, and load its weights. The arguments in `replaced` win over the checkpoint's."""
-    stored: Mapping[str, Any] = next((content[key] for key in STORED if isinstance(content.get(key), Mapping)), {})
+    stored = content[KEY] if isinstance(content.get(KEY), Mapping) else {}
     ours = content.get("lightning_ssl")
     model = ours["config"]["model"] if isinstance(ours, Mapping) else {}
     path = stored.get("_class_path", model.get("class_path", import_path(base)))

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from lightning_ssl.base.checks import require
 from lightning_ssl.methods.base import Head, Method, Views
-from lightning_ssl.networks import Norm, Predictor
+from lightning_ssl.networks import Norm, Projector
 from lightning_ssl.optim import momentum_schedule
 
 __all__ = ["BYOL", "PredictorHead", "SimSiam"]
@@ -20,7 +20,7 @@ __all__ = ["BYOL", "PredictorHead", "SimSiam"]
 
 @dataclass(frozen=True)
 class PredictorHead:
-    """The shape of a predictor, without its input width. The arguments are those of `networks.Predictor`.
+    """The shape of a predictor, without its input width. The arguments are those of `networks.Projector`.
 
     hidden     width of the hidden layers
     layers     number of linear maps
@@ -47,6 +47,11 @@ SIMSIAM_PREDICTOR = PredictorHead(hidden=512)
 # Grill et al. 2020, Sec. 3.3: unlike SimCLR's, the output has no norm. The predictor has the shape of the projector.
 BYOL_PROJECTOR = Head(hidden=4096, out=256, layers=2, norm="bn")
 BYOL_PREDICTOR = PredictorHead(hidden=4096)
+
+
+def make_predictor(projector: Projector, shape: PredictorHead) -> Projector:
+    """The network that predicts the embedding of one view from the other: (B, D) → (B, D)."""
+    return Projector(projector.out_features, out=projector.out_features, **asdict(shape))
 
 
 def mean_cosine(p: Tensor, z: Tensor) -> Tensor:
@@ -80,7 +85,7 @@ class SimSiam(Method):
         **network: Any,
     ) -> None:
         super().__init__(projector=projector, **network)
-        self.predictor = Predictor(self.projector.out_features, **asdict(predictor))
+        self.predictor = make_predictor(self.projector, predictor)
 
     def compute_loss(self, views: Views) -> Tensor:
         z1, z2 = (self.projector(self(x)) for x in views[:2])
@@ -120,7 +125,7 @@ class BYOL(Method):
         super().__init__(projector=projector, **network)
         require(0 <= momentum <= 1, "momentum", momentum, "between 0 and 1")
         self.momentum = momentum
-        self.predictor = Predictor(self.projector.out_features, **asdict(predictor))
+        self.predictor = make_predictor(self.projector, predictor)
         self.target = nn.ModuleDict(
             {"backbone": copy.deepcopy(self.backbone), "projector": copy.deepcopy(self.projector)}
         ).requires_grad_(False)

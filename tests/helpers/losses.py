@@ -37,11 +37,16 @@ def examples(cls, known):
 FAMILIES = [example for cls in concrete(Family, losses) for example in examples(cls, [])]
 IMPORTANCES = [example for cls in concrete(Importance, losses) for example in examples(cls, FAMILIES)]
 
-TAU, Q = 0.7, -0.5
-# Regularizers of the package, as the user's own r' and its inverse
-TSALLIS_BY_HAND = Regularized(lambda a: -TAU * a ** (Q - 1) / (Q - 1), lambda x: (x * (1 - Q) / TAU) ** (1 / (Q - 1)))
-BURG = Regularized(lambda a: 0.5 / a, lambda x: 0.5 / x)
-SQUARE_BY_HAND = Regularized(lambda a: -5 * a, lambda x: -x / 5)
+# Regularizers as the user's own r' and its inverse, by their name, and the same of the package
+OWN = {
+    name: (Regularized(r_prime, inverse, name), same)
+    for name, r_prime, inverse, same in [
+        ("½ log α", lambda a: 0.5 / a, lambda x: 0.5 / x, Tsallis(0.5, q=0.0)),
+        ("square", lambda a: -5 * a, lambda x: -x / 5, Square(5.0)),
+        ("cube", lambda a: -a.square(), lambda x: (-x).sqrt(), Tsallis(2.0, q=3.0)),
+        ("tsallis", lambda a: a**-1.5 / 3, lambda x: (3 * x) ** (-2 / 3), Tsallis(0.5, q=-0.5)),
+    ]
+}
 
 
 def oracle_of(rule):
@@ -79,9 +84,7 @@ CASES = [
             ReleasedSquare(tau=0.3),
         ]
     ),
-    (TSALLIS_BY_HAND, oracles.tsallis, {"tau": TAU, "q": Q}),
-    (BURG, oracles.tsallis, {"tau": 0.5, "q": 0.0}),
-    (SQUARE_BY_HAND, oracles.square, {"tau": 5.0}),
+    *((own, oracle_of(same), parameters(same)) for own, same in OWN.values()),
 ]
 FAMILY_CASES = [
     *((type(family).__name__, {}) for family in FAMILIES),

@@ -39,19 +39,22 @@ def data(batch_size=16, images=64):
 
 
 class Relabelled(DataModule):
-    """Shapes with three classes, and some images without a label."""
+    """Shapes with three classes; every `step`-th image has no label."""
 
     num_classes = 3
+    step = 4
 
     def open_split(self, split):
         images = super().open_split(split)
         labels = images.labels % 3
-        labels[::4] = -1
+        labels[:: self.step] = -1
         return Images(images.images, labels, images.classes)
 
 
-def relabelled():
-    return Relabelled("shapes", batch_size=16, options={"train_images": 64, "test_images": 16})
+def relabelled(step=4):
+    module = Relabelled("shapes", batch_size=16, options={"train_images": 64, "test_images": 16})
+    module.step = step
+    return module
 
 
 def fit(model, callbacks, module=None, ckpt_path=None, **trainer):

@@ -1,4 +1,6 @@
-"""The calls of a method, and the operators of torch."""
+"""The calls of a method, the operators of torch, and their memory."""
+
+import itertools
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -26,3 +28,10 @@ class Operators(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         self.note(func, args, result)
         return result
+
+
+def peak_memory(profile):
+    """The largest number of bytes held at once, from torch.profiler.profile(profile_memory=True)."""
+    events = profile.profiler.kineto_results.events()
+    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
+    return max(itertools.accumulate(change for _, change in changes))

@@ -21,42 +21,24 @@ from helpers.losses import (
 from helpers.training import same
 
 from lightning_ssl.losses.energy import FamilyLoss, PairLoss
-from lightning_ssl.losses.families import LiftedStructured
-from lightning_ssl.losses.released import ReleasedSquare
 
 ROWS, COUNT = 6, 10  # anchors and candidates of make_distances
 
 
 every_importance = pytest.mark.parametrize("rule", IMPORTANCES, ids=label)
+every_dtype = pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 every_family = pytest.mark.parametrize("family", FAMILIES, ids=label)
 
 
 @every_importance
-@pytest.mark.parametrize("tau", [1e-3, 0.5, 1e3])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_alpha_is_finite_and_not_negative(rule, tau, dtype):
-    alpha = at_tau(rule, tau)(*make_distances(dtype))
-    assert torch.isfinite(alpha).all()
-    assert (alpha >= 0).all()
-
-
-@every_importance
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_alpha_keeps_shape_and_dtype(rule, dtype):
-    alpha = rule(*make_distances(dtype))
-    assert alpha.shape == (ROWS, COUNT)
-    assert alpha.dtype == dtype
-
-
-@every_importance
-def test_alpha_follows_a_permutation_of_the_candidates_and_of_the_rows(rule):
-    d2_pos, d2_neg = make_distances()
-    alpha = rule(d2_pos, d2_neg)
-    generator = torch.Generator().manual_seed(1)
-    columns, rows = torch.randperm(COUNT, generator=generator), torch.randperm(ROWS, generator=generator)
-    scale = scale_of(rule, d2_pos, d2_neg)
-    close(rule(d2_pos, d2_neg[:, columns]), alpha[:, columns], terms=COUNT, scale=scale)
-    close(rule(d2_pos[rows], d2_neg[rows]), alpha[rows], terms=COUNT, scale=scale)
+@every_dtype
+def test_alpha_is_finite_and_not_negative_and_keeps_shape_and_dtype(rule, dtype):
+    for tau in (1e-3, 0.5, 1e3) if dtype.itemsize > 2 else (0.5,):
+        alpha = at_tau(rule, tau)(*make_distances(dtype))
+        assert torch.isfinite(alpha).all()
+        assert (alpha >= 0).all()
+        assert alpha.shape == (ROWS, COUNT)
+        assert alpha.dtype == dtype
 
 
 @every_importance
@@ -101,26 +83,6 @@ def test_the_result_does_not_depend_on_the_tile(kind, what, anchors):
 
 @every_loss
 @both_anchors
-@pytest.mark.parametrize("tau", [1e-3, 1e3])
-def test_a_loss_is_finite_at_extreme_tau(kind, what, anchors, tau):
-    for x in value_and_gradients(kind(at_tau(what, tau), anchors=anchors), *make_views(dtype=torch.float32)):
-        assert torch.isfinite(x).all()
-
-
-@every_loss
-@both_anchors
-def test_a_loss_follows_a_permutation_of_the_samples(kind, what, anchors):
-    views = make_views()
-    order = torch.randperm(len(views[0]), generator=torch.Generator().manual_seed(0))
-    loss = kind(what, anchors=anchors)
-    value, g1, g2 = value_and_gradients(loss, *views)
-    shuffled = [z.detach()[order].requires_grad_(i < 2) for i, z in enumerate(views)]
-    expected = value, g1[order], g2[order]
-    close_each(value_and_gradients(loss, *shuffled), expected, terms_of(views), scales_of(loss, views))
-
-
-@every_loss
-@both_anchors
 def test_identical_embeddings_give_a_finite_loss_and_no_gradient(kind, what, anchors):
     size = 0.3
     views = [torch.full((5, 3), size, requires_grad=i < 2) for i in range(3)]
@@ -128,17 +90,6 @@ def test_identical_embeddings_give_a_finite_loss_and_no_gradient(kind, what, anc
     assert math.isfinite(value.item())
     for g in of_views:
         close(g, torch.zeros_like(g), terms=terms_of(views), scale=size)
-
-
-@every_loss
-@pytest.mark.parametrize("tile", [None, 4])
-def test_huge_and_far_embeddings_give_a_finite_loss(kind, what, tile):
-    views = [(z.detach() * 1e10).requires_grad_(i < 2) for i, z in enumerate(make_views(dtype=torch.float32))]
-    # The loss of these is a square of distances, 1e40 here.
-    if isinstance(getattr(what, "family", what), (LiftedStructured, ReleasedSquare)):
-        views = [(z.detach() * 1e-4).requires_grad_(i < 2) for i, z in enumerate(views)]
-    for x in value_and_gradients(kind(what, tile=tile), *views):
-        assert torch.isfinite(x).all()
 
 
 @every_loss
@@ -153,7 +104,7 @@ def test_a_loss_trains_after_it_was_evaluated_in_inference_mode(kind, what):
 
 
 @every_family
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@every_dtype
 def test_a_family_keeps_shape_and_dtype_and_sums_in_float32(family, dtype):
     count = 3000
     d2_pos, d2_neg = make_distances(dtype, count=count)

@@ -1,12 +1,11 @@
-"""Every importance against a slow loop, its optimality condition, and scipy."""
+"""Every importance against a slow loop and its optimality condition."""
 
 import oracles
 import pytest
 import torch
 from helpers.closeness import bound, close
-from helpers.losses import CASES, DIFFERENTIABLE, SOLVER_STOP, label, largest, oracle_gain, scale_of
+from helpers.losses import CASES, DIFFERENTIABLE, SOLVER_STOP, label, largest, make_distances, oracle_gain, scale_of
 from helpers.refusals import refused
-from scipy import optimize
 
 from lightning_ssl.losses import solved
 from lightning_ssl.losses.importance import Direct, Entropy, Exact, FromFamily
@@ -16,20 +15,11 @@ SOLVED = [case for case in CASES if isinstance(case[0], solved.Solved)]
 
 
 ROWS, COUNT = 5, 12
-
-
-@pytest.fixture
-def d2_pos():
-    return torch.rand(ROWS, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-
-
-@pytest.fixture
-def d2_neg():
-    return 2 * torch.rand(ROWS, COUNT, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+d2_pos, d2_neg = make_distances(rows=ROWS, count=COUNT)
 
 
 @pytest.mark.parametrize(("rule", "oracle", "parameters"), CASES, ids=label)
-def test_alpha_equals_the_loop(rule, oracle, parameters, d2_pos, d2_neg):
+def test_alpha_equals_the_loop(rule, oracle, parameters):
     expected = oracles.each_row(oracle, d2_neg, **parameters)
     scale = scale_of(rule, d2_pos, d2_neg)
     close(rule(d2_pos, d2_neg), expected, terms=COUNT, scale=scale, gain=oracle_gain(expected, d2_neg, **parameters))
@@ -37,24 +27,16 @@ def test_alpha_equals_the_loop(rule, oracle, parameters, d2_pos, d2_neg):
 
 def slope_of_regularizer(rule, alpha):
     """r'(α), written from the regularizers' definitions."""
-    match rule:
-        case Entropy(tau=tau):
-            return -tau * (alpha.log() + 1)
-        case Inverse(tau=tau, gamma=gamma):
-            return tau * alpha**-gamma
-        case Square(tau=tau):
-            return -tau * alpha
-        case Tsallis(tau=tau, q=1.0):
-            return -tau * (alpha.log() + 1)
-        case Tsallis(tau=tau, q=q):
-            return -tau * alpha ** (q - 1) / (q - 1)
-        case Regularized(r_prime=r_prime):
-            return r_prime(alpha)
-    raise AssertionError(rule)
+    if isinstance(rule, Regularized):
+        return rule.r_prime(alpha)
+    if isinstance(rule, Inverse):
+        return rule.tau * alpha**-rule.gamma
+    q = {Entropy: 1.0, Square: 2.0}.get(type(rule)) or rule.q
+    return -rule.tau * (alpha.log() + 1 if q == 1 else alpha ** (q - 1) / (q - 1))
 
 
 @pytest.mark.parametrize("rule", [Entropy(), Entropy(tau=0.05), *(case[0] for case in SOLVED)], ids=label)
-def test_the_optimality_condition_holds(rule, d2_pos, d2_neg):
+def test_the_optimality_condition_holds(rule):
     """Theorem 2: r'(α_ij) = c_ij − μ_i on the support, and c_ij − μ_i ≥ r'(0) outside of it."""
     alpha = rule(d2_pos, d2_neg)
     close(alpha.sum(1), torch.ones(ROWS, dtype=torch.float64), terms=COUNT)
@@ -68,77 +50,23 @@ def test_the_optimality_condition_holds(rule, d2_pos, d2_neg):
         assert (c[~support] - mu >= at_zero - bound(torch.float64, scale, COUNT, SOLVER_STOP)).all()
 
 
-def regularizer(rule, alpha):
-    match rule:
-        case Entropy(tau=tau) | Tsallis(tau=tau, q=1.0):
-            return -tau * (alpha * alpha.clamp(min=1e-300).log()).sum()
-        case Inverse(tau=tau, gamma=gamma):
-            return tau / (1 - gamma) * (alpha ** (1 - gamma)).sum()
-        case Square(tau=tau):
-            return -tau / 2 * (alpha**2).sum()
-        case Tsallis(tau=tau, q=q):
-            return -tau * (alpha**q).sum() / (q * (q - 1))
-    raise AssertionError(rule)
-
-
-@pytest.mark.parametrize(
-    "rule",
-    [Entropy(), Inverse(), Inverse(tau=0.02, gamma=1.5), Square(), Square(tau=0.4), Tsallis(q=0.5), Tsallis(q=1.5)],
-    ids=label,
-)
-@pytest.mark.filterwarnings("ignore:Values in x were outside bounds")  # scipy 1.15, the newest for Python 3.10
-def test_scipy_finds_no_better_row(rule):
-    c = torch.tensor([0.1, 0.3, 0.35, 0.9, 1.6], dtype=torch.float64)
-    alpha = rule(torch.zeros(1, dtype=torch.float64), c[None])[0]
-
-    def objective(x):
-        a = torch.tensor(x, dtype=torch.float64)
-        return float(a @ c - regularizer(rule, a))
-
-    found = optimize.minimize(
-        objective,
-        [0.2] * 5,
-        method="SLSQP",
-        bounds=[(1e-9, 1)] * 5,
-        constraints={"type": "eq", "fun": lambda x: x.sum() - 1},
-        options={"ftol": 1e-14, "maxiter": 1000},
-    )
-    assert found.success
-    # SLSQP uses finite differences and stops early
-    assert objective(alpha.numpy()) <= found.fun + 1e-8
-    torch.testing.assert_close(alpha, torch.tensor(found.x), rtol=0, atol=2e-4)
-
-
-@pytest.mark.parametrize("side", [-1, 1])
-def test_tsallis_tends_to_entropy(side, d2_pos, d2_neg):
-    entropy = Entropy()(d2_pos, d2_neg)
-    gaps = [(Tsallis(q=1 + side * h)(d2_pos, d2_neg) - entropy).abs().max().item() for h in (1e-2, 1e-4, 1e-6)]
-    assert gaps[0] > gaps[1] > gaps[2]
-    assert gaps[2] < 1e-5  # in proportion to |q − 1| = 1e-6
-
-
 @pytest.mark.parametrize("rule", DIFFERENTIABLE, ids=label)
-def test_the_weights_can_be_differentiated_by_autograd(rule, d2_pos, d2_neg):
-    assert torch.autograd.gradcheck(lambda d: rule(d2_pos, d), (d2_neg.requires_grad_(),), rtol=1e-4, atol=1e-7)
+def test_the_weights_can_be_differentiated_by_autograd(rule):
+    assert torch.autograd.gradcheck(lambda d: rule(d2_pos, d), (d2_neg.clone().requires_grad_(),), rtol=1e-4, atol=1e-7)
 
 
 test_bad_input_is_refused_by_name_and_value = refused(
     (lambda: Entropy(tau=0), "tau=0:"),
-    (lambda: Direct(tau=float("nan")), "tau=nan"),
-    (lambda: Square(tau=-5.0), "tau=-5.0"),
-    (lambda: Tsallis(q=float("inf")), "q=inf"),
+    (lambda: Entropy(tau="0.5"), "tau='0.5'"),
     (lambda: Tsallis(q=50), "q=50: q must be a number from -5 to 3"),
-    (lambda: Tsallis(q=-5.5), "q=-5.5: q must be a number from -5 to 3"),
     (lambda: Tsallis(q="1.5"), "q='1.5'"),
     (lambda: Inverse(gamma=6.5), "gamma=6.5: gamma must be a number above 1 and up to 6"),
-    (lambda: Inverse(gamma=1.0), "gamma=1.0"),
     (lambda: Direct(p=1.0), "p=1.0"),
     (lambda: Exact(kind="triplet"), "kind='triplet'"),
     (lambda: Exact(r0=1.0), "r0=1.0"),
     (lambda: FromFamily("InfoNCE"), "family='InfoNCE'"),
     (lambda: Regularized(lambda a: a, lambda x: x), "r_prime="),
     (lambda: Regularized(lambda a: 1 / a, lambda x: 2 / x), "r_prime_inverse="),
-    (lambda: Entropy()(torch.zeros(3), torch.zeros(2, 4)), "d2_pos="),
     (lambda: Entropy()(torch.zeros(3, 1), torch.zeros(3, 4)), "d2_pos="),
     (lambda: Entropy()(torch.zeros(3), torch.zeros(3)), "d2_neg="),
     (lambda: Entropy()(torch.zeros(3), torch.zeros(3, 4), torch.ones(3, 4)), "valid="),

@@ -1,6 +1,5 @@
 """What the loss asks of an accelerator: few operators, no synchronisation, exact products. Counted without one."""
 
-import itertools
 import sys
 
 import pytest
@@ -16,7 +15,7 @@ from helpers.losses import (
     terms_of,
     value_and_gradients,
 )
-from helpers.watching import Operators
+from helpers.watching import Operators, peak_memory
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -66,11 +65,8 @@ def test_the_blocks_of_a_loss_stay_within_their_share_of_memory(loss):
     views = [torch.randn(rows // 2, 4) for _ in range(3)]
     with device.acting_as_accelerator(), torch.profiler.profile(profile_memory=True) as profile:
         loss(*views[: 3 if loss.importance.uses_clean_view else 2])
-    events = profile.profiler.kineto_results.events()
-    changes = sorted((e.start_ns(), e.nbytes()) for e in events if e.name() == "[memory]")
-    peak = max(itertools.accumulate(change for _, change in changes))
     limit = 12 if isinstance(loss.importance, Regularized) else device.LIVE_BLOCKS
-    assert peak / (rows * rows * views[0].element_size()) < limit
+    assert peak_memory(profile) / (rows * rows * views[0].element_size()) < limit
 
 
 @pytest.mark.parametrize("loss", LOSSES, ids=label)

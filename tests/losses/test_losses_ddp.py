@@ -19,7 +19,6 @@ from lightning_ssl.losses import device
 from lightning_ssl.losses.energy import FamilyLoss, PairLoss
 from lightning_ssl.losses.families import InfoNCE, Triplet
 from lightning_ssl.losses.importance import Entropy, Gaussian
-from lightning_ssl.losses.pairs import Pairs
 from lightning_ssl.losses.solved import Inverse, Tsallis
 
 N = 12  # samples of the whole batch: 6, 4 or 3 a rank
@@ -182,21 +181,6 @@ def test_every_rank_raises_if_one_rank_has_bad_input(tmp_path):
         assert "z1=(0, 3)" in empty if rank else "rank 1 refused its views" in empty
         assert "z2=(2, 3)" in shape if rank else "rank 1 refused its views" in shape
         assert "dtype of z1=['torch.float32', 'torch.float64']" in dtype
-
-
-@pytest.mark.parametrize("anchors", ANCHORS)
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("height", [1, 5, 16, 1000])
-def test_every_row_is_computed_by_the_rank_that_owns_the_sample(ranks, anchors, height):
-    pairs = Pairs(torch.randn(48, 2), torch.randn(48, 2), anchors=anchors)
-    pairs.ranks, pairs.local = ranks, 48 // ranks
-    owner = torch.full((len(pairs),), -1)
-    for pairs.rank in range(ranks):
-        for rows in pairs.strips(height):
-            assert rows.stop - rows.start <= height
-            assert (owner[rows] == -1).all()
-            owner[rows] = pairs.rank
-    assert torch.equal(owner, torch.arange(len(pairs)) % 48 // pairs.local)
 
 
 def count_collectives(rank, ranks, folder):

@@ -12,7 +12,7 @@ import oracles
 import pytest
 import torch
 from helpers.closeness import bound
-from helpers.losses import DEFAULTS, at_tau, label, oracle_of, parameters, scales_of, value_and_gradients
+from helpers.losses import DEFAULTS, OWN, at_tau, label, oracle_of, parameters, scales_of, value_and_gradients
 from helpers.losses import FAMILIES as DEFAULT_FAMILIES
 from helpers.refusals import refused
 
@@ -51,16 +51,8 @@ FAMILIES = [
     *(losses.SoftTriplet(tau, margin=1e6) for tau in TAUS),
     *(losses.ModifiedTriplet(c) for c in TAUS),
 ]
-BURG = Regularized(lambda a: 0.5 / a, lambda x: 0.5 / x, "½ log α")
-SQUARE = Regularized(lambda a: -5 * a, lambda x: -x / 5, "square")
-CUBE = Regularized(lambda a: -a.square(), lambda x: (-x).sqrt(), "cube")
-OF_REGULARIZED = {
-    BURG.name: losses.Tsallis(0.5, q=0.0),
-    SQUARE.name: losses.Square(5.0),
-    CUBE.name: losses.Tsallis(2.0, q=3.0),
-}
 LOSSES = [
-    *(PairLoss(rule, check_finite=False) for rule in [*IMPORTANCES, BURG, SQUARE, CUBE]),
+    *(PairLoss(rule, check_finite=False) for rule in [*IMPORTANCES, *(own for own, _ in OWN.values())]),
     *(PairLoss(FromFamily(family), check_finite=False) for family in FAMILIES),
     *(FamilyLoss(family, check_finite=False) for family in FAMILIES),
 ]
@@ -73,7 +65,7 @@ def row_of(loss):
         of_family = oracles.FAMILIES_OF_ANY_SIZE[type(rule.family).__name__](**parameters(rule.family))
         return of_family if isinstance(loss, FamilyLoss) else lambda d2_pos, c: (None, of_family(d2_pos, c)[1])
     if isinstance(rule, Regularized):
-        rule = OF_REGULARIZED[rule.name]
+        _, rule = OWN[rule.name]
     # An oracle that is one formula for numbers of any size has no second one.
     oracle = oracles.IMPORTANCES_OF_ANY_SIZE.get(type(rule).__name__) or oracle_of(rule)
     return lambda d2_pos, c: (None, oracle(c, **parameters(rule)))

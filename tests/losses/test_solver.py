@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from lightning_ssl.losses import solved
 from lightning_ssl.losses.device import acting_as_accelerator
 from lightning_ssl.losses.importance import Direct, Entropy
-from lightning_ssl.losses.row_solver import MAX_ITERATIONS
-from lightning_ssl.losses.solved import Inverse, Regularized, Square, Tsallis
+from lightning_ssl.losses.solved import Regularized, Tsallis
 
 ROWS = {
     "spread": lambda u, spread: u * spread,
@@ -34,28 +33,6 @@ KINDS = MORE_KINDS[:5]
 def make_rows(kind: str, count: int, spread: float, seed: int, dtype: torch.dtype) -> torch.Tensor:
     u = torch.rand(3, count, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     return ROWS[kind](u, spread).to(dtype)
-
-
-@pytest.fixture
-def iterations(monkeypatch):
-    """The number of iterations of each call of the bracketed solver."""
-    seen = []
-    solve = solved.solve_top_weight
-
-    def counting(*args, **kwargs):
-        log_t, count = solve(*args, **kwargs)
-        seen.append(count)
-        return log_t, count
-
-    monkeypatch.setattr(solved, "solve_top_weight", counting)
-    return seen
-
-
-@pytest.fixture
-def evaluations(monkeypatch):
-    """A list with an entry for each evaluation of the Newton solver."""
-    monkeypatch.setattr(Tsallis, "_powers", Tsallis._powers)  # it is restored after the test
-    return watch(Tsallis, "_powers", lambda *_: 1)
 
 
 wide = {
@@ -102,16 +79,18 @@ def check(rule, d2_neg, q):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("q", [-5.0, -3.0, -1.0, 0.0, 0.5, 0.999, 1.0, 1.001, 1.5, 1.9, 2.0, 3.0])
-def test_a_hundred_thousand_candidates_are_solved_within_the_limit(q, kind, iterations):
+def test_a_hundred_thousand_candidates_are_solved(q, kind):
     for tau in (1e-3, 1.0, 1e3):
-        check(Tsallis(tau=tau, q=q), make_rows(kind, 100_000, 2.0, 0, torch.float32), q)
-    assert not iterations or max(iterations) < MAX_ITERATIONS
+        for rule in [Tsallis(tau=tau, q=q), *([Entropy(tau=tau), Direct(tau=tau)] if q == 1 else [])]:
+            check(rule, make_rows(kind, 100_000, 2.0, 0, torch.float32), q)
 
 
 @pytest.mark.parametrize(
     ("q", "limit"), [(-3.0, 6), (-1.0, 6), (0.0, 6), (0.5, 6), (0.9, 5), (1.1, 5), (1.5, 7), (2.0, 9)]
 )
-def test_ordinary_rows_take_few_evaluations(q, limit, evaluations):
+def test_ordinary_rows_take_few_evaluations(q, limit, monkeypatch):
+    monkeypatch.setattr(Tsallis, "_powers", Tsallis._powers)  # it is restored after the test
+    evaluations = watch(Tsallis, "_powers", lambda *_: 1)
     d2 = make_rows("spread", 4000, 2.0, 0, torch.float32)
     Tsallis(tau=0.5, q=q)(torch.zeros(len(d2)), d2)
     assert len(evaluations) <= limit
@@ -186,14 +165,8 @@ def test_a_search_finds_no_rows_that_need_more_steps(seed, monkeypatch):
 @pytest.mark.parametrize("q", [2.001, 2.5, 3.0])
 def test_a_divided_bracket_gives_the_rows_of_the_bracketed_solver(q, kind):
     """Compared as α^{q−1}, which is linear in the distances: rounding moves a weight at the edge without bound."""
-    for count, spread, tau in [
-        (1, 2, 0.5),
-        (2, 1e6, 1),
-        (3, 2, 1e-3),
-        (100, 2, 1e-6),
-        (1000, 2, 0.5),
-        (10_000, 2, 1e3),
-    ]:
+    rows = [(1, 2, 0.5), (2, 1e6, 1), (3, 2, 1e-3), (100, 2, 1e-6), (1000, 2, 0.5), (10_000, 2, 1e3)]
+    for count, spread, tau in rows:
         rule = Tsallis(tau=tau, q=q)
         for dtype in (torch.float32, torch.float64):
             d2 = make_rows(kind, count, spread, 0, dtype)
@@ -212,25 +185,6 @@ def test_a_divided_bracket_gives_the_rows_of_the_bracketed_solver(q, kind):
             close(found, expected ** (q - 1) / top, terms=levels, scale=1.0, gain=gain)
 
 
-@pytest.mark.parametrize("kind", MORE_KINDS)
-def test_a_divided_bracket_solves_a_custom_regularizer(kind):
-    """r' = 1/√α, 1/α⁴ and −√α, on an accelerator, against `Tsallis` with the same r' on a CPU."""
-    rules = [
-        (Regularized(lambda a: a.rsqrt(), lambda x: x**-2), Tsallis(tau=0.5, q=0.5)),
-        (Regularized(lambda a: a**-4, lambda x: x**-0.25), Tsallis(tau=4.0, q=-3.0)),
-        (Regularized(lambda a: -a.sqrt(), lambda x: x.square()), Tsallis(tau=0.5, q=1.5)),
-    ]
-    for rule, same in rules:
-        for count in (1, 2, 100, 3000):
-            d2 = make_rows(kind, count, 2.0, 0, torch.float64)
-            expected = same(torch.zeros(3, dtype=torch.float64), d2)
-            with acting_as_accelerator():
-                alpha = rule(torch.zeros(3, dtype=torch.float64), d2)
-            top = expected.amax(1, keepdim=True)
-            gain = SOLVER_STOP * max(1.0, steepness(expected, same.q).reciprocal().max().item())
-            close(alpha / top, expected / top, terms=count, scale=1.0, gain=gain)
-
-
 @pytest.mark.parametrize(("q", "tau"), [(-1.0, 1e-6), (0.5, 1e-2), (1.5, 1e-2), (2.0, 1e-2)])
 def test_a_row_that_is_not_solved_is_nan(q, tau, monkeypatch):
     monkeypatch.setattr(solved, "newton_steps", lambda d: 1)
@@ -238,57 +192,9 @@ def test_a_row_that_is_not_solved_is_nan(q, tau, monkeypatch):
     assert Tsallis(tau=tau, q=q)(torch.zeros(3, dtype=torch.float64), d2).isnan().all()
 
 
-@given(q=st.floats(-3, 3), kind=st.sampled_from(KINDS), log_tau=st.floats(-3, 3), seed=st.integers(0, 100))
-def test_the_pairs_of_a_row_share_one_multiplier(q, kind, log_tau, seed):
-    """r'(α_j) − c_j is the same for all j, so the top weight of a row gives all others: α_j^{q−1} = base_j."""
-    tau, count = 10**log_tau, 50
-    d2 = make_rows(kind, count, 2.0, seed, torch.float64)
-    alpha = Tsallis(tau=tau, q=q)(torch.zeros(3, dtype=torch.float64), d2)
-    top = alpha.amax(1, keepdim=True)
-    c = d2 - d2.amin(1, keepdim=True)
-    if abs(q - 1) < 1e-6:
-        return
-    base = (top ** (q - 1) + (1 - q) * c / tau).clamp(min=0)
-    # the solver stops at |log Σα| ≤ 16 eps, or when log t is exact to rounding
-    stop = SOLVER_STOP + 2 * (1 + math.log(count)) * steepness(alpha, q).max().item()
-    if q > 1:  # compared as α^{q−1}: if q > 2, rounding moves a weight near 0 without bound
-        close(alpha ** (q - 1), base, terms=count, gain=stop)
-    else:
-        close(alpha, base ** (1 / (q - 1)), terms=count, gain=stop + 1 / (1 - q))
-
-
-def test_a_row_without_negatives_has_no_weight_and_no_nan():
-    d2 = torch.rand(2, 4)
-    valid = torch.tensor([[True, True, False, True], [False] * 4])
-    for rule in (Tsallis(q=0.5), Tsallis(q=1.5), Square(), Inverse(), Regularized(lambda a: 1 / a, lambda x: 1 / x)):
-        alpha = rule(torch.zeros(2), d2, valid)
-        assert torch.equal(alpha[1], torch.zeros(4))
-        close(alpha[0].sum(), torch.tensor(1.0), terms=3)
-        assert alpha[0, 2] == 0
-
-
-def test_a_row_does_not_depend_on_the_other_rows():
-    d2 = torch.cat([make_rows(kind, 64, 2.0, 0, torch.float64) for kind in KINDS])
-    together = Tsallis(q=1.5)(torch.zeros(len(d2), dtype=torch.float64), d2)
-    alone = torch.cat([Tsallis(q=1.5)(torch.zeros(1, dtype=torch.float64), row[None]) for row in d2])
-    close(together, alone, terms=d2.shape[1])
-
-
-@pytest.mark.parametrize("tau", [1e-3, 1.0, 1e3])
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_of_a_closed_form_sum_to_one(kind, tau):
-    for rule in (Entropy(tau=tau), Direct(tau=tau)):
-        check(rule, make_rows(kind, 100_000, 2.0, 0, torch.float32), q=1)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("finite_at_zero", [False, True])
-def test_a_custom_regularizer_is_solved_within_the_limit(kind, finite_at_zero, iterations):
+@pytest.mark.parametrize(("power", "inverse"), [(-0.5, lambda x: x**-2), (0.5, lambda x: x.square())])
+def test_a_custom_regularizer_is_solved(kind, power, inverse):
     """r' = 1/√α, infinite at 0, and r' = −√α, which drops pairs."""
-    rule = (
-        Regularized(lambda a: -a.sqrt(), lambda x: x.square())
-        if finite_at_zero
-        else Regularized(lambda a: a.rsqrt(), lambda x: x**-2)
-    )
-    check(rule, make_rows(kind, 3000, 2.0, 0, torch.float32), q=1.5 if finite_at_zero else 0.5)
-    assert max(iterations) < MAX_ITERATIONS
+    rule = Regularized(lambda a: -math.copysign(1, power) * a**power, inverse)
+    check(rule, make_rows(kind, 3000, 2.0, 0, torch.float32), q=1 + power)

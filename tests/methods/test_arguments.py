@@ -20,9 +20,6 @@ def test_the_loss_of_a_method_is_what_it_does_not_declare(name):
     assert {argument for argument in arguments if role(f"model.{argument}") == "loss"} == LOSS[name]
 
 
-def test_no_argument_of_every_method_is_its_loss():
-    assert {role(f"model.{argument}") for argument in arguments_of(methods.Method)} == {"setting", "incidental"}
-
-
-def test_every_method_of_the_package_is_checked():
+def test_every_method_is_checked_and_no_argument_of_the_base_is_a_loss():
     assert {kind.__name__ for kind in concrete(methods.Method)} == set(LOSS)
+    assert {role(f"model.{argument}") for argument in arguments_of(methods.Method)} == {"setting", "incidental"}

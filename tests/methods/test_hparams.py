@@ -22,16 +22,15 @@ def saved(tmp_path):
     return save
 
 
-def test_hparams_hold_every_argument_with_its_default():
-    hparams = AlphaCL(Direct(p=6), **SMALL).hparams
-    assert hparams["importance"] == {
-        "class_path": "lightning_ssl.Direct",
-        "init_args": {"tau": 0.5, "p": 6, "normalize": True},
-    }
-    assert hparams["beta"] == 0.0
-    assert hparams["projector"]["hidden"] == 512
-    assert hparams["optimization"]["name"] == "adam"
-    assert set(hparams) == set(arguments_of(AlphaCL))
+def test_hparams_hold_every_argument_with_its_default_also_in_a_copy_and_a_logger(tmp_path):
+    model = AlphaCL(Direct(p=6), **SMALL)
+    direct = {"class_path": "lightning_ssl.Direct", "init_args": {"tau": 0.5, "p": 6, "normalize": True}}
+    assert (model.hparams["importance"], model.hparams["beta"]) == (direct, 0.0)
+    assert (model.hparams["projector"]["hidden"], model.hparams["optimization"]["name"]) == (512, "adam")
+    assert set(model.hparams) == set(arguments_of(AlphaCL))
+    assert copy.deepcopy(model).hparams == model.hparams
+    fit(model, [], logger=pl.loggers.CSVLogger(tmp_path), log_every_n_steps=1)
+    assert "lightning_ssl.Direct" in (tmp_path / "lightning_logs/version_0/hparams.yaml").read_text()
 
 
 def test_a_subclass_keeps_its_own_default():
@@ -69,11 +68,6 @@ def test_a_checkpoint_holds_the_configuration_of_the_data(saved):
     assert config["data"]["batch_size"] == data().batch_size
 
 
-def test_a_copy_keeps_its_hparams():
-    model = AlphaCL(Direct(p=6), **SMALL)
-    assert copy.deepcopy(model).hparams == model.hparams
-
-
 def test_a_wrong_argument_is_a_type_error_of_the_constructor():
     with pytest.raises(TypeError, match="unexpected keyword argument 'wrong'"):
         SimCLR(wrong=1)
@@ -92,9 +86,3 @@ class Scaled(SimCLR):
 
     def compute_loss(self, views):
         return self.scale * super().compute_loss(views)
-
-
-def test_hparams_reach_a_logger(tmp_path):
-    logger = pl.loggers.CSVLogger(tmp_path)
-    fit(METHODS["AlphaCL"](), [], logger=logger, log_every_n_steps=1)
-    assert "lightning_ssl.Direct" in (tmp_path / "lightning_logs/version_0/hparams.yaml").read_text()

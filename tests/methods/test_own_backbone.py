@@ -6,8 +6,6 @@ from helpers.training import data, fit, same
 from torch import nn
 
 from lightning_ssl import AlphaCL, Direct, OnlineProbe
-from lightning_ssl.app import cli
-from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.networks import build_backbone
 
 
@@ -48,7 +46,6 @@ def test_a_method_trains_with_a_network_and_its_checkpoint_rebuilds_it_from_attr
 @pytest.mark.parametrize(
     ("backbone", "message"),
     [
-        ("resnet19", r"backbone='resnet19': .* one of resnet18, resnet34, .* did you mean resnet18\?"),
         ("own_nets.Missing", r"backbone=own_nets.Missing: own_nets.py has no 'Missing'"),
         ("own_nets.Fails", r"backbone=own_nets.Fails: own_nets.py:8: ZeroDivisionError"),
         ("own_nets.maps", r"backbone='own_nets.maps': .* features of shape \(B, F\): two images gave \(2, 3, 32, 32\)"),
@@ -74,36 +71,14 @@ def test_each_mistake_has_its_own_message(backbone, message, tmp_path, monkeypat
         build_backbone(backbone, 32)
 
 
-def test_a_backbone_by_its_path_on_the_command_line(tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "own_net_file.py").write_text(
-        "from torch import nn\n\n"
-        "def net():\n    return nn.Sequential(nn.Conv2d(3, 9, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())\n"
-    )
-    options = '{"train_images": 32, "test_images": 16}'
-    argv = ["fit", "--model=SimCLR", "--model.backbone=own_net_file.net", f"--data.options={options}"]
-    argv += ["--data.batch_size=16", "--trainer.max_epochs=1", "--trainer.accelerator=cpu", "--name=own", "--knn.k=3"]
-    assert cli.main(argv) == 0
-    config = RunFolder("runs/own").config()["model"]["init_args"]
-    assert (config["backbone"], config["stem"]) == ("own_net_file.net", None)
-    assert cli.main(["evaluate", "runs/own", "--protocol", "lbfgs", "--device", "cpu"]) == 0
-
-
 # -- the data module ---------------------------------------------------------------------------------------------------
 
 
-def test_a_method_takes_size_and_moments_from_the_data_module():
-    model, module = AlphaCL(Direct(), backbone="resnet_tiny", augment="paper_cifar"), data()
+def test_a_method_takes_size_and_moments_from_the_data_module_where_they_are_not_given():
+    model, module = AlphaCL(Direct(), backbone="resnet_tiny", augment="paper_cifar", mean=(0.1, 0.2, 0.3)), data()
     fit(model, [], module)
-    assert model.augment.mean == module.mean
-    assert model.hparams["std"] == list(module.std)
-    assert model.hparams["image_size"] == 32
-
-
-def test_given_moments_win_over_those_of_the_data():
-    model = AlphaCL(Direct(), backbone="resnet_tiny", augment="paper_cifar", mean=(0.1, 0.2, 0.3))
-    fit(model, [])
-    assert model.augment.mean == (0.1, 0.2, 0.3)
+    assert (model.augment.mean, model.augment.std) == ((0.1, 0.2, 0.3), module.std)
+    assert (model.hparams["std"], model.hparams["image_size"]) == (list(module.std), 32)
 
 
 def test_images_of_another_size_are_refused_where_the_backbone_would_differ():
