@@ -101,12 +101,8 @@ def weighted_pairs(
     loss = scale * ((row_sum * d2_pos).sum(1) - (alpha * d2).sum((1, 2))) / M
     alpha[:, anchor, partner] = -row_sum  # now ∂(−E)/∂(z_iᵀz_j)
     g = torch.bmm(z, alpha + alpha.transpose(1, 2)).mul_(scale / M)
-    return loss, _normalize_vjp(g, z, inv, N)
-
-
-def _normalize_vjp(g: Tensor, z: Tensor, inv: Tensor, N: int) -> Tensor:
     dy = torch.addcmul(g, z, (g * z).sum(-2, keepdim=True), value=-1.0).mul_(inv)
-    return torch.stack([dy[:, :, :N], dy[:, :, N:]])
+    return loss, torch.stack(dy.chunk(2, dim=2))
 
 
 IMPORTANCES: dict[str, Callable[[float], Importance]] = {

@@ -52,27 +52,20 @@ def table_rows(
     importances: Sequence[str] = (),
 ) -> list[Row]:
     """List the rows of the given tables. A mask of 0.9 removes nine of ten entries."""
-    rows = []
-    if "1" in tables:
-        rows += [Row("1", name, MODELS[name], 1 - mask_table1) for name in ("simplified_simclr", "simplified_simsiam")]
-    if "2" in tables:
-        names = ("ncl_linear", "cl_linear", "ncl_basic", "ncl_basic_2l", "cl_basic")
-        rows += [Row("2", name, MODELS[name], 1 - mask) for name in names]
-    basic = MODELS["ncl_basic"]
-    if "4" in tables:
-        rows += [Row("4", f"ncl_basic σ={sigma:g}", basic, 1 - mask, sigma) for sigma in sigmas]
-    if "figures" in tables:
-        predictor = replace(basic, head=True)
-        rows += [
-            Row("figures", "fig 4: warm start", basic, 1 - mask, p**-0.5),
-            Row("figures", "fig 5: warm start, predictor", predictor, 1 - mask, p**-0.5),
-            Row("figures", "fig 6: predictor", predictor, 1 - mask),
-            Row("figures", "fig 7: warm start, row-normalized", replace(basic, unit="row"), 0.1, 1 / p),
-            Row("figures", "fig 16: warm start, column-normalized", replace(basic, unit="column"), 0.25, 1 / p),
-        ]
-    if "importance" in tables:
-        rows += [Row("importance", name, MODELS["cl_basic"], 1 - mask) for name in importances]
-    return rows
+    keep, basic = 1 - mask, MODELS["ncl_basic"]
+    predictor = replace(basic, head=True)
+    rows = [
+        *(Row("1", name, MODELS[name], 1 - mask_table1) for name in ("simplified_simclr", "simplified_simsiam")),
+        *(Row("2", name, model, keep) for name, model in MODELS.items() if not name.startswith("simplified")),
+        *(Row("4", f"ncl_basic σ={sigma:g}", basic, keep, sigma) for sigma in sigmas),
+        Row("figures", "fig 4: warm start", basic, keep, p**-0.5),
+        Row("figures", "fig 5: warm start, predictor", predictor, keep, p**-0.5),
+        Row("figures", "fig 6: predictor", predictor, keep),
+        Row("figures", "fig 7: warm start, row-normalized", replace(basic, unit="row"), 0.1, 1 / p),
+        Row("figures", "fig 16: warm start, column-normalized", replace(basic, unit="column"), 0.25, 1 / p),
+        *(Row("importance", name, MODELS["cl_basic"], keep) for name in importances),
+    ]
+    return [row for row in rows if row.table in tables]
 
 
 def published_cells(row: Row, sparsity: float) -> list[tuple[float, float]] | None:
@@ -80,6 +73,4 @@ def published_cells(row: Row, sparsity: float) -> list[tuple[float, float]] | No
     published = papers.load("landscape")
     if row.table == "4":
         return published["table4"].get(sparsity, {}).get(row.sigma)
-    if row.table in ("1", "2"):
-        return published[f"table{row.table}"][row.name].get(sparsity)
-    return None
+    return published.get(f"table{row.table}", {}).get(row.name, {}).get(sparsity)
