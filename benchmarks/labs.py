@@ -204,8 +204,9 @@ def cases() -> list[Case]:
         return lambda seeds: train(Row("", model, MODELS[model], 0.5), [0.1], range(seeds), setting)
 
     def batched_tree(seeds: int) -> object:
-        knobs: dict[str, Any] = {"epochs": 1, "samples": 1280, "batch": 128, "curve_samples": 128, "latents": ("root",)}
-        return train_trees(5, (10,), (0.7,), range(seeds), **knobs)
+        settings: dict[str, Any] = {"epochs": 1, "samples": 1280, "batch": 128, "lr": 0.1, "tau": 0.1, "loss": "nce"}
+        settings |= dict.fromkeys(("signed", "fresh", "bias", "normalize"), True) | {"first_seed": 0, "seeds": seeds}
+        return train_trees(5, (10,), (0.7,), ("root",), (), settings)
 
     return [
         Case(

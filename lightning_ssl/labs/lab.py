@@ -89,16 +89,14 @@ class Claim:
         return cls(name, mean, std, paper, paper_std, rule, agrees, relation, margin, len(_floats(values)))
 
     @classmethod
-    def at_most(cls, name: str, values: Values, bound: float) -> Claim:
+    def at_most(cls, name: str, values: Values, bound: float, rule: str = "every run at or below the bound") -> Claim:
         """Claim that every one of `values` is at most `bound`."""
-        mean, std = mean_std(values)
-        return cls(name, mean, std, bound, None, "every run at or below the bound", max(_floats(values)) <= bound, "≤")
+        return cls(name, *mean_std(values), bound, None, rule, max(_floats(values)) <= bound, "≤")
 
     @classmethod
-    def at_least(cls, name: str, values: Values, bound: float) -> Claim:
+    def at_least(cls, name: str, values: Values, bound: float, rule: str = "every run at or above the bound") -> Claim:
         """Claim that every one of `values` is at least `bound`."""
-        mean, std = mean_std(values)
-        return cls(name, mean, std, bound, None, "every run at or above the bound", min(_floats(values)) >= bound, "≥")
+        return cls(name, *mean_std(values), bound, None, rule, min(_floats(values)) >= bound, "≥")
 
 
 @dataclass
@@ -196,6 +194,14 @@ def normal(
 ) -> Tensor:
     """Standard normal draws of every seed, (seeds, *shape); see `per_seed`."""
     return per_seed(lambda g: torch.randn(tuple(shape), generator=g, dtype=dtype), seeds, first_seed, stream)
+
+
+def random_bits(generators: Sequence[torch.Generator], count: int) -> Tensor:
+    """Draw `count` 16-bit numbers from each generator: int16 (S, count)."""
+    words = torch.empty(len(generators), -(-count // 4), dtype=torch.int64)
+    for row, generator in zip(words, generators, strict=True):
+        row.random_(-(2**63), None, generator=generator)
+    return words.view(torch.int16)[:, :count]
 
 
 def require_bounds(settings: dict[str, Any], *positive: str, **least: float) -> None:

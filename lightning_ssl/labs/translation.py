@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PATTERNS = ("00", "01", "10", "11")
-
 
 def ring(d: int) -> Tensor:
     """The inputs of Eqn. 11, 𝐱(z_0, z') = 𝐞_{z'} + 𝐞_{(z'+z_0) mod d}: (2, d, d) over object, position, pixel."""

@@ -88,17 +88,6 @@ def test_views_share_the_signal_and_redraw_half_of_the_nuisance():
     assert correlation == pytest.approx(0.5, abs=0.05)  # 2000 samples
 
 
-def test_a_seed_in_a_batch_equals_that_seed_alone():
-    samples, steps = 8, 3
-    settings = {"samples": samples, "steps": steps, "hidden": HIDDEN, "outputs": OUTPUTS}
-    batch = lab.run(seeds=3, **settings).arrays
-    alone = lab.run(seeds=1, first_seed=2, **settings).arrays
-    terms = steps * (HIDDEN + OUTPUTS + 2 * samples)
-    for name in ("effective_path", "effective"):  # in training, and after it
-        close(batch[name][:, 2], alone[name][:, 0], terms=terms, gain=1 / TAU)
-    assert torch.equal(batch["before"][:, 2], alone["before"][:, 0])  # shares of right answers
-
-
 def test_quick_run_tabulates_every_importance_and_draws():
     result = lab.run(quick=True, steps=15, samples=24, seeds=2)
     assert len(result.figure().axes) == 3

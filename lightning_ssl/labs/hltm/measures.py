@@ -15,23 +15,27 @@ OPERATOR_SAMPLES = 4096
 
 
 class Correlation:
-    """Accumulates |corr(z, f̃_j)| over chunks of samples."""
+    """Accumulates the largest |corr(z_μ, f̃_j)| among the nodes j of one latent."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, depth: int) -> None:
+        self.latent = find_latent(name, depth)
+        self.latents = {self.latent}  # those whose nodes `add` reads
         self.sums = torch.zeros(())
 
-    def add(self, z: Tensor, f: Tensor) -> None:
-        """Add samples: z (R, N) of two values, f (R, N, h)."""
-        t, f = z.to(torch.float64)[..., None].expand_as(f), f.to(torch.float64)
+    def add(self, networks: Networks, nodes: dict[Latent, Tensor], z: Sequence[Tensor]) -> None:
+        """Add samples: f̃ of the nodes (R, N, h) of each latent, and the latents z of every layer, bool (R, n, N)."""
+        layer, position = self.latent
+        f = nodes[self.latent].to(torch.float64)
+        t = z[layer][:, position, :, None].to(torch.float64).expand_as(f)
         sums = torch.stack([x.sum(1) for x in (torch.ones_like(f), t, f, t * t, f * f, t * f)])  # (6, R, h)
         self.sums = self.sums + sums
 
     def value(self) -> Tensor:
-        """|corr| of every node, (R, h); 0 for a constant node."""
+        """The largest |corr| of every run, (R,); that of a constant node is 0."""
         n, t, f, tt, ff, tf = self.sums
         spread = ((tt / n - (t / n) ** 2).clamp_min(0) * (ff / n - (f / n) ** 2).clamp_min(0)).sqrt()
         corr = (tf / n - t * f / n**2) / spread
-        return torch.where(spread < 1e-6, 0.0, corr).abs().clamp(max=1.0).float()
+        return torch.where(spread < 1e-6, 0.0, corr).abs().clamp(max=1.0).float().amax(1)
 
 
 class OperatorNorm:
@@ -45,22 +49,19 @@ class OperatorNorm:
         layer, position = find_latent(name, depth)
         self.path = [(layer + up, position >> up) for up in range(depth - layer, -1, -1)]  # root … μ
         self.children = [(layer - 1, 2 * position), (layer - 1, 2 * position + 1)]
+        self.latents = {*self.path, *self.children}
         self.sum = self.count = torch.zeros(())
 
-    @property
-    def latents(self) -> set[Latent]:
-        """The latents whose nodes `add` reads."""
-        return {*self.path, *self.children}
-
-    def add(self, networks: Networks, nodes: dict[Latent, Tensor], z0: Tensor) -> None:
-        """Add samples with roots z0 (R, N)."""
+    def add(self, networks: Networks, nodes: dict[Latent, Tensor], z: Sequence[Tensor]) -> None:
+        """Add samples, as in `Correlation`."""
         R, N, h = nodes[self.path[0]].shape
         J = torch.eye(h).expand(R, N, h, h)
         for layer, position in self.path[1:]:
             W = networks.W[layer][:, position]  # (R, h, h), from this latent's nodes to its parent's
             J = (J.flatten(1, 2) @ W.mT).unflatten(1, (N, h)) * (nodes[layer, position] > 0)[:, :, None]
         f_ch = torch.cat([nodes[child].relu() for child in self.children], 2)  # (R, N, 2h or 2)
-        label = torch.stack([~z0, z0], 1).to(f_ch.dtype)  # (R, 2, N)
+        z0 = z[-1]  # (R, 1, N)
+        label = torch.cat([~z0, z0], 1).to(f_ch.dtype)  # (R, 2, N)
         K = (label[:, :, None] * f_ch.mT[:, None]).flatten(1, 2) @ J.flatten(2)  # (R, 2·|ch|, h_L·h)
         self.sum = self.sum + K.unflatten(1, (2, -1)).unflatten(3, (h, h))
         self.count = self.count + label.sum(2)
@@ -74,24 +75,17 @@ class OperatorNorm:
 
 
 @torch.no_grad()
-def evaluate(
-    networks: Networks, samples: Samples, latents: Sequence[str], operators: Sequence[str], n: int
-) -> tuple[Tensor, Tensor]:
-    """Measure the best |corr| of each latent, (R, len(latents)), and operator norms, (R, len(operators)).
+def evaluate(networks: Networks, samples: Samples, latents: Sequence[str], operators: Sequence[str], n: int) -> Tensor:
+    """Measure the best |corr| of each latent, then each operator norm: (R, len(latents) + len(operators)).
 
     Both on n new samples; the operators on at most `OPERATOR_SAMPLES` of them.
     """
-    depth = networks.depth
-    measured = [find_latent(name, depth) for name in latents]
-    correlations, norms = [Correlation() for _ in measured], [OperatorNorm(name, depth) for name in operators]
+    measures: list[Correlation | OperatorNorm] = [Correlation(name, networks.depth) for name in latents]
+    measures += [OperatorNorm(name, networks.depth) for name in operators]
     for start in range(0, n, CHUNK):
         z = samples.draw(min(CHUNK, n - start))
-        active_norms = norms if start < OPERATOR_SAMPLES else []
-        nodes = networks.nodes(z[0], set(measured).union(*(norm.latents for norm in active_norms)))
-        for correlation, (layer, position) in zip(correlations, measured, strict=True):
-            correlation.add(z[layer][:, position], nodes[layer, position])
-        for norm in active_norms:
-            norm.add(networks, nodes, z[depth][:, 0])
-    empty = torch.empty(networks.runs, 0)
-    best = torch.stack([each.value().amax(1) for each in correlations], 1) if correlations else empty
-    return best, torch.stack([norm.value() for norm in norms], 1) if norms else empty
+        active = measures if start < OPERATOR_SAMPLES else measures[: len(latents)]
+        nodes = networks.nodes(z[0], set[Latent]().union(*(measure.latents for measure in active)))
+        for measure in active:
+            measure.add(networks, nodes, z)
+    return torch.stack([measure.value() for measure in measures], 1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl.base.checks import require
-from lightning_ssl.labs.lab import seeded_generator
+from lightning_ssl.labs.lab import random_bits, seeded_generator
 
 Latent = tuple[int, int]  # layer (0: leaves, depth: root), position in the layer from the left
 
@@ -67,13 +67,10 @@ class Samples:
         `views = (2, 1)` gives anchors, positives of the same roots, and negatives of other roots.
         """
         S, edges, n, groups = len(self.seeds), self.threshold.shape[2], roots * sum(views), len(views) * roots
-        words = torch.empty(S, -(-(edges * n + groups) // 4), dtype=torch.int64)
-        for row, generator in zip(words, self.generators, strict=True):
-            row.random_(-(2**63), None, generator=generator)
-        u = words.view(torch.int16)
-        z0 = (u[:, edges * n : edges * n + groups] < 0).unflatten(1, (len(views), roots))
+        u, root_bits = random_bits(self.generators, edges * n + groups).split([edges * n, groups], 1)
+        z0 = (root_bits < 0).unflatten(1, (len(views), roots))
         z0 = torch.cat([z0[:, k].repeat(1, count) for k, count in enumerate(views)], 1)  # (S, n)
-        flips = (u[:, : edges * n].unflatten(1, (edges, n)) < self.threshold).flatten(0, 1)  # (R, edges, n)
+        flips = (u.unflatten(1, (edges, n)) < self.threshold).flatten(0, 1)  # (R, edges, n)
         layers = [z0.repeat(flips.shape[0] // S, 1)[:, None]]
         for flip in reversed(flips.split([2 ** (self.depth - layer) for layer in range(self.depth)], 1)):
             layers.append((layers[-1][:, :, None] ^ flip.unflatten(1, (-1, 2))).flatten(1, 2))

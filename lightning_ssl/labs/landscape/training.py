@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lightning_ssl.labs.lab import seeded_generator, track, use_threads
+from lightning_ssl.labs.lab import random_bits, seeded_generator, track, use_threads
 from lightning_ssl.labs.landscape.data import max_cosine, sparse_codes
 from lightning_ssl.labs.landscape.losses import negative_cosine, nt_xent, squared_distance, weighted_pairs
 from lightning_ssl.labs.landscape.models import Model, Params, affine, encode
@@ -116,34 +116,23 @@ def _draw_network(M: Tensor, sigma: float | None, s: Setting, generator: torch.G
     }
 
 
-class Batches:
-    """Masked views of all data sets, one batch after the other."""
-
-    def __init__(self, start: InitialValues, keep: float, setting: Setting, drop_last: bool) -> None:
-        s = self.setting = setting
-        self.generators = start.generators
-        self.D, self.S = start.shape
-        self.end = s.samples - s.batch + 1 if drop_last else s.samples
-        self.X, self.first_row = start.X.flatten(0, 1), s.samples * torch.arange(self.D * self.S)[:, None]
-        # A mask keeps an entry whose 16-bit draw is at most this limit. All sparsities of a seed share the masks.
-        self.limit = max(round(keep * 65536) - 32769, -32768)
-
-    def epoch(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield the views (2, R, p, N) and the samples without a mask (R, N, p), in a new order with new masks."""
-        s, D, S = self.setting, self.D, self.S
-        order = torch.stack([torch.randperm(s.samples, generator=g) for g in self.generators])
-        order = order.repeat(D, 1) + self.first_row  # (R, n)
-        words = torch.empty(S, -(-2 * s.samples * s.p // 4), dtype=torch.int64)
-        for word, generator in zip(words, self.generators, strict=True):
-            word.random_(-(2**63), None, generator=generator)
-        bits = words.view(torch.int16)[:, : 2 * s.samples * s.p].view(S, 2, s.samples, s.p)
-        bits = bits.transpose(0, 1)[:, None]  # (2, 1, S, n, p)
-        for first in range(0, self.end, s.batch):
-            batch = slice(first, min(first + s.batch, s.samples))
-            clean = self.X.index_select(0, order[:, batch].flatten()).view(D * S, -1, s.p)  # (R, N, p)
-            N = clean.shape[1]
-            mask = torch.le(bits[:, :, :, batch], self.limit, out=clean.new_empty(2, 1, S, N, s.p))
-            yield (mask * clean.view(1, D, S, N, s.p)).view(2, D * S, N, s.p).transpose(2, 3), clean
+def epoch_batches(start: InitialValues, row: Row, s: Setting) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the views (2, R, p, N) and the samples without a mask (R, N, p), in a new order with new masks."""
+    D, S = start.shape
+    order = torch.stack([torch.randperm(s.samples, generator=g) for g in start.generators])
+    order = order.repeat(D, 1) + s.samples * torch.arange(D * S)[:, None]  # (R, n)
+    # A mask keeps an entry whose 16-bit draw is at most this limit. All sparsities of a seed share the masks.
+    limit = max(round(row.keep * 65536) - 32769, -32768)
+    bits = random_bits(start.generators, 2 * s.samples * s.p).view(S, 2, s.samples, s.p)
+    bits = bits.transpose(0, 1)[:, None]  # (2, 1, S, n, p)
+    # The released loaders drop the last, smaller batch for the pair losses only.
+    end = s.samples - s.batch + 1 if row.model.objective == "pairs" else s.samples
+    for first in range(0, end, s.batch):
+        batch = slice(first, min(first + s.batch, s.samples))
+        clean = start.X.flatten(0, 1).index_select(0, order[:, batch].flatten()).view(D * S, -1, s.p)  # (R, N, p)
+        N = clean.shape[1]
+        mask = torch.le(bits[:, :, :, batch], limit, out=clean.new_empty(2, 1, S, N, s.p))
+        yield (mask * clean.view(1, D, S, N, s.p)).view(2, D * S, N, s.p).transpose(2, 3), clean
 
 
 def recorded_epochs(epochs: int) -> list[int]:
@@ -173,12 +162,10 @@ def train(
     # One thread for small problems: to wake a second one costs more than it gains.
     with torch.no_grad(), use_threads(torch.get_num_threads() if elements > 200_000 else 1):
         start = InitialValues(row, sparsities, seeds, s)
-        # The released loaders drop the last, smaller batch for the pair losses only.
-        batches = Batches(start, row.keep, s, drop_last=model.objective == "pairs")
         W1 = start.networks[0]["W1"]
         recorded, cosines = recorded_epochs(s.epochs), [max_cosine(W1, start.M)]
         for epoch in track(range(1, s.epochs + 1), row.key, progress):
-            for step, (x, clean) in enumerate(batches.epoch()):
+            for step, (x, clean) in enumerate(epoch_batches(start, row, s)):
                 # Dual encoders are updated alternately; every epoch begins with the first one.
                 k = step % 2 if model.objective == "dual" else 0
                 grads = _gradients(x, clean, start.networks, k, model, s, importance)
