@@ -120,26 +120,20 @@ class Result:
         rules = list(dict.fromkeys(claim.rule for claim in self.claims))
         rows = [("claim", "ours", "paper", "difference", "verdict")]
         for claim in self.claims:
-            mark = f" [{rules.index(claim.rule) + 1}]" if len(rules) > 1 else ""
-            rows.append(
-                (
-                    claim.name,
-                    f"{_format_number(claim.ours)} ± {_format_number(claim.std)}",
-                    ("" if claim.relation == "=" else claim.relation + " ")
-                    + _format_number(claim.paper)
-                    + ("" if claim.paper_std is None else f" ± {_format_number(claim.paper_std)}"),
-                    _format_number(claim.difference, sign=True) if claim.relation == "=" else "",
-                    ("agrees" if claim.agrees else "differs") + mark,
-                )
-            )
+            bound = claim.relation != "="
+            ours = f"{_format_number(claim.ours)} ± {_format_number(claim.std)}"
+            paper = f"{claim.relation} {_format_number(claim.paper)}" if bound else _format_number(claim.paper)
+            if claim.paper_std is not None:
+                paper += f" ± {_format_number(claim.paper_std)}"
+            difference = "" if bound else _format_number(claim.difference, sign=True)
+            verdict = f"{'agrees' if claim.agrees else 'differs'} [{rules.index(claim.rule) + 1}]"
+            rows.append((claim.name, ours, paper, difference, verdict))
         widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         lines.insert(1, "  ".join("-" * width for width in widths))
         if self.text:
             lines.insert(0, self.text.rstrip("\n") + "\n")
-        for r, rule in enumerate(rules):
-            lines.append(f"[{r + 1}] {rule}" if len(rules) > 1 else f"rule: {rule}")
-        lines += [f"note: {note}" for note in self.notes]
+        lines += [f"[{r}] {rule}" for r, rule in enumerate(rules, 1)] + [f"note: {note}" for note in self.notes]
         agreeing = sum(claim.agrees for claim in self.claims)
         lines.append(f"{self.lab}: {agreeing} of {len(self.claims)} agree, {len(self.claims) - agreeing} differ")
         return "\n".join(lines)
@@ -281,16 +275,13 @@ def _to_json(value: Any) -> Any:
         return {key: _to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_to_json(item) for item in value]
-    if isinstance(value, Tensor):
-        return _to_json(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _array_to_json(array: Tensor) -> dict[str, Any]:
     """The values of a small array, the statistics of a large one."""
-    shape = list(array.shape)
     if array.numel() <= _LARGEST_ARRAY_IN_JSON:
-        return {"shape": shape, "values": _to_json(array.detach())}
-    x = array.detach().double()
-    statistics = {"mean": x.mean(), "std": x.std(), "min": x.min(), "max": x.max()}
-    return {"shape": shape, **{name: _to_json(value.item()) for name, value in statistics.items()}}
+        values = {"values": array.tolist()}
+    else:
+        values = {name: getattr(array.double(), name)().item() for name in ("mean", "std", "min", "max")}
+    return {"shape": list(array.shape), **_to_json(values)}

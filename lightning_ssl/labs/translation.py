@@ -140,14 +140,7 @@ def run(
         *selective_claims,
         *_random_claims(start, x, gap),
     ]
-    arrays = {
-        "linear_norm": linear_norm,
-        "relu_norm": relu_norm,
-        "pattern_response": selective["pattern_response"],
-        "closed_form": selective["closed_form"],
-        "object_gap": gap,
-        "steps_of_single_answer": selective["steps_of_single_answer"],
-    }
+    arrays = {"linear_norm": linear_norm, "relu_norm": relu_norm, "object_gap": gap, **selective}
     return Result("translation", settings, arrays, claims, _notes(arrays, settings), _draw)
 
 

@@ -32,7 +32,7 @@ QUICK: list[tuple[str, dict[str, Any], int]] = [
     ("translation", {}, 3),
     ("translation", {"d": 6, "widths": (2, 3, 6), "bias": False}, 3),
 ]
-# Arguments of a short run, the axis of seeds of its arrays, the numbers added up for an entry, their gain (see `close`).
+# Arguments of a short run, the axis of seeds of its arrays, and the terms and gain of their rounding (see `close`).
 SEEDED: dict[str, tuple[dict[str, Any], dict[str, int], int, float]] = {
     "hltm": (
         {"depth": 3, "widths": (2, 4), "delta_lower": (0.7, 0.9), "epochs": 2, "samples": 256, "batch": 64},
