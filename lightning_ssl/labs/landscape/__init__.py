@@ -28,11 +28,11 @@ from torch import Tensor
 
 from lightning_ssl.base.checks import require
 from lightning_ssl.labs.lab import Result, require_bounds
-from lightning_ssl.labs.landscape.claims import cell_claims, direction_claims, make_notes, ordering_claims
+from lightning_ssl.labs.landscape import tables as paper
 from lightning_ssl.labs.landscape.data import permuted_counts
 from lightning_ssl.labs.landscape.figures import draw
 from lightning_ssl.labs.landscape.losses import IMPORTANCES
-from lightning_ssl.labs.landscape.tables import STUDIES, Row, table_rows
+from lightning_ssl.labs.landscape.tables import STUDIES, Row
 from lightning_ssl.labs.landscape.theorems import theorem_claims
 from lightning_ssl.labs.landscape.training import Setting, recorded_epochs, train_all
 
@@ -102,15 +102,15 @@ def run(
     if quick:
         used |= QUICK | {"sparsities": sparsities[:1], "mask_table1": mask, "importances": importances[:2]}
         used["seeds"] = min(seeds, 3)
-    rows = table_rows(tables, used["sigmas"], mask, used["mask_table1"], used["p"], used["importances"])
+    rows = paper.table_rows(used)
     arrays = _train_rows(rows, used, importance_tau=tau, progress=progress)
     paths = {row: arrays[row.key] for row in rows}  # (T, sparsities, S, 3)
     final = {row: path[-1] for row, path in paths.items()}  # (sparsities, S, 3)
-    claims = ordering_claims(final, used["sparsities"])
+    claims = paper.ordering_claims(final, used["sparsities"])
     if not quick and (p, d, m) == (50, 10, 50):
-        claims += cell_claims(final, used["sparsities"]) + direction_claims(paths)
+        claims += paper.cell_claims(final, used["sparsities"]) + paper.direction_claims(paths)
     claims += theorem_claims()
-    notes = make_notes(claims, arrays, used["sparsities"])
+    notes = paper.make_notes(claims, arrays, used["sparsities"])
     return Result("landscape", settings, arrays, claims, notes, partial(draw, rows=rows))
 
 

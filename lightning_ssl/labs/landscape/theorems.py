@@ -36,14 +36,11 @@ def relu_gradient(other: Tensor, b: float, keep: float, kappa: float) -> Tensor:
 def theorem_claims(d: int = 4, count: int = 20) -> list[Claim]:
     """Check Theorems 1 to 3, with `count` random d × d encoders where a theorem takes any."""
     generator = torch.Generator().manual_seed(0)
-    return [
-        *_theorem_1(generator, d, count, keep=0.5, tau=2.0),
-        _theorem_2(generator),
-        _theorem_3(generator, d, count),
-    ]
+    return [*_theorem_1(generator, d, count), _theorem_2(generator), _theorem_3(generator, d, count)]
 
 
-def _theorem_1(generator: torch.Generator, d: int, count: int, keep: float, tau: float) -> list[Claim]:
+def _theorem_1(generator: torch.Generator, d: int, count: int) -> list[Claim]:
+    keep, tau = 0.5, 2.0
     W = torch.rand(count, d, d, generator=generator, dtype=torch.float64)
     W = W / W.norm(dim=1, keepdim=True)
     eye = torch.eye(d, dtype=torch.float64)

@@ -185,14 +185,14 @@ def _gradients(
     out, head_vjp = affine(y, P["H"], P["c"]) if model.head else (y, None)
     if model.objective == "dual":
         target, _ = encode(x[1 - k : 2 - k], networks[1 - k], model, symmetric)
-        _, g = squared_distance(out, target, model.normalized)
+        g = squared_distance(out, target, model.normalized)
     elif model.objective == "siamese":
-        _, g = negative_cosine(out, y.flip(0))
+        g = negative_cosine(out, y.flip(0))
     elif importance is None:
-        _, g = nt_xent(out, s.tau)
+        g = nt_xent(out, s.tau)
     else:
-        clean_output, _ = encode(clean.transpose(1, 2)[None], P, model, symmetric)
-        _, g = weighted_pairs(out, importance, 1 / s.tau, clean_output[0])
+        clean_output, _ = encode(clean.mT[None], P, model, symmetric)
+        g = weighted_pairs(out, importance, 1 / s.tau, clean_output[0])
     grads: Params = {}
     if head_vjp is not None:
         head_grads, g = head_vjp(g)
