@@ -50,13 +50,6 @@ def test_matched_temperature_has_the_curvature_of_entropy_at_uniform_weights():
         torch.testing.assert_close(alpha, entropy, rtol=0, atol=1e-2 * largest)  # to first order
 
 
-def test_inverse_at_the_papers_temperature_is_nearly_uniform_among_many_negatives():
-    d2 = torch.linspace(0.1, 1.9, 126).double()[None]
-    alpha = lab.Inverse(0.5)(torch.zeros(1).double(), d2)
-    torch.testing.assert_close(alpha, torch.full_like(alpha, 1 / 126), rtol=1e-3, atol=0)
-    assert Entropy(0.5)(torch.zeros(1).double(), d2).max() > 3 / 126
-
-
 def test_effective_negatives_count_uniform_rows_and_ignore_zeros():
     valid = lab.negatives(3)
     d2_pos, d2_neg = torch.zeros(1, 6), torch.full((1, 6, 6), 0.5)

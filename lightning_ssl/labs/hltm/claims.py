@@ -94,16 +94,14 @@ def table6_notes(cells: list[Claim], settings: dict[str, Any]) -> list[str]:
     """Count the cells of Table 6 that agree, by the rule of the claims and by a stricter one."""
     if not cells:
         return ["none of these settings is in Table 6"]
-    size = len(cells)
+    size, seeds = len(cells), settings["seeds"]
     agreeing = sum(claim.agrees for claim in cells)
     mean = sum(abs(claim.difference) for claim in cells) / size
     # Two of the paper's standard deviations are wide where its trials scatter. Two standard errors of the difference of
     # two means are narrower.
-    seeds, strict = settings["seeds"], 0
-    for claim in cells:
-        margin = 0.005 + 2 * standard_error((claim.std, seeds), (claim.paper_std or 0.0, seeds))
-        strict += mean_holds("equal", claim.difference, margin)
+    errors = [standard_error((claim.std, seeds), (claim.paper_std or 0.0, seeds)) for claim in cells]
+    near = [mean_holds("equal", c.difference, 0.005 + 2 * error) for c, error in zip(cells, errors, strict=True)]
     return [
         f"Table 6: {agreeing} of {size} cells agree ({agreeing / size:.0%}); mean |difference| {mean:.3f}",
-        f"Table 6, stricter: {strict} of {size} within two standard errors of the difference of the means",
+        f"Table 6, stricter: {sum(near)} of {size} within two standard errors of the difference of the means",
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,15 +29,14 @@ def draw(result: Result) -> Figure:
     figure, axes = panels(2, columns, (3.3 * columns, 6.8))
     upper, lower = axes[:columns], axes[columns:]
     order = sorted(range(len(widths)), key=lambda w: -widths[w])
+    lines = zip(order, itertools.cycle(("-", (0, (4, 2)), ":", "-.")), strict=False)
     styles: Styles = {
-        (w, d): {"linestyle": ("-", (0, (4, 2)), ":", "-.")[k % 4], "linewidth": 1.6, **marked_line(d)}
-        for k, w in enumerate(order)
-        for d in range(len(deltas))
+        (w, d): {"linestyle": line, "linewidth": 1.6, **marked_line(d)} for w, line in lines for d in range(len(deltas))
     }
-    for n, (ax, name) in enumerate(zip(upper, latents, strict=False)):
-        _draw_correlation(result, ax, n, name, styles)
-    for k, (ax, name) in enumerate(zip(lower, operators, strict=False)):
-        _draw_operator(result, ax, k, name, styles)
+    for n in range(len(latents)):
+        _draw_correlation(result, upper[n], n, styles)
+    for k in range(len(operators)):
+        _draw_operator(result, lower[k], k, styles)
     _draw_agreement(result, lower[len(operators)])
     for ax in [*upper[len(latents) :], *lower[len(operators) + 1 :]]:
         ax.set_visible(False)
@@ -53,9 +53,9 @@ def draw(result: Result) -> Figure:
     return figure
 
 
-def _draw_correlation(result: Result, ax: Axes, n: int, name: str, styles: Styles) -> None:
+def _draw_correlation(result: Result, ax: Axes, n: int, styles: Styles) -> None:
     settings, corr = result.settings, result.arrays["correlation"]
-    last = len(corr) - 1
+    name, last = settings["latents"][n], len(corr) - 1
     for (w, d), style in styles.items():
         # Epochs 0 and 1 are columns of the table. They are distinct on an axis that is logarithmic in 1 + epoch.
         ax.plot(torch.arange(last + 1) + 1, corr[:, w, d, :, n].mean(1), **style)
@@ -70,9 +70,9 @@ def _draw_correlation(result: Result, ax: Axes, n: int, name: str, styles: Style
     ax.minorticks_off()
 
 
-def _draw_operator(result: Result, ax: Axes, k: int, name: str, styles: Styles) -> None:
+def _draw_operator(result: Result, ax: Axes, k: int, styles: Styles) -> None:
     settings, norm = result.settings, result.arrays["operator_norm"][..., k].median(3).values  # (epochs+1, W, D)
-    epochs = range(len(norm))
+    name, epochs = settings["operators"][k], range(len(norm))
     for (w, d), style in styles.items():
         ax.plot(epochs, norm[:, w, d].where(norm[:, w, d] > 0, torch.nan), **style)
     for other in settings["other_depths"]:

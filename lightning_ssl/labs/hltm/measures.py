@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl.labs.hltm.networks import Networks
-from lightning_ssl.labs.hltm.tree import Latent, Samples, find_latent
+from lightning_ssl.labs.hltm.tree import Samples, find_latent
 
 CHUNK = 128
 OPERATOR_SAMPLES = 4096
@@ -18,15 +18,13 @@ class Correlation:
     """Accumulates the largest |corr(z_μ, f̃_j)| among the nodes j of one latent."""
 
     def __init__(self, name: str, depth: int) -> None:
-        self.latent = find_latent(name, depth)
-        self.latents = {self.latent}  # those whose nodes `add` reads
+        self.layer, self.position = find_latent(name, depth)
         self.sums = torch.zeros(())
 
-    def add(self, networks: Networks, nodes: dict[Latent, Tensor], z: Sequence[Tensor]) -> None:
-        """Add samples: f̃ of the nodes (R, N, h) of each latent, and the latents z of every layer, bool (R, n, N)."""
-        layer, position = self.latent
-        f = nodes[self.latent].to(torch.float64)
-        t = z[layer][:, position, :, None].to(torch.float64).expand_as(f)
+    def add(self, networks: Networks, nodes: Sequence[Tensor], z: Sequence[Tensor]) -> None:
+        """Add samples: f̃ of the nodes (R, n, N, h) and the latents z, bool (R, n, N), of every layer."""
+        f, t = (values[self.layer][:, self.position].to(torch.float64) for values in (nodes, z))
+        t = t[..., None].expand_as(f)
         sums = torch.stack([x.sum(1) for x in (torch.ones_like(f), t, f, t * t, f * f, t * f)])  # (6, R, h)
         self.sums = self.sums + sums
 
@@ -48,18 +46,18 @@ class OperatorNorm:
     def __init__(self, name: str, depth: int) -> None:
         layer, position = find_latent(name, depth)
         self.path = [(layer + up, position >> up) for up in range(depth - layer, -1, -1)]  # root … μ
-        self.children = [(layer - 1, 2 * position), (layer - 1, 2 * position + 1)]
-        self.latents = {*self.path, *self.children}
         self.sum = self.count = torch.zeros(())
 
-    def add(self, networks: Networks, nodes: dict[Latent, Tensor], z: Sequence[Tensor]) -> None:
+    def add(self, networks: Networks, nodes: Sequence[Tensor], z: Sequence[Tensor]) -> None:
         """Add samples, as in `Correlation`."""
-        R, N, h = nodes[self.path[0]].shape
+        R, _, N, h = nodes[-1].shape
         J = torch.eye(h).expand(R, N, h, h)
         for layer, position in self.path[1:]:
             W = networks.W[layer][:, position]  # (R, h, h), from this latent's nodes to its parent's
-            J = (J.flatten(1, 2) @ W.mT).unflatten(1, (N, h)) * (nodes[layer, position] > 0)[:, :, None]
-        f_ch = torch.cat([nodes[child].relu() for child in self.children], 2)  # (R, N, 2h or 2)
+            J = (J.flatten(1, 2) @ W.mT).unflatten(1, (N, h)) * (nodes[layer][:, position] > 0)[:, :, None]
+        layer, position = self.path[-1]
+        children = nodes[layer - 1][:, 2 * position : 2 * position + 2]
+        f_ch = children.relu().transpose(1, 2).flatten(2)  # (R, N, 2h or 2)
         z0 = z[-1]  # (R, 1, N)
         label = torch.cat([~z0, z0], 1).to(f_ch.dtype)  # (R, 2, N)
         K = (label[:, :, None] * f_ch.mT[:, None]).flatten(1, 2) @ J.flatten(2)  # (R, 2·|ch|, h_L·h)
@@ -84,8 +82,7 @@ def evaluate(networks: Networks, samples: Samples, latents: Sequence[str], opera
     measures += [OperatorNorm(name, networks.depth) for name in operators]
     for start in range(0, n, CHUNK):
         z = samples.draw(min(CHUNK, n - start))
-        active = measures if start < OPERATOR_SAMPLES else measures[: len(latents)]
-        nodes = networks.nodes(z[0], set[Latent]().union(*(measure.latents for measure in active)))
-        for measure in active:
+        nodes = networks.nodes(z[0])
+        for measure in measures if start < OPERATOR_SAMPLES else measures[: len(latents)]:
             measure.add(networks, nodes, z)
     return torch.stack([measure.value() for measure in measures], 1)

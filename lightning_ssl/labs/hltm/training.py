@@ -38,7 +38,6 @@ def train(
     rho = polarities(depth, delta_lower, seeds, s["signed"])
     training_samples, test_samples = Samples(rho, seeds, 2), Samples(rho, seeds, 3)
     groups = [Networks(depth, width, seeds, len(delta_lower), bias=s["bias"]) for width in widths]
-    losses = [LOSSES[s["loss"]](s["tau"], width) for width in widths]
     measured = []
     for epoch in track(range(s["epochs"] + 1), f"tree of depth {depth}", progress):
         if epoch and not s["fresh"]:
@@ -49,8 +48,8 @@ def train(
             leaves = training_samples.draw(count * s["batch"], (2, 1))[0].unflatten(2, (3, count, s["batch"]))
             for k in range(count):
                 index = groups[0].table_index(leaves[:, :, :, k].flatten(2))
-                for networks, loss in zip(groups, losses, strict=True):
-                    networks.step(index, loss, s["lr"], s["normalize"])
+                for networks in groups:
+                    networks.step(index, LOSSES[s["loss"]], s["tau"], s["lr"], s["normalize"])
         n = s["samples"] if epoch in (0, 1, s["epochs"]) else min(CURVE_SAMPLES, s["samples"])
         measured.append(torch.stack([evaluate(networks, test_samples, latents, operators, n) for networks in groups]))
     correlation, norm = torch.stack(measured).split([len(latents), len(operators)], 3)

@@ -10,11 +10,12 @@ from torch import Tensor
 from lightning_ssl.base.checks import require
 from lightning_ssl.labs.lab import random_bits, seeded_generator
 
-Latent = tuple[int, int]  # layer (0: leaves, depth: root), position in the layer from the left
 
+def find_latent(name: str, depth: int, argument: str = "latents") -> tuple[int, int]:
+    """Layer (0: leaves, depth: root) and position, from the left, of a latent named as in the paper.
 
-def find_latent(name: str, depth: int, argument: str = "latents") -> Latent:
-    """Layer and position of a latent named as in the paper: `root`, or `s` and the path, s010 for left-right-left."""
+    The name is `root`, or `s` and the path: s010 is left-right-left.
+    """
     path = "" if name == "root" else name.removeprefix("s")
     known = name in ("root", "s") or (name.startswith("s") and not set(path) - {"0", "1"})
     require(known and len(path) < depth, argument, name, f"root, or s and fewer than {depth} digits 0 or 1")
