@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_ssl.labs import hltm
-from lightning_ssl.labs.hltm import measures, theorems, tree
+from lightning_ssl.labs.hltm import theorems, training, tree
 from lightning_ssl.labs.hltm.networks import LOSSES, NORM_EPS, Networks
 
 SEEDS = range(3)
@@ -128,7 +128,7 @@ def test_correlation_is_the_largest_corrcoef_and_zero_for_a_constant_node() -> N
     f = torch.randn(2, 500, 3, generator=g) + z[..., None] * torch.tensor([1.0, -2.0, 0.0])
     f[:, :, 2] = 0.3
     for nodes in ([0], [1], [2], [0, 1, 2]):
-        measure = measures.Correlation("root", depth=1)
+        measure = training.Correlation("root", depth=1)
         for some in (slice(200), slice(200, 500)):
             measure.add(Networks(1, 1, range(2)), [f[:, None, some, nodes]] * 2, [z[:, None, some]] * 2)
         for run in range(2):
@@ -142,7 +142,7 @@ def test_operator_norm_equals_the_full_covariance_operator(name: str) -> None:
     depth, width, N, run = 3, 2, 30, 1
     networks = Networks(depth, width, SEEDS)
     z = tree.Samples(tree.polarities(depth, (0.7,), SEEDS), SEEDS, 2).draw(N)
-    measure = measures.OperatorNorm(name, depth)
+    measure = training.OperatorNorm(name, depth)
     measure.add(networks, networks.nodes(z[0]), z)
 
     layer, position = tree.find_latent(name, depth)

@@ -14,7 +14,8 @@ Measures, before training, after one epoch and at the end: the largest |corr(z_�
 6; Table 4 is its root rows), and in training the Frobenius norm of the covariance operator
 OP_μ = V_{z0}[E[f_ch ⊗ J_μᵀ | z_0]].
 
-`tree` has the data, `networks` the networks and losses, `measures` the two measures, `theorems` Theorems 5 and 6.
+`tree` has the data, `networks` the networks and losses, `training` the training and both measures, `theorems` Theorems
+5 and 6.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from lightning_ssl.labs.hltm import claims
 from lightning_ssl.labs.hltm.claims import PAPER_SAMPLES, PAPER_WIDTHS
 from lightning_ssl.labs.hltm.figures import draw
 from lightning_ssl.labs.hltm.networks import LOSSES
+from lightning_ssl.labs.hltm.theorems import theorem_claims
 from lightning_ssl.labs.hltm.training import train
 from lightning_ssl.labs.hltm.tree import find_latent
 from lightning_ssl.labs.lab import Result, require_bounds
@@ -110,7 +112,7 @@ def run(
     corr, norm = arrays["correlation"], arrays["operator_norm"]
     cells = claims.table6_claims(corr, settings)
     growth = claims.growth_claims(corr, norm, settings["widths"], settings["operators"])
-    theorems, theorem_note = claims.theorem_claims(settings)
+    theorems, theorem_note = theorem_claims(settings)
     notes = [*claims.table6_notes(cells, settings), theorem_note]
     return Result("hltm", settings, arrays, [*cells, *growth, *theorems], notes, draw)
 

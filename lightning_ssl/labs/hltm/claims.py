@@ -1,9 +1,8 @@
-"""The claims: the cells of Table 6, growth in training, and Theorems 5 and 6."""
+"""The claims about training: the cells of Table 6, and growth."""
 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,10 +11,7 @@ from torch import Tensor
 from lightning_ssl import papers
 from lightning_ssl.comparison.claims import mean_holds
 from lightning_ssl.comparison.spread import standard_error
-from lightning_ssl.labs.hltm.networks import Networks
-from lightning_ssl.labs.hltm.theorems import theorem5, theorem6_error
-from lightning_ssl.labs.hltm.tree import polarities
-from lightning_ssl.labs.lab import Claim, mean_std
+from lightning_ssl.labs.lab import Claim
 
 STAGES = ("initial", "after epoch 1", "converged")
 PAPER_WIDTHS = (2, 10)
@@ -70,24 +66,6 @@ def growth_claims(corr: Tensor, norm: Tensor, widths: Sequence[int], operators: 
         claim = f"growth factor of ‖OP_{name}‖, |N|={widest}, every δ"
         claims.append(Claim.at_least(claim, ratio, 1.0, "medians of the trials, all of them at or above"))
     return claims
-
-
-def theorem_claims(settings: dict[str, Any]) -> tuple[list[Claim], str]:
-    """Check Theorem 6 on the initial networks, and Theorem 5 on 100 random layers; the claims and a note."""
-    first, deltas = settings["first_seed"], settings["delta_lower"]
-    seeds = range(first, first + settings["seeds"])
-    rho = polarities(settings["depth"], deltas, seeds, settings["signed"])
-    error = theorem6_error(rho, Networks(settings["depth"], max(settings["widths"]), seeds, len(deltas)))
-    lucky = theorem5(rho=0.8, c=6.0, eta=0.05, children=20, seeds=range(first, first + 100))
-    layers, width = lucky.any(1).double(), lucky.shape[1]
-    (share, std), rule = mean_std(layers), "at least 1 − η of 100 random layers"
-    name = f"Theorem 5: share of layers of {width} nodes with a lucky one (ρ=0.8, c=6, η=0.05)"
-    claims = [
-        Claim.at_most("Theorem 6: largest relative error of o_μ a_μ a_μᵀ", error, 1e-5),
-        Claim(name, share, std, 0.95, None, rule, share >= 0.95, "≥"),
-    ]
-    enough = math.ceil(math.log(0.05) / math.log1p(-lucky.double().mean().item()))
-    return claims, f"Theorem 5: of {width} nodes, {enough} would do"
 
 
 def table6_notes(cells: list[Claim], settings: dict[str, Any]) -> list[str]:
