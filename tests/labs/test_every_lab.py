@@ -26,6 +26,8 @@ INVALID["landscape"] += [("tau", 0.0), ("workers", 0)]
 QUICK: list[tuple[str, dict[str, Any], int]] = [
     ("covariance_operator", {}, 3),
     ("deep_linear", {"widths": (6, 8, 8, 4), "seeds": 3}, 4),
+    ("importances", {"steps": 15, "samples": 24, "seeds": 2}, 3),
+    ("landscape", {"seeds": 2}, 6),
     ("min_player", {"steps": 15, "seeds": 2}, 6),
     ("one_layer", {}, 6),
     ("relu_two_layer", {"hidden": (1, 5), "augmentation": (0.5, 1.75), "steps": 1000}, 8),
@@ -66,8 +68,10 @@ def test_an_invalid_argument_is_named(lab: str, argument: str, value: object) ->
 @pytest.mark.parametrize(("lab", "arguments", "axes"), QUICK)
 def test_a_quick_run_agrees_with_every_claim_and_draws(lab: str, arguments: dict[str, Any], axes: int) -> None:
     result = run_of(lab)(quick=True, **arguments)
-    # Section 4.1 expects the residue to shrink in training. The lab measures it; it is not a theorem.
-    assert all(claim.agrees for claim in result.claims if not claim.name.startswith("Section")), result.table()
+    # Not theorems, but measured: Section 4.1 expects the residue to shrink in training, Table 1 ranks the losses.
+    claims = [claim for claim in result.claims if not claim.name.startswith(("Section", "Table 1"))]
+    assert len(claims) > 3
+    assert all(claim.agrees for claim in claims), result.table()
     assert len(result.figure().axes) == axes
 
 

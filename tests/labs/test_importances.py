@@ -79,12 +79,3 @@ def test_views_share_the_signal_and_redraw_half_of_the_nuisance():
     assert (x1[:, :3] - clean[:, :3]).std() == pytest.approx(0.1, rel=0.1)  # 2000 samples
     correlation = (x1[:, 3:] * x2[:, 3:]).mean() / (x1[:, 3:].std() * x2[:, 3:].std())
     assert correlation == pytest.approx(0.5, abs=0.05)  # 2000 samples
-
-
-def test_quick_run_tabulates_every_importance_and_draws():
-    result = lab.run(quick=True, steps=15, samples=24, seeds=2)
-    assert len(result.figure().axes) == 3
-    for name in lab.entries(0.5, 46):
-        assert name in result.table()
-    verdicts = {claim.name: claim.agrees for claim in result.claims if "Table 1" not in claim.name}
-    assert all(verdicts.values()), result.table()
