@@ -24,7 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.labs.hltm.training import train as train_trees
 from lightning_ssl.labs.landscape.data import sparse_codes
-from lightning_ssl.labs.landscape.tables import MODELS
+from lightning_ssl.labs.landscape.tables import MODELS, Row
 from lightning_ssl.labs.landscape.training import Setting, train
 
 
@@ -197,14 +197,15 @@ def tree(loaded: bool, depth: int = 5, width: int = 10, samples: int = 1280, bat
 
 def cases() -> list[Case]:
     """What is compared: the papers' sizes, few epochs."""
-    many, few = Setting(epochs=10, record=1), Setting(epochs=3, record=1)
+    many, few = Setting(epochs=10), Setting(epochs=3)
 
     def batched(model: str, setting: Setting) -> Callable[[int], object]:
-        return lambda seeds: train(MODELS[model], 0.5, [0.1], list(range(seeds)), setting)
+        return lambda seeds: train(Row("", model, MODELS[model], 0.5), [0.1], range(seeds), setting)
 
     def batched_tree(seeds: int) -> object:
-        knobs: dict[str, Any] = {"epochs": 1, "samples": 1280, "batch": 128, "curve_samples": 128, "latents": ("root",)}
-        return train_trees(5, (10,), (0.7,), range(seeds), **knobs)
+        settings: dict[str, Any] = {"epochs": 1, "samples": 1280, "batch": 128, "lr": 0.1, "tau": 0.1, "loss": "nce"}
+        settings |= dict.fromkeys(("signed", "fresh", "bias", "normalize"), True) | {"first_seed": 0, "seeds": seeds}
+        return train_trees(5, (10,), (0.7,), ("root",), (), settings)
 
     return [
         Case(

@@ -157,23 +157,20 @@ def energy_losses(
     """
     d2_pos, d2_neg = pair_distances(z1, z2)
     d2_clean = pair_distances(clean.detach(), clean.detach())[1]
-    seeds = len(z1) // len(compared)
     alphas = []
-    for k, entry in enumerate(compared):
-        runs = slice(k * seeds, (k + 1) * seeds)
-        if entry.backprop_alpha:
-            alphas.append(batched_alpha(entry.importance, d2_pos[runs], d2_neg[runs], valid))
-        else:
-            d2 = d2_clean if entry.importance.uses_clean_view else d2_neg
-            alphas.append(batched_alpha(entry.importance, d2_pos[runs].detach(), d2[runs].detach(), valid))
+    parts = (d2.chunk(len(compared)) for d2 in (d2_pos, d2_neg, d2_clean))
+    for entry, pos, neg, unaugmented in zip(compared, *parts, strict=True):
+        d2 = unaugmented if entry.importance.uses_clean_view else neg
+        if not entry.backprop_alpha:
+            pos, d2 = pos.detach(), d2.detach()
+        alphas.append(batched_alpha(entry.importance, pos, d2, valid))
     alpha = torch.cat(alphas)
     return -(alpha * (d2_neg - d2_pos[:, :, None])).sum(2).mean(1), alpha.detach()
 
 
 def readout_accuracy(z: Tensor, label: Tensor, z_test: Tensor, label_test: Tensor, classes: int) -> Tensor:
     """Accuracy of a ridge regression onto the classes: (R, n, d), (R, n) and a test set → (R,)."""
-    ones = torch.ones_like(z[:, :, :1])
-    a, a_test = torch.cat([z, ones], 2), torch.cat([z_test, torch.ones_like(z_test[:, :, :1])], 2)
+    a, a_test = (torch.nn.functional.pad(x, (0, 1), value=1.0) for x in (z, z_test))
     target = torch.nn.functional.one_hot(label, classes).to(z.dtype)
     gram = a.mT @ a + 1e-3 * z.shape[1] * torch.eye(a.shape[2], dtype=z.dtype)
     w = torch.linalg.solve(gram, a.mT @ target)
@@ -242,31 +239,18 @@ def run(
     if quick:
         settings |= {"steps": min(steps, 100), "seeds": min(seeds, 3)}
     named = entries(tau, negatives=2 * samples - 2)
-    measured, alpha, d2 = _train(list(named.values()), settings, progress)
-    table1 = {
-        name: papers.load("alpha_cl")["table1"]["cifar10"][entry.table1][0][0]
-        for name, entry in named.items()
-        if entry.table1
-    }
-    accuracies = dict(zip(named, measured["after"].mean(1).tolist(), strict=True))
+    arrays, row_sums = _train(list(named.values()), settings, progress)
+    published = papers.load("alpha_cl")["table1"]["cifar10"]
+    table1 = {name: published[entry.table1][0][0] for name, entry in named.items() if entry.table1}
+    accuracies = dict(zip(named, arrays["after"].mean(1).tolist(), strict=True))
     better = [name for name in table1 if accuracies[name] > accuracies["Quadratic"] + 0.01]
-    valid = negatives(samples)
-    arrays = {
-        **{name: measured[name] for name in ("effective", "entropy", "zeros", "before", "after")},
-        "row_sums": alpha.sum(3).mean(2),
-        "effective_path": measured["effective_path"],
-        "d2": d2[:, 0, :, valid[0]][:, 0],
-        "alpha": (alpha / alpha.sum(3, keepdim=True))[:, 0, :, valid[0]][:, 0],
-    }
     settings["importances"] = {name: repr(entry.importance) for name, entry in named.items()}
-    claims, notes = _claims(named, measured, alpha.sum(3), table1, better), _notes(settings, table1, better)
-    return Result("importances", settings, arrays, claims, notes, _draw, text=_table(named, measured, table1))
+    claims, notes = _claims(named, arrays, row_sums, table1, better), _notes(settings, table1, better)
+    return Result("importances", settings, arrays, claims, notes, _draw, text=_table(named, arrays, table1))
 
 
-def _train(
-    compared: Sequence[Entry], settings: dict[str, Any], progress: bool
-) -> tuple[dict[str, Tensor], Tensor, Tensor]:
-    """Train every importance × seed; measures (count, S), and α and d2_neg of a held-out batch (count, S, M, K)."""
+def _train(compared: Sequence[Entry], settings: dict[str, Any], progress: bool) -> tuple[dict[str, Tensor], Tensor]:
+    """Train every importance × seed; the arrays of the result, (count, S, ...), and Σ_j α_ij (count, S, M)."""
     s, count = settings, len(compared)
 
     def draw(batches: int, size: int, stream: int) -> Points:
@@ -311,8 +295,11 @@ def _train(
         _, alpha = energy_losses(compared, z1, z2, clean, valid)
         d2_neg = pair_distances(z1, z2)[1]
     measured |= {name: value.view(count, -1) for name, value in row_statistics(alpha, valid).items()}
-    shape = (count, s["seeds"], *alpha.shape[1:])
-    return measured, alpha.view(shape), d2_neg.view(shape)
+    row_sums = alpha.sum(2)
+    # One anchor's row of the first seed.
+    measured |= {"row_sums": row_sums.mean(1).view(count, -1), "d2": d2_neg[:: s["seeds"], 0, valid[0]]}
+    measured["alpha"] = (alpha / row_sums[..., None])[:: s["seeds"], 0, valid[0]]
+    return measured, row_sums.view(count, s["seeds"], -1)
 
 
 def _claims(
@@ -367,17 +354,15 @@ def _draw(result: Result) -> Figure:
     a, names = result.arrays, list(result.settings["importances"])
     styles = [line_style(k) for k in range(len(names))]
     for k, name in enumerate(names):
-        if name == "Entropy, α propagated":  # it has the weights of Entropy, for another encoder
-            continue
-        order = a["d2"][k].argsort()
-        colour, line = styles[k]
-        weight.plot(a["d2"][k][order], a["alpha"][k][order].clamp_min(1e-6), line, color=colour, label=name)
-    weight.set(title="One anchor's weights at the end", xlabel="d² = 1 − cos to the negative", ylabel="α / row sum")
-    weight.set(yscale="log", ylim=(1e-5, 1))
-    for k, name in enumerate(names):
         colour, line = styles[k]
         used = a["effective_path"][k].mean(0)
         path.plot(torch.arange(len(used)) * MEASURED_EVERY, used, line, color=colour, label=name)
+        if name == "Entropy, α propagated":  # it has the weights of Entropy, for another encoder
+            continue
+        order = a["d2"][k].argsort()
+        weight.plot(a["d2"][k][order], a["alpha"][k][order].clamp_min(1e-6), line, color=colour, label=name)
+    weight.set(title="One anchor's weights at the end", xlabel="d² = 1 − cos to the negative", ylabel="α / row sum")
+    weight.set(yscale="log", ylim=(1e-5, 1))
     path.set(title="How many negatives a row really uses", xlabel="step", ylabel="effective negatives", yscale="log")
     places = list(range(len(names)))[::-1]
     for k, place in enumerate(places):

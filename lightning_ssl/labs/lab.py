@@ -89,16 +89,14 @@ class Claim:
         return cls(name, mean, std, paper, paper_std, rule, agrees, relation, margin, len(_floats(values)))
 
     @classmethod
-    def at_most(cls, name: str, values: Values, bound: float) -> Claim:
+    def at_most(cls, name: str, values: Values, bound: float, rule: str = "every run at or below the bound") -> Claim:
         """Claim that every one of `values` is at most `bound`."""
-        mean, std = mean_std(values)
-        return cls(name, mean, std, bound, None, "every run at or below the bound", max(_floats(values)) <= bound, "≤")
+        return cls(name, *mean_std(values), bound, None, rule, max(_floats(values)) <= bound, "≤")
 
     @classmethod
-    def at_least(cls, name: str, values: Values, bound: float) -> Claim:
+    def at_least(cls, name: str, values: Values, bound: float, rule: str = "every run at or above the bound") -> Claim:
         """Claim that every one of `values` is at least `bound`."""
-        mean, std = mean_std(values)
-        return cls(name, mean, std, bound, None, "every run at or above the bound", min(_floats(values)) >= bound, "≥")
+        return cls(name, *mean_std(values), bound, None, rule, min(_floats(values)) >= bound, "≥")
 
 
 @dataclass
@@ -122,26 +120,20 @@ class Result:
         rules = list(dict.fromkeys(claim.rule for claim in self.claims))
         rows = [("claim", "ours", "paper", "difference", "verdict")]
         for claim in self.claims:
-            mark = f" [{rules.index(claim.rule) + 1}]" if len(rules) > 1 else ""
-            rows.append(
-                (
-                    claim.name,
-                    f"{_format_number(claim.ours)} ± {_format_number(claim.std)}",
-                    ("" if claim.relation == "=" else claim.relation + " ")
-                    + _format_number(claim.paper)
-                    + ("" if claim.paper_std is None else f" ± {_format_number(claim.paper_std)}"),
-                    _format_number(claim.difference, sign=True) if claim.relation == "=" else "",
-                    ("agrees" if claim.agrees else "differs") + mark,
-                )
-            )
+            bound = claim.relation != "="
+            ours = f"{_format_number(claim.ours)} ± {_format_number(claim.std)}"
+            paper = f"{claim.relation} {_format_number(claim.paper)}" if bound else _format_number(claim.paper)
+            if claim.paper_std is not None:
+                paper += f" ± {_format_number(claim.paper_std)}"
+            difference = "" if bound else _format_number(claim.difference, sign=True)
+            verdict = f"{'agrees' if claim.agrees else 'differs'} [{rules.index(claim.rule) + 1}]"
+            rows.append((claim.name, ours, paper, difference, verdict))
         widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         lines.insert(1, "  ".join("-" * width for width in widths))
         if self.text:
             lines.insert(0, self.text.rstrip("\n") + "\n")
-        for r, rule in enumerate(rules):
-            lines.append(f"[{r + 1}] {rule}" if len(rules) > 1 else f"rule: {rule}")
-        lines += [f"note: {note}" for note in self.notes]
+        lines += [f"[{r}] {rule}" for r, rule in enumerate(rules, 1)] + [f"note: {note}" for note in self.notes]
         agreeing = sum(claim.agrees for claim in self.claims)
         lines.append(f"{self.lab}: {agreeing} of {len(self.claims)} agree, {len(self.claims) - agreeing} differ")
         return "\n".join(lines)
@@ -196,6 +188,14 @@ def normal(
 ) -> Tensor:
     """Standard normal draws of every seed, (seeds, *shape); see `per_seed`."""
     return per_seed(lambda g: torch.randn(tuple(shape), generator=g, dtype=dtype), seeds, first_seed, stream)
+
+
+def random_bits(generators: Sequence[torch.Generator], count: int) -> Tensor:
+    """Draw `count` 16-bit numbers from each generator: int16 (S, count)."""
+    words = torch.empty(len(generators), -(-count // 4), dtype=torch.int64)
+    for row, generator in zip(words, generators, strict=True):
+        row.random_(-(2**63), None, generator=generator)
+    return words.view(torch.int16)[:, :count]
 
 
 def require_bounds(settings: dict[str, Any], *positive: str, **least: float) -> None:
@@ -275,16 +275,13 @@ def _to_json(value: Any) -> Any:
         return {key: _to_json(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_to_json(item) for item in value]
-    if isinstance(value, Tensor):
-        return _to_json(value.tolist())
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _array_to_json(array: Tensor) -> dict[str, Any]:
     """The values of a small array, the statistics of a large one."""
-    shape = list(array.shape)
     if array.numel() <= _LARGEST_ARRAY_IN_JSON:
-        return {"shape": shape, "values": _to_json(array.detach())}
-    x = array.detach().double()
-    statistics = {"mean": x.mean(), "std": x.std(), "min": x.min(), "max": x.max()}
-    return {"shape": shape, **{name: _to_json(value.item()) for name, value in statistics.items()}}
+        values = {"values": array.tolist()}
+    else:
+        values = {name: getattr(array.double(), name)().item() for name in ("mean", "std", "min", "max")}
+    return {"shape": list(array.shape), **_to_json(values)}

@@ -30,17 +30,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-PATTERNS = ("00", "01", "10", "11")
+
+# Neurons of a two-pixel field, with and without a bias, that respond to one pattern only.
+SINGLE_PATTERN: dict[bool, dict[str, tuple[float, ...]]] = {
+    True: {"00": (-4.0, -4.0, 1.0), "01": (-4.0, 2.0, -1.0), "10": (2.0, -4.0, -1.0), "11": (3.0, 3.0, -5.0)},
+    False: {"01": (-4.0, 1.0), "10": (1.0, -4.0)},
+}
 
 
 def ring(d: int) -> Tensor:
     """The inputs of Eqn. 11, 𝐱(z_0, z') = 𝐞_{z'} + 𝐞_{(z'+z_0) mod d}: (2, d, d) over object, position, pixel."""
-    position = torch.arange(d)
-    x = torch.zeros(2, d, d, dtype=torch.float64)
-    for z0 in (1, 2):
-        x[z0 - 1, position, position] = 1
-        x[z0 - 1, position, (position + z0) % d] = 1
-    return x
+    eye = torch.eye(d, dtype=torch.float64)
+    return torch.stack([eye + eye.roll(z0, 1) for z0 in (1, 2)])
 
 
 def receptive_field(x: Tensor, width: int, bias: bool) -> Tensor:
@@ -71,21 +72,6 @@ def train(w: Tensor, x: Tensor, alpha: float, steps: int, linear: bool = False, 
         D = selectivity(path[-1], x, linear)
         path.append(path[-1] + alpha / 4 * D * (D * path[-1]).sum(1, keepdim=True))
     return torch.stack(path)
-
-
-def single_pattern_neurons(x: Tensor, bias: bool) -> tuple[Tensor, list[str]]:
-    """Neurons of a two-pixel field that respond to one pattern only, and the names of the patterns: (P, 2 (+ 1))."""
-    neurons = {"01": (-4.0, 1.0, 0.0), "10": (1.0, -4.0, 0.0)}
-    if bias:
-        neurons = {"00": (-4.0, -4.0, 1.0), "01": (-4.0, 2.0, -1.0), "10": (2.0, -4.0, -1.0), "11": (3.0, 3.0, -5.0)}
-    w = torch.tensor(list(neurons.values()), dtype=x.dtype)
-    return (w if bias else w[:, :2]), list(neurons)
-
-
-def pattern(name: str, bias: bool) -> Tensor:
-    """The vector 𝐱_p of a two-pixel pattern."""
-    pixels = [float(pixel) for pixel in name]
-    return torch.tensor(pixels + [1.0] * bias, dtype=torch.float64)
 
 
 def selective_steps(path: Tensor, x: Tensor) -> Tensor:
@@ -129,7 +115,11 @@ def run(
         settings |= {"seeds": seeds, "steps": steps}
     x = ring(d)
     start = normal((d + bias,), seeds, first_seed, dtype=torch.float64)  # (S, d (+ 1))
-    linear_norm, relu_norm = _random_operator_norms(start, x, widths, bias)
+    random = [(_neurons(start, width, d), receptive_field(x, width, bias)) for width in widths]
+    linear_norm, relu_norm = (
+        torch.stack([torch.linalg.matrix_norm(operator(w, seen, linear)) for w, seen in random])
+        for linear in (True, False)
+    )  # each (widths, S)
     whole = operator(start, receptive_field(x, d, bias), linear=True)
     fields = ", ".join(map(str, widths))
     selective_claims, selective = _single_patterns(x, bias, alpha, steps)
@@ -142,14 +132,7 @@ def run(
         *selective_claims,
         *_random_claims(start, x, gap),
     ]
-    arrays = {
-        "linear_norm": linear_norm,
-        "relu_norm": relu_norm,
-        "pattern_response": selective["pattern_response"],
-        "closed_form": selective["closed_form"],
-        "object_gap": gap,
-        "steps_of_single_answer": selective["steps_of_single_answer"],
-    }
+    arrays = {"linear_norm": linear_norm, "relu_norm": relu_norm, "object_gap": gap, **selective}
     return Result("translation", settings, arrays, claims, _notes(arrays, settings), _draw)
 
 
@@ -158,21 +141,12 @@ def _neurons(start: Tensor, width: int, d: int) -> Tensor:
     return torch.cat([start[:, :width], start[:, d:]], 1) / width**0.5
 
 
-def _random_operator_norms(start: Tensor, x: Tensor, widths: tuple[int, ...], bias: bool) -> tuple[Tensor, Tensor]:
-    """‖OP‖ of random linear and ReLU neurons for every width, each (widths, S)."""
-    linear, relu = [], []
-    for width in widths:
-        w, seen = _neurons(start, width, x.shape[2]), receptive_field(x, width, bias)
-        linear.append(torch.linalg.matrix_norm(operator(w, seen, linear=True)))
-        relu.append(torch.linalg.matrix_norm(operator(w, seen)))
-    return torch.stack(linear), torch.stack(relu)
-
-
 def _single_patterns(x: Tensor, bias: bool, alpha: float, steps: int) -> tuple[list[Claim], dict[str, Tensor]]:
     """Train the P neurons that respond to one pattern only, linear and ReLU, and compare them with Eqn. 13."""
     d, seen = x.shape[2], receptive_field(x, 2, bias)
-    w, names = single_pattern_neurons(x, bias)
-    patterns = torch.stack([pattern(name, bias) for name in names])  # (P, 2 (+ 1))
+    names, neurons = zip(*SINGLE_PATTERN[bias].items(), strict=True)
+    w = torch.tensor(neurons, dtype=x.dtype)  # (P, 2 (+ 1))
+    patterns = torch.tensor([[*map(float, name), *[1.0] * bias] for name in names], dtype=x.dtype)  # (P, 2 (+ 1))
     path = train(w, seen, alpha, steps)
     movement = (train(w, seen, alpha, steps, linear=True) - w).abs().amax()
     response = (path * patterns).sum(2)  # x_pᵀw(t), (steps + 1, P)
@@ -182,12 +156,13 @@ def _single_patterns(x: Tensor, bias: bool, alpha: float, steps: int) -> tuple[l
     claims = [Claim.at_most("movement of linear neurons in training", movement, 0.0)]
     for k, (name, OP) in enumerate(zip(names, operator(w, seen), strict=True)):
         neuron, T = f"ReLU, answers to {name} alone", int(lasts[k])
-        claims.append(Claim.near(f"{neuron}: 4d² c_p", float(OP.trace() / square[k] / c), 1.0, tolerance=1e-9))
         residue = (OP - c * torch.outer(patterns[k], patterns[k])).abs().max() / c
-        claims.append(Claim.at_most(f"{neuron}: largest |OP − c_p x xᵀ|/c_p", float(residue), 1e-9))
         rate = (response[1 : T + 1, k] / response[:T, k]).log().mean().exp() if T else torch.nan
-        name = f"{neuron}: growth of xᵀw in a step"
-        claims.append(Claim.near(name, float(rate), float(factor[k]), tolerance=1e-9))
+        claims += [
+            Claim.near(f"{neuron}: 4d² c_p", float(OP.trace() / square[k] / c), 1.0, tolerance=1e-9),
+            Claim.at_most(f"{neuron}: largest |OP − c_p x xᵀ|/c_p", float(residue), 1e-9),
+            Claim.near(f"{neuron}: growth of xᵀw in a step", float(rate), float(factor[k]), tolerance=1e-9),
+        ]
     closed_form = response[0] * factor ** torch.arange(steps + 1)[:, None]
     return claims, {"pattern_response": response, "closed_form": closed_form, "steps_of_single_answer": lasts}
 
@@ -207,8 +182,8 @@ def _random_claims(start: Tensor, x: Tensor, gap: Tensor) -> list[Claim]:
 
 def _notes(arrays: dict[str, Tensor], settings: dict[str, Any]) -> list[str]:
     widths, steps, norm = settings["widths"], settings["steps"], arrays["relu_norm"]
-    names = single_pattern_neurons(norm, settings["bias"])[1]
-    last = ", ".join(f"{name} {T}" for name, T in zip(names, arrays["steps_of_single_answer"].tolist(), strict=True))
+    steps_of = zip(SINGLE_PATTERN[settings["bias"]], arrays["steps_of_single_answer"].tolist(), strict=True)
+    last = ", ".join(f"{name} {T}" for name, T in steps_of)
     notes = [
         f"steps (of {steps}) until another pattern crosses the threshold and Eqn. 13 ends: {last}",
         f"random ReLU neurons with OP ≠ 0: {(norm[0] > 0).double().mean():.0%} with a field of {widths[0]}, "
@@ -224,8 +199,7 @@ def _draw(result: Result) -> Figure:
     settings, arrays = result.settings, result.arrays
     figure, (left, middle, right) = panels(1, 3, (13.5, 4.3))
     _draw_operators(left, arrays, list(settings["widths"]))
-    names = single_pattern_neurons(ring(settings["d"]), settings["bias"])[1]
-    _draw_responses(middle, arrays, names)
+    _draw_responses(middle, arrays, list(SINGLE_PATTERN[settings["bias"]]))
     _draw_random(right, arrays["object_gap"][:, :40], settings["d"])
     figure.suptitle(f"11 or 101 on a ring of {settings['d']} pixels: initial selectivity is amplified")
     return figure

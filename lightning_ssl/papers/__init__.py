@@ -4,6 +4,7 @@
 [0.35, 0.2]
 """
 
+from functools import cache
 from importlib.resources import files
 from typing import Any
 
@@ -17,8 +18,9 @@ def names() -> list[str]:
     return sorted(file.name.removesuffix(".yaml") for file in files(__name__).iterdir() if file.name.endswith(".yaml"))
 
 
+@cache
 def load(name: str) -> dict[str, Any]:
-    """The figures of one paper, as nested dictionaries; a cell is [mean, std]."""
+    """The figures of one paper, as nested dictionaries that all callers share; a cell is [mean, std]."""
     if name not in names():
         raise UserError(f"papers.load: name={name!r}: expected one of {', '.join(names())}")
     return yaml.safe_load((files(__name__) / f"{name}.yaml").read_text(encoding="utf-8"))

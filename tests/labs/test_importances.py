@@ -50,13 +50,6 @@ def test_matched_temperature_has_the_curvature_of_entropy_at_uniform_weights():
         torch.testing.assert_close(alpha, entropy, rtol=0, atol=1e-2 * largest)  # to first order
 
 
-def test_inverse_at_the_papers_temperature_is_nearly_uniform_among_many_negatives():
-    d2 = torch.linspace(0.1, 1.9, 126).double()[None]
-    alpha = lab.Inverse(0.5)(torch.zeros(1).double(), d2)
-    torch.testing.assert_close(alpha, torch.full_like(alpha, 1 / 126), rtol=1e-3, atol=0)
-    assert Entropy(0.5)(torch.zeros(1).double(), d2).max() > 3 / 126
-
-
 def test_effective_negatives_count_uniform_rows_and_ignore_zeros():
     valid = lab.negatives(3)
     d2_pos, d2_neg = torch.zeros(1, 6), torch.full((1, 6, 6), 0.5)
@@ -86,23 +79,3 @@ def test_views_share_the_signal_and_redraw_half_of_the_nuisance():
     assert (x1[:, :3] - clean[:, :3]).std() == pytest.approx(0.1, rel=0.1)  # 2000 samples
     correlation = (x1[:, 3:] * x2[:, 3:]).mean() / (x1[:, 3:].std() * x2[:, 3:].std())
     assert correlation == pytest.approx(0.5, abs=0.05)  # 2000 samples
-
-
-def test_a_seed_in_a_batch_equals_that_seed_alone():
-    samples, steps = 8, 3
-    settings = {"samples": samples, "steps": steps, "hidden": HIDDEN, "outputs": OUTPUTS}
-    batch = lab.run(seeds=3, **settings).arrays
-    alone = lab.run(seeds=1, first_seed=2, **settings).arrays
-    terms = steps * (HIDDEN + OUTPUTS + 2 * samples)
-    for name in ("effective_path", "effective"):  # in training, and after it
-        close(batch[name][:, 2], alone[name][:, 0], terms=terms, gain=1 / TAU)
-    assert torch.equal(batch["before"][:, 2], alone["before"][:, 0])  # shares of right answers
-
-
-def test_quick_run_tabulates_every_importance_and_draws():
-    result = lab.run(quick=True, steps=15, samples=24, seeds=2)
-    assert len(result.figure().axes) == 3
-    for name in lab.entries(0.5, 46):
-        assert name in result.table()
-    verdicts = {claim.name: claim.agrees for claim in result.claims if "Table 1" not in claim.name}
-    assert all(verdicts.values()), result.table()

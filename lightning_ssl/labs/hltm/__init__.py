@@ -14,7 +14,8 @@ Measures, before training, after one epoch and at the end: the largest |corr(z_�
 6; Table 4 is its root rows), and in training the Frobenius norm of the covariance operator
 OP_μ = V_{z0}[E[f_ch ⊗ J_μᵀ | z_0]].
 
-`tree` has the data, `networks` the networks and losses, `measures` the two measures, `theorems` Theorems 5 and 6.
+`tree` has the data, `networks` the networks and losses, `training` the training and both measures, `theorems` Theorems
+5 and 6.
 """
 
 from __future__ import annotations
@@ -24,16 +25,11 @@ from typing import Any, Literal
 from torch import Tensor
 
 from lightning_ssl.base.checks import require
-from lightning_ssl.labs.hltm.claims import (
-    PAPER_SAMPLES,
-    PAPER_WIDTHS,
-    growth_claims,
-    table6_claims,
-    table6_notes,
-    theorem_claims,
-)
+from lightning_ssl.labs.hltm import claims
+from lightning_ssl.labs.hltm.claims import PAPER_SAMPLES, PAPER_WIDTHS
 from lightning_ssl.labs.hltm.figures import draw
 from lightning_ssl.labs.hltm.networks import LOSSES
+from lightning_ssl.labs.hltm.theorems import theorem_claims
 from lightning_ssl.labs.hltm.training import train
 from lightning_ssl.labs.hltm.tree import find_latent
 from lightning_ssl.labs.lab import Result, require_bounds
@@ -107,34 +103,28 @@ def run(
             "delta_lower": delta_lower[len(delta_lower) // 2 :][:1],
             "other_depths": (),
         }
-    # By default the latents and operators of the paper that the tree has.
-    if latents is None:
-        settings["latents"] = tuple(name for name in TABLE6_LATENTS if len(name) <= depth or name == "root")
-    if operators is None:
-        settings["operators"] = tuple(name for name in FIGURE_OPERATORS if len(name) <= depth)
-    for argument in ("latents", "operators"):
+    for argument, of_paper in (("latents", TABLE6_LATENTS), ("operators", FIGURE_OPERATORS)):
+        if settings[argument] is None:
+            settings[argument] = tuple(name for name in of_paper if len(name) <= depth or name == "root")
         for name in settings[argument]:
             find_latent(name, depth, argument)
     arrays = _train_depths(settings, progress)
     corr, norm = arrays["correlation"], arrays["operator_norm"]
-    cells = table6_claims(corr, settings)
-    growth = growth_claims(corr, norm, settings["widths"], settings["operators"])
+    cells = claims.table6_claims(corr, settings)
+    growth = claims.growth_claims(corr, norm, settings["widths"], settings["operators"])
     theorems, theorem_note = theorem_claims(settings)
-    notes = [*table6_notes(cells, settings), theorem_note]
+    notes = [*claims.table6_notes(cells, settings), theorem_note]
     return Result("hltm", settings, arrays, [*cells, *growth, *theorems], notes, draw)
 
 
 def _train_depths(settings: dict[str, Any], progress: bool) -> dict[str, Tensor]:
     """Train on trees of `depth` and, for the operator norms alone, of `other_depths`."""
-    s = settings
-    names = ("epochs", "samples", "batch", "lr", "tau", "loss", "signed", "fresh", "bias", "normalize")
-    common: dict[str, Any] = {name: s[name] for name in names} | {"progress": progress}
-    trials, deltas, operators = range(s["first_seed"], s["first_seed"] + s["seeds"]), s["delta_lower"], s["operators"]
-    corr, norm = train(s["depth"], s["widths"], deltas, trials, latents=s["latents"], operators=operators, **common)
+    s, deltas = settings, settings["delta_lower"]
+    corr, norm = train(s["depth"], s["widths"], deltas, s["latents"], s["operators"], s, progress)
     arrays = {"correlation": corr, "operator_norm": norm}
     widest, middle = max(s["widths"]), deltas[len(deltas) // 2]
     for depth in s["other_depths"]:
-        present = [name for name in operators if len(name) <= depth]
-        _, norm = train(depth, (widest,), (middle,), trials, latents=(), operators=present, **common)
-        arrays[f"operator_norm_depth_{depth}"] = norm
+        present = [name for name in s["operators"] if len(name) <= depth]
+        if present:
+            arrays[f"operator_norm_depth_{depth}"] = train(depth, (widest,), (middle,), (), present, s, progress)[1]
     return arrays

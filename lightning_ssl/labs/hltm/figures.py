@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lightning_ssl import papers
 from lightning_ssl.base.palette import marked_line
-from lightning_ssl.labs.hltm.claims import PAPER_WIDTHS
+from lightning_ssl.labs.hltm.claims import PAPER_WIDTHS, paper_cells
 from lightning_ssl.labs.lab import PALETTE, Result, panels
 
 if TYPE_CHECKING:
@@ -29,15 +29,14 @@ def draw(result: Result) -> Figure:
     figure, axes = panels(2, columns, (3.3 * columns, 6.8))
     upper, lower = axes[:columns], axes[columns:]
     order = sorted(range(len(widths)), key=lambda w: -widths[w])
+    lines = zip(order, itertools.cycle(("-", (0, (4, 2)), ":", "-.")), strict=False)
     styles: Styles = {
-        (w, d): {"linestyle": ("-", (0, (4, 2)), ":", "-.")[k % 4], "linewidth": 1.6, **marked_line(d)}
-        for k, w in enumerate(order)
-        for d in range(len(deltas))
+        (w, d): {"linestyle": line, "linewidth": 1.6, **marked_line(d)} for w, line in lines for d in range(len(deltas))
     }
-    for n, (ax, name) in enumerate(zip(upper, latents, strict=False)):
-        _draw_correlation(result, ax, n, name, styles)
-    for k, (ax, name) in enumerate(zip(lower, operators, strict=False)):
-        _draw_operator(result, ax, k, name, styles)
+    for n in range(len(latents)):
+        _draw_correlation(result, upper[n], n, styles)
+    for k in range(len(operators)):
+        _draw_operator(result, lower[k], k, styles)
     _draw_agreement(result, lower[len(operators)])
     for ax in [*upper[len(latents) :], *lower[len(operators) + 1 :]]:
         ax.set_visible(False)
@@ -54,18 +53,16 @@ def draw(result: Result) -> Figure:
     return figure
 
 
-def _draw_correlation(result: Result, ax: Axes, n: int, name: str, styles: Styles) -> None:
+def _draw_correlation(result: Result, ax: Axes, n: int, styles: Styles) -> None:
     settings, corr = result.settings, result.arrays["correlation"]
-    table = papers.load("dual_networks")["hltm"]["table6"].get(name, {}) if settings["depth"] == 5 else {}
-    last = len(corr) - 1
+    name, last = settings["latents"][n], len(corr) - 1
     for (w, d), style in styles.items():
         # Epochs 0 and 1 are columns of the table. They are distinct on an axis that is logarithmic in 1 + epoch.
         ax.plot(torch.arange(last + 1) + 1, corr[:, w, d, :, n].mean(1), **style)
         delta, width = settings["delta_lower"][d], settings["widths"][w]
-        if delta in table and width in PAPER_WIDTHS:
-            start = 3 * PAPER_WIDTHS.index(width)
-            mean = [cell[0] for cell in table[delta][start : start + 3]]
-            marker = "os"[width == PAPER_WIDTHS[0]]
+        cells = paper_cells(name, delta, width) if settings["depth"] == 5 else {}
+        if cells:
+            marker, mean = "so"[PAPER_WIDTHS.index(width)], [cell[0] for cell in cells.values()]
             ax.plot([1, 2, 51], mean, marker, color=style["color"], fillstyle="none", markersize=7)
     ticks = (0, 1, 5, 20, 50) if last <= 60 else (0, 1, 10, 100, last)
     ax.set(title=f"latent {name}", xlabel="epoch", ylim=(0.2, 1.02), xscale="log")
@@ -73,9 +70,9 @@ def _draw_correlation(result: Result, ax: Axes, n: int, name: str, styles: Style
     ax.minorticks_off()
 
 
-def _draw_operator(result: Result, ax: Axes, k: int, name: str, styles: Styles) -> None:
+def _draw_operator(result: Result, ax: Axes, k: int, styles: Styles) -> None:
     settings, norm = result.settings, result.arrays["operator_norm"][..., k].median(3).values  # (epochs+1, W, D)
-    epochs = range(len(norm))
+    name, epochs = settings["operators"][k], range(len(norm))
     for (w, d), style in styles.items():
         ax.plot(epochs, norm[:, w, d].where(norm[:, w, d] > 0, torch.nan), **style)
     for other in settings["other_depths"]:
@@ -83,26 +80,17 @@ def _draw_operator(result: Result, ax: Axes, k: int, name: str, styles: Styles) 
         if name in present:
             line = result.arrays[f"operator_norm_depth_{other}"][:, 0, 0, :, present.index(name)].median(1).values
             ax.plot(epochs, line, color="0.5", linewidth=1)
-            ax.annotate(
-                f"L = {other}", (len(norm) - 1, float(line[-1])), fontsize=8, color="0.3", ha="right", va="bottom"
-            )
+            end = (len(norm) - 1, float(line[-1]))
+            ax.annotate(f"L = {other}", end, fontsize=8, color="0.3", ha="right", va="bottom")
     ax.set(title=f"operator at {name}", xlabel="epoch", yscale="log")
 
 
 def _draw_agreement(result: Result, ax: Axes) -> None:
     cells = [claim for claim in result.claims if claim.paper_std is not None]
-    for agrees, colour in ((True, PALETTE[0]), (False, PALETTE[1])):
-        some = [claim for claim in cells if claim.agrees == agrees]
-        ours, paper = [claim.ours for claim in some], [claim.paper for claim in some]
-        ax.plot(
-            paper,
-            ours,
-            "o",
-            color=colour,
-            markersize=4,
-            alpha=0.7,
-            label=f"{'agree' if agrees else 'differ'}: {len(some)}",
-        )
+    for agrees, colour, name in ((True, PALETTE[0], "agree"), (False, PALETTE[1], "differ")):
+        points = [(claim.paper, claim.ours) for claim in cells if claim.agrees == agrees]
+        paper, ours = ([point[k] for point in points] for k in (0, 1))
+        ax.plot(paper, ours, "o", color=colour, markersize=4, alpha=0.7, label=f"{name}: {len(points)}")
     ax.axline((1, 1), slope=1, color="0.6", linewidth=1)
     ax.set(title="cells of Table 6", xlabel="paper", ylabel="ours", xlim=(0.2, 1.02), ylim=(0.2, 1.02))
     ax.legend(frameon=False, fontsize=8)

@@ -11,11 +11,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from lightning_ssl.labs.hltm.tree import Latent, patterns
+from lightning_ssl.labs.hltm.tree import patterns
 from lightning_ssl.labs.lab import seeded_generator
 
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""r₊, r₋ (R, B) → the loss of every run (R,)."""
+Loss = Callable[[Tensor, Tensor, float, int], Tensor]
+"""r₊, r₋ (R, B), temperature τ, width h → the loss of every run (R,)."""
 
 # Patterns are 8-bit numbers up to layer 3. Layer 4 has 65,536 patterns, more than any batch has samples.
 TABLE_LAYER = 3
@@ -78,50 +78,47 @@ class Networks:
         start = torch.arange(runs * parents * 2).view(runs, parents, 2, 1) * 2 ** (2**self.table)
         return (index + start).movedim(2, 0).flatten()
 
-    def gradient(self, index: Tensor, loss: Loss, normalize: bool = True) -> list[Tensor]:
+    def gradient(self, index: Tensor, loss: Loss, tau: float, normalize: bool = True) -> list[Tensor]:
         """Compute ∂L/∂W of every layer, then ∂L/∂b; `index` has anchors, then positives, then negatives."""
         f = self.forward(index)[0][-1]
         y = f / (torch.linalg.vector_norm(f, dim=2, keepdim=True) + NORM_EPS) if normalize else f
         anchor, positive, negative = y.chunk(3, 1)
         r_pos, r_neg = ((other - anchor).square().sum(2) / 2 for other in (positive, negative))
         # Runs share no weight, so the gradient of the sum is each run's own gradient.
-        return list(torch.autograd.grad(loss(r_pos, r_neg).sum(), self.W + self.b))
+        return list(torch.autograd.grad(loss(r_pos, r_neg, tau, self.width).sum(), self.W + self.b))
 
-    def step(self, index: Tensor, loss: Loss, lr: float, normalize: bool = True) -> None:
+    def step(self, index: Tensor, loss: Loss, tau: float, lr: float, normalize: bool) -> None:
         """Take one step of gradient descent, W ← W − lr ∂L/∂W."""
         parameters = self.W + self.b if self.bias else self.W
-        for parameter, gradient in zip(parameters, self.gradient(index, loss, normalize), strict=False):
+        for parameter, gradient in zip(parameters, self.gradient(index, loss, tau, normalize), strict=False):
             parameter.data.sub_(gradient, alpha=lr)
 
-    def nodes(self, leaves: Tensor, wanted: set[Latent]) -> dict[Latent, Tensor]:
-        """Compute f̃ of the nodes of the wanted latents, each (R, N, h). The value of a leaf is itself, (R, N, 1)."""
+    def nodes(self, leaves: Tensor) -> list[Tensor]:
+        """Compute f̃ of the nodes of layers 0 … L, each (R, n_l, N, h). The value of a leaf is itself, h = 1."""
         pre, _ = self.forward(self.table_index(leaves))
-        found: dict[Latent, Tensor] = {}
-        for layer, position in wanted:
-            if layer == 0:
-                found[layer, position] = leaves[:, position, :, None].to(pre[0].dtype)
-                continue
-            of_latent = pre[layer - 1].unflatten(0, (self.runs, -1))[:, position]
+        found = [leaves[..., None].to(pre[0].dtype)]
+        for layer, of_layer in enumerate(pre, start=1):
+            f = of_layer.unflatten(0, (self.runs, -1))
             if layer <= self.table:
-                index = patterns(leaves, layer)[:, position].to(torch.int64)
-                of_latent = of_latent.gather(1, index[..., None].expand(-1, -1, self.width))
-            found[layer, position] = of_latent
+                index = patterns(leaves, layer).to(torch.int64)
+                f = f.gather(2, index[..., None].expand(-1, -1, -1, self.width))
+            found.append(f)
         return found
 
 
-def batch_nce(tau: float, width: int) -> Loss:
+def batch_nce(r_pos: Tensor, r_neg: Tensor, tau: float, width: int) -> Tensor:
     """The released program's loss: L = −σ((n − p)/τ), p = 2⟨r₊⟩/h and n = 2⟨r₋⟩/h averaged over the batch."""
-    return lambda r_pos, r_neg: -torch.sigmoid((r_neg - r_pos).mean(1) * (2 / (width * tau)))
+    return -torch.sigmoid((r_neg - r_pos).mean(1) * (2 / (width * tau)))
 
 
-def nce(tau: float, width: int) -> Loss:
+def nce(r_pos: Tensor, r_neg: Tensor, tau: float, width: int) -> Tensor:
     """InfoNCE with one negative (Eqn. 2): L = ⟨log(1 + e^{(r₊ − r₋)/τ})⟩."""
-    return lambda r_pos, r_neg: torch.nn.functional.softplus((r_pos - r_neg) / tau).mean(1)
+    return torch.nn.functional.softplus((r_pos - r_neg) / tau).mean(1)
 
 
-def simple(tau: float, width: int) -> Loss:
+def simple(r_pos: Tensor, r_neg: Tensor, tau: float, width: int) -> Tensor:
     """The simple contrastive loss: L = ⟨r₊ − r₋⟩."""
-    return lambda r_pos, r_neg: (r_pos - r_neg).mean(1)
+    return (r_pos - r_neg).mean(1)
 
 
-LOSSES: dict[str, Callable[[float, int], Loss]] = {"nce": nce, "batch_nce": batch_nce, "simple": simple}
+LOSSES: dict[str, Loss] = {"nce": nce, "batch_nce": batch_nce, "simple": simple}

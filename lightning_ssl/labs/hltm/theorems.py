@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lightning_ssl.labs.hltm.networks import Networks
-from lightning_ssl.labs.hltm.tree import pattern_probabilities
-from lightning_ssl.labs.lab import seeded_generator
+from lightning_ssl.labs.hltm.tree import pattern_probabilities, polarities
+from lightning_ssl.labs.lab import Claim, mean_std, seeded_generator
 
 
 @torch.no_grad()
@@ -92,3 +93,21 @@ def theorem5(rho: float, c: float, eta: float, children: int, seeds: range) -> T
     # Both sides are multiplied by v̄_j, so that a node that is always 0 causes no division by zero. Such a node is not
     # lucky, because bound > 0.
     return (gap > 0) & (selectivity * middle >= bound)
+
+
+def theorem_claims(settings: dict[str, Any]) -> tuple[list[Claim], str]:
+    """Check Theorem 6 on the initial networks, and Theorem 5 on 100 random layers; the claims and a note."""
+    first, deltas = settings["first_seed"], settings["delta_lower"]
+    seeds = range(first, first + settings["seeds"])
+    rho = polarities(settings["depth"], deltas, seeds, settings["signed"])
+    error = theorem6_error(rho, Networks(settings["depth"], max(settings["widths"]), seeds, len(deltas)))
+    lucky = theorem5(rho=0.8, c=6.0, eta=0.05, children=20, seeds=range(first, first + 100))
+    layers, width = lucky.any(1).double(), lucky.shape[1]
+    (share, std), rule = mean_std(layers), "at least 1 − η of 100 random layers"
+    name = f"Theorem 5: share of layers of {width} nodes with a lucky one (ρ=0.8, c=6, η=0.05)"
+    claims = [
+        Claim.at_most("Theorem 6: largest relative error of o_μ a_μ a_μᵀ", error, 1e-5),
+        Claim(name, share, std, 0.95, None, rule, share >= 0.95, "≥"),
+    ]
+    enough = math.ceil(math.log(0.05) / math.log1p(-lucky.double().mean().item()))
+    return claims, f"Theorem 5: of {width} nodes, {enough} would do"

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from lightning_ssl.base.checks import require
-from lightning_ssl.labs.lab import seeded_generator
-
-Latent = tuple[int, int]  # layer (0: leaves, depth: root), position in the layer from the left
+from lightning_ssl.labs.lab import random_bits, seeded_generator
 
 
-def find_latent(name: str, depth: int, argument: str = "latents") -> Latent:
-    """Layer and position of a latent named as in the paper: `root`, or `s` and the path, s010 for left-right-left."""
+def find_latent(name: str, depth: int, argument: str = "latents") -> tuple[int, int]:
+    """Layer (0: leaves, depth: root) and position, from the left, of a latent named as in the paper.
+
+    The name is `root`, or `s` and the path: s010 is left-right-left.
+    """
     path = "" if name == "root" else name.removeprefix("s")
     known = name in ("root", "s") or (name.startswith("s") and not set(path) - {"0", "1"})
     require(known and len(path) < depth, argument, name, f"root, or s and fewer than {depth} digits 0 or 1")
@@ -67,13 +68,10 @@ class Samples:
         `views = (2, 1)` gives anchors, positives of the same roots, and negatives of other roots.
         """
         S, edges, n, groups = len(self.seeds), self.threshold.shape[2], roots * sum(views), len(views) * roots
-        words = torch.empty(S, -(-(edges * n + groups) // 4), dtype=torch.int64)
-        for row, generator in zip(words, self.generators, strict=True):
-            row.random_(-(2**63), None, generator=generator)
-        u = words.view(torch.int16)
-        z0 = (u[:, edges * n : edges * n + groups] < 0).unflatten(1, (len(views), roots))
+        u, root_bits = random_bits(self.generators, edges * n + groups).split([edges * n, groups], 1)
+        z0 = (root_bits < 0).unflatten(1, (len(views), roots))
         z0 = torch.cat([z0[:, k].repeat(1, count) for k, count in enumerate(views)], 1)  # (S, n)
-        flips = (u[:, : edges * n].unflatten(1, (edges, n)) < self.threshold).flatten(0, 1)  # (R, edges, n)
+        flips = (u.unflatten(1, (edges, n)) < self.threshold).flatten(0, 1)  # (R, edges, n)
         layers = [z0.repeat(flips.shape[0] // S, 1)[:, None]]
         for flip in reversed(flips.split([2 ** (self.depth - layer) for layer in range(self.depth)], 1)):
             layers.append((layers[-1][:, :, None] ^ flip.unflatten(1, (-1, 2))).flatten(1, 2))

@@ -28,13 +28,13 @@ from torch import Tensor
 
 from lightning_ssl.base.checks import require
 from lightning_ssl.labs.lab import Result, require_bounds
-from lightning_ssl.labs.landscape.claims import cell_claims, direction_claims, make_notes, ordering_claims
+from lightning_ssl.labs.landscape import tables as paper
 from lightning_ssl.labs.landscape.data import permuted_counts
 from lightning_ssl.labs.landscape.figures import draw
 from lightning_ssl.labs.landscape.losses import IMPORTANCES
-from lightning_ssl.labs.landscape.tables import STUDIES, Row, table_rows
+from lightning_ssl.labs.landscape.tables import STUDIES, Row
 from lightning_ssl.labs.landscape.theorems import theorem_claims
-from lightning_ssl.labs.landscape.training import Setting, train_all
+from lightning_ssl.labs.landscape.training import Setting, recorded_epochs, train_all
 
 # A smaller problem that runs in seconds. It shows the paper's orderings; its values are not those of the tables.
 QUICK = {
@@ -102,22 +102,21 @@ def run(
     if quick:
         used |= QUICK | {"sparsities": sparsities[:1], "mask_table1": mask, "importances": importances[:2]}
         used["seeds"] = min(seeds, 3)
-    rows = table_rows(tables, used["sigmas"], mask, used["mask_table1"], used["p"], used["importances"])
+    rows = paper.table_rows(used)
     arrays = _train_rows(rows, used, importance_tau=tau, progress=progress)
     paths = {row: arrays[row.key] for row in rows}  # (T, sparsities, S, 3)
     final = {row: path[-1] for row, path in paths.items()}  # (sparsities, S, 3)
-    claims = ordering_claims(final, used["sparsities"])
+    claims = paper.ordering_claims(final, used["sparsities"])
     if not quick and (p, d, m) == (50, 10, 50):
-        claims += cell_claims(final, used["sparsities"]) + direction_claims(paths)
+        claims += paper.cell_claims(final, used["sparsities"]) + paper.direction_claims(paths)
     claims += theorem_claims()
-    notes = make_notes(claims, arrays, used["sparsities"])
+    notes = paper.make_notes(claims, arrays, used["sparsities"])
     return Result("landscape", settings, arrays, claims, notes, partial(draw, rows=rows))
 
 
-def _check(settings: dict[str, Any]) -> None:
-    s = settings
-    for table in s["tables"]:
-        require(table in STUDIES, "tables", table, f"some of {', '.join(STUDIES)}")
+def _check(s: dict[str, Any]) -> None:
+    for name, known in (("tables", STUDIES), ("importances", tuple(IMPORTANCES))):
+        require(s[name] != () and set(s[name]) <= set(known), name, s[name], f"some of {', '.join(known)}")
     kinds = (None, "permuted", "bernoulli", "one_hot")
     require(s["latents"] in kinds, "latents", s["latents"], "permuted, bernoulli or one_hot")
     require(all(0 < b <= 1 for b in s["sparsities"]), "sparsities", s["sparsities"], "probabilities in (0, 1]")
@@ -126,43 +125,28 @@ def _check(settings: dict[str, Any]) -> None:
     require(s["p"] >= s["d"], "p", s["p"], f"at least d = {s['d']}: the dictionary is orthonormal")
     require(2 <= s["batch"] <= s["samples"], "batch", s["batch"], f"2 to samples = {s['samples']}")
     require_bounds(s, "lr", "tau", epochs=1, seeds=1, importance_epochs=1, workers=1, d=1, m=1)
-    for name in s["importances"]:
-        require(name in IMPORTANCES, "importances", name, f"some of {', '.join(IMPORTANCES)}")
 
 
 def _train_rows(rows: Sequence[Row], used: dict[str, Any], importance_tau: float, progress: bool) -> dict[str, Tensor]:
     """Train the models of all rows: the arrays of the result, with the max-cosines (T, sparsities, S, 3) of each row.
 
-    Rows that differ only in their start are one batch. Sparsities with the same codes (see `sparse_codes`) give the
-    same runs and are trained once.
+    Sparsities with the same codes (see `sparse_codes`) give the same runs and are trained once.
     """
-    setting = Setting(**{each.name: used[each.name] for each in fields(Setting) if each.name in used})
+    setting = Setting(**{each.name: used[each.name] for each in fields(Setting)})
+    shorter = replace(setting, epochs=used["importance_epochs"], batch=used["importance_batch"])
     kinds = [permuted_counts(setting.d, x) if setting.codes == "permuted" else (x,) for x in used["sparsities"]]
     distinct = list(dict.fromkeys(kinds))
-    groups: dict[Any, list[Row]] = {}
+    sparsities = [used["sparsities"][kinds.index(kind)] for kind in distinct]
     # The longest trainings come first, so that the processes end at about the same time.
-    for row in sorted(rows, key=lambda row: (row.importance is not None, row.model.objective != "pairs")):
-        groups.setdefault((row.model, row.keep, row.importance), []).append(row)
+    order = sorted(rows, key=lambda row: (row.importance is not None, row.model.objective != "pairs"))
     jobs = []
-    for (model, keep, importance), members in groups.items():
-        job = {
-            "model": model,
-            "keep": keep,
-            "sparsities": [used["sparsities"][kinds.index(kind)] for kind in distinct],
-            "seeds": list(range(used["seeds"])),
-            "setting": setting,
-            "starts": [row.sigma for row in members],
-            "label": ", ".join(dict.fromkeys(row.name.split(" σ")[0] for row in members)),
-        }
-        if importance is not None:
-            shorter = {"epochs": used["importance_epochs"], "batch": used["importance_batch"]}
-            job["setting"] = replace(setting, **shorter)
-            job |= {"importance": IMPORTANCES[importance](importance_tau), "label": f"α: {importance}"}
-        jobs.append(job)
-    arrays, found = {"sparsities": torch.tensor(used["sparsities"])}, {}
-    for members, trained in zip(groups.values(), train_all(jobs, used["workers"], progress), strict=True):
-        if not members[0].importance:
-            arrays["epochs"] = trained.epochs
-        for k, row in enumerate(members):
-            found[row.key] = trained.cosines[:, :, :, k][:, [distinct.index(kind) for kind in kinds]]
-    return arrays | {row.key: found[row.key] for row in rows}
+    for row in order:
+        importance = IMPORTANCES[row.importance](importance_tau) if row.importance else None
+        jobs.append((row, sparsities, range(used["seeds"]), shorter if importance else setting, importance))
+    trained = dict(zip(order, train_all(jobs, used["workers"], progress), strict=True))
+    arrays = {
+        "sparsities": torch.tensor(used["sparsities"]),
+        "epochs": torch.tensor(recorded_epochs(setting.epochs)),
+        "importance_epochs": torch.tensor(recorded_epochs(shorter.epochs)),
+    }
+    return arrays | {row.key: trained[row][:, [distinct.index(kind) for kind in kinds]] for row in rows}

@@ -1,7 +1,8 @@
-"""The figure: for every table the max-cosines at the end and in training, and those of every importance."""
+"""The figure: for every table the max-cosines at the end and in training."""
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,43 +17,29 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+TITLES = {"2": "Table 2", "1": "Table 1", "4": "Table 4", "figures": "Figures", "importance": "α in place of NT-Xent"}
+
+
 def draw(result: Result, rows: list[Row]) -> Figure:
-    """Draw two panels for every table in `rows`, and one for the importances if there are any."""
+    """Draw two panels for every table in `rows`."""
     arrays = result.arrays
     # The requested values: those of the array are float32 and not keys of the published tables.
     sparsities = list(result.settings["sparsities"][: len(arrays["sparsities"])])
-    tables = [t for t in ("2", "1", "4", "figures") if any(row.table == t for row in rows)]
-    importances = {name.partition(" ")[2]: array for name, array in arrays.items() if name.startswith("importance ")}
-    count = 2 * len(tables) + bool(importances)
-    columns = min(max(count, 1), 4 if count > 6 else 2)
-    figure, axes = panels(-(-max(count, 1) // columns), columns, (5.2 * columns, 4.2 * -(-max(count, 1) // columns)))
+    tables = [table for table in TITLES if any(row.table == table for row in rows)]
+    columns = 4 if len(tables) > 3 else 2
+    height = -(-2 * len(tables) // columns)
+    figure, axes = panels(height, columns, (5.2 * columns, 4.2 * height))
     for k, table in enumerate(tables):
         members = [row for row in rows if row.table == table]
-        _draw_final(axes[2 * k], members, arrays, sparsities, table, not result.settings["quick"])
-        _draw_paths(axes[2 * k + 1], members, arrays, sparsities, table)
-    if importances:
-        _draw_importances(axes[2 * len(tables)], importances, sparsities)
-    for ax in axes[count:]:
+        _draw_final(axes[2 * k], members, arrays, sparsities, not result.settings["quick"])
+        _draw_paths(axes[2 * k + 1], members, arrays, sparsities)
+    for ax in axes[2 * len(tables) :]:
         ax.set_visible(False)
     return figure
 
 
-def _draw_importances(ax: Axes, paths: dict[str, Tensor], sparsities: list[float]) -> None:
-    for j, sparsity in enumerate(sparsities):
-        last = torch.stack([path[-1, j, :, 2] for path in paths.values()])  # (names, S)
-        x = torch.arange(len(paths)) + 0.2 * (j - (len(sparsities) - 1) / 2)
-        std = last.std(1) if last.shape[1] > 1 else None
-        colour, marker = point_style(j)
-        ax.errorbar(x, last.mean(1), std, fmt=marker, color=colour, capsize=2, label=f"β={sparsity:g}")
-    ax.set_xticks(range(len(paths)), list(paths), rotation=30)
-    ax.set(title="Every α in place of NT-Xent", ylabel="minimum max-cosine", ylim=(0, 1))
-    ax.legend(frameon=False, fontsize=8)
-
-
-def _draw_final(
-    ax: Axes, rows: list[Row], arrays: dict[str, Tensor], sparsities: list[float], table: str, compare: bool
-) -> None:
-    width = 0.07 / max(len(rows), 1)
+def _draw_final(ax: Axes, rows: list[Row], arrays: dict[str, Tensor], sparsities: list[float], compare: bool) -> None:
+    width, title = 0.07 / len(rows), f"{TITLES[rows[0].table]}: mean ± std"
     for k, row in enumerate(rows):
         colour, marker = point_style(k)
         value = arrays[row.key][-1, ..., 2]  # (sparsities, S)
@@ -63,26 +50,22 @@ def _draw_final(
         published = [(a, cell[2][0]) for a, cell in zip(x, cells, strict=True) if cell]
         if published:
             ax.plot(*zip(*published, strict=True), "_", color=colour, markersize=14, markeredgewidth=2)
-    title = "Figures: mean ± std" if table == "figures" else f"Table {table}: mean ± std"
-    ax.set(
-        title=title + (", bars the paper's" if compare and table != "figures" else ""),
-        xlabel="sparsity β",
-        ylabel="minimum max-cosine",
-        ylim=(0, 1.2),
-    )
+    if compare and rows[0].table in "124":
+        title += ", bars the paper's"
+    ax.set(title=title, xlabel="sparsity β", ylabel="minimum max-cosine", ylim=(0, 1.2))
     ax.set_xticks(sparsities)
     ax.legend(frameon=False, fontsize=8, loc="upper center", ncols=3)
 
 
-def _draw_paths(ax: Axes, rows: list[Row], arrays: dict[str, Tensor], sparsities: list[float], table: str) -> None:
-    styles = ("-", "--", ":", "-.")
+def _draw_paths(ax: Axes, rows: list[Row], arrays: dict[str, Tensor], sparsities: list[float]) -> None:
+    styles = {"solid": "-", "dashed": "--", "dotted": ":", "dash-dotted": "-."}
+    epochs = arrays["importance_epochs" if rows[0].importance else "epochs"]
     for k, row in enumerate(rows):
-        for j in range(len(sparsities)):
+        for j, style in zip(range(len(sparsities)), itertools.cycle(styles.values()), strict=False):
             path = arrays[row.key][:, j, :, 2]  # (T, S)
             label = row.name if j == 0 else None
-            ax.plot(arrays["epochs"], path.mean(1), linestyle=styles[j % 4], label=label, **marked_line(k))
-    names = ("solid", "dashed", "dotted", "dash-dotted")
-    legend = ", ".join(f"{style} β={s:g}" for style, s in zip(names, sparsities, strict=False))
-    title = "Figures" if table == "figures" else f"Table {table}"
-    ax.set(title=f"{title}: training", xlabel=f"epoch ({legend})", ylabel="minimum max-cosine", ylim=(0, 1))
+            ax.plot(epochs, path.mean(1), linestyle=style, label=label, **marked_line(k))
+    legend = ", ".join(f"{name} β={s:g}" for name, s in zip(styles, sparsities, strict=False))
+    title = f"{TITLES[rows[0].table]}: training"
+    ax.set(title=title, xlabel=f"epoch ({legend})", ylabel="minimum max-cosine", ylim=(0, 1))
     ax.legend(frameon=False, fontsize=8)

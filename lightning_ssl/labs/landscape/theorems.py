@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,53 +27,20 @@ def contrastive_loss(W: Tensor, keep: float, tau: float) -> Tensor:
     return keep * (prob[:, None] * value).sum(-2).mean(-1) + (1 - keep) * math.log(d)
 
 
-def linear_dynamics(
-    A: Tensor, B: Tensor, M: Tensor, *, rate: float, decay: float, keep: float, p_z: float, sigma0: float, steps: int
-) -> tuple[Tensor, Tensor]:
-    """Theorem 2: gradient descent of the linear dual network's population loss (Eqn. 12), from W^o = A and W^t = B."""
-    C = 2 * p_z * M @ M.T + sigma0**2 * torch.eye(M.shape[0], dtype=M.dtype)
-    for _ in range(steps):
-        A, B = decay * A + 2 * rate * keep**2 * B @ C, decay * B + 2 * rate * keep**2 * A @ C
-    return A, B
-
-
-def linear_coefficients(
-    *, rate: float, decay: float, keep: float, p_z: float, sigma0: float, steps: int
-) -> tuple[float, float]:
-    """Theorem 2's C_1 = (λ − c)^t and C_2 = ((λ + c)^t − (λ − c)^t)/2, c = 2η·keep²(2p_z + σ_0²)."""
-    c = 2 * rate * keep**2 * (2 * p_z + sigma0**2)
-    return (decay - c) ** steps, ((decay + c) ** steps - (decay - c) ** steps) / 2
-
-
 def relu_gradient(other: Tensor, b: float, keep: float, kappa: float) -> Tensor:
     """Theorem 3: the population gradient ∂L/∂W^o of Eqn. 13 near W = I, from the other encoder W^t (..., d, d)."""
     diagonal = torch.eye(other.shape[-1], dtype=other.dtype)
     return -2 * keep**2 * kappa * (diagonal * (other - b) + keep**2 * kappa * (1 - diagonal) * other)
 
 
-def relu_dynamics(
-    A: Tensor, B: Tensor, *, rate: float, b: float, keep: float, kappa: float, rounds: int, inner: int
-) -> tuple[Tensor, Tensor]:
-    """Theorem 3: alternating descent with row normalization, from warm starts A and B (..., d, d)."""
-    for _ in range(rounds):
-        for _ in range(inner):
-            A = torch.nn.functional.normalize(A - rate * relu_gradient(B, b, keep, kappa), dim=-1)
-        for _ in range(inner):
-            B = torch.nn.functional.normalize(B - rate * relu_gradient(A, b, keep, kappa), dim=-1)
-    return A, B
-
-
 def theorem_claims(d: int = 4, count: int = 20) -> list[Claim]:
     """Check Theorems 1 to 3, with `count` random d × d encoders where a theorem takes any."""
     generator = torch.Generator().manual_seed(0)
-    return [
-        *_theorem_1(generator, d, count, keep=0.5, tau=2.0),
-        _theorem_2(generator),
-        _theorem_3(generator, d, count),
-    ]
+    return [*_theorem_1(generator, d, count), _theorem_2(generator), _theorem_3(generator, d, count)]
 
 
-def _theorem_1(generator: torch.Generator, d: int, count: int, keep: float, tau: float) -> list[Claim]:
+def _theorem_1(generator: torch.Generator, d: int, count: int) -> list[Claim]:
+    keep, tau = 0.5, 2.0
     W = torch.rand(count, d, d, generator=generator, dtype=torch.float64)
     W = W / W.norm(dim=1, keepdim=True)
     eye = torch.eye(d, dtype=torch.float64)
@@ -111,18 +77,30 @@ def _descend_contrastive(W: Tensor, keep: float, tau: float) -> Tensor:
 
 
 def _theorem_2(generator: torch.Generator) -> Claim:
+    """Gradient descent of the linear dual network's population loss (Eqn. 12), W^o = A and W^t = B, in closed form.
+
+    C_1 = (λ − c)^t and C_2 = ((λ + c)^t − (λ − c)^t)/2 with c = 2η·keep²(2p_z + σ_0²).
+    """
     A, B = torch.randn(2, 20, 12, generator=generator, dtype=torch.float64)
     M = torch.linalg.qr(torch.randn(12, 4, generator=generator, dtype=torch.float64))[0]
-    constants: dict[str, Any] = {"rate": 0.05, "decay": 0.98, "keep": 0.5, "p_z": 0.1, "sigma0": 0.2, "steps": 200}
-    C1, C2 = linear_coefficients(**constants)
-    found, _ = linear_dynamics(A, B, M, **constants)
+    rate, decay, keep, p_z, sigma0, steps = 0.05, 0.98, 0.5, 0.1, 0.2, 200
+    c = 2 * rate * keep**2 * (2 * p_z + sigma0**2)
+    C1, C2 = (decay - c) ** steps, ((decay + c) ** steps - (decay - c) ** steps) / 2
     expected = C1 * A @ M + C2 * (A + B) @ M
-    error = (found @ M - expected).abs().max() / expected.abs().max()
+    covariance = 2 * p_z * M @ M.T + sigma0**2 * torch.eye(12, dtype=torch.float64)
+    for _ in range(steps):
+        A, B = decay * A + 2 * rate * keep**2 * B @ covariance, decay * B + 2 * rate * keep**2 * A @ covariance
+    error = (A @ M - expected).abs().max() / expected.abs().max()
     return Claim.at_most("Theorem 2: |W_t M − C₁W₀M − C₂(W₀ + W₀')M|, relative", error, 1e-6)
 
 
 def _theorem_3(generator: torch.Generator, d: int, count: int) -> Claim:
+    """Alternating descent with row normalization, from warm starts."""
     eye = torch.eye(d, dtype=torch.float64)
     A, B = eye + 0.1 / d * torch.randn(2, count, d, d, generator=generator, dtype=torch.float64)
-    A, B = relu_dynamics(A, B, rate=1.0, b=0.05, keep=0.5, kappa=0.3, rounds=30, inner=20)
+    for _ in range(30):
+        for _ in range(20):
+            A = torch.nn.functional.normalize(A - relu_gradient(B, b=0.05, keep=0.5, kappa=0.3), dim=-1)
+        for _ in range(20):
+            B = torch.nn.functional.normalize(B - relu_gradient(A, b=0.05, keep=0.5, kappa=0.3), dim=-1)
     return Claim.at_most("Theorem 3: |W − I| after alternating descent", (A - eye).abs().amax((1, 2)), 1e-4)
