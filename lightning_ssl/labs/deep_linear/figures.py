@@ -54,15 +54,9 @@ def _draw_singular_values(ax: Axes, values: Tensor) -> None:
 
 def _draw_conserved_norms(ax: Axes, drift: Tensor, ds: float) -> None:
     """Drift (normalizations, T, seeds)."""
-    names = {
-        "none": "no normalization",
-        "l2": "l2-norm (Lemma 2)",
-        "layer": "LayerNorm (Lemma 2)",
-        "batch": "BatchNorm, per filter (Lemma 10)",
-    }
     time = torch.arange(drift.shape[1]) * ds
-    for n, name in enumerate(NORMALIZATIONS):
-        ax.plot(time[1:], drift[n, 1:].amax(1), color=PALETTE[n], label=names[name])
+    for n, label in enumerate(NORMALIZATIONS.values()):
+        ax.plot(time[1:], drift[n, 1:].amax(1), color=PALETTE[n], label=label)
     ax.set(
         title="Normalization conserves the norms below it",
         xlabel="time of the gradient flow, in units of its first speed",

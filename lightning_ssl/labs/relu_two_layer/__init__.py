@@ -25,14 +25,13 @@ from __future__ import annotations
 from typing import Literal
 
 import torch
-from torch import Tensor
 
 from lightning_ssl.base.checks import require
-from lightning_ssl.labs.lab import Result, require_bounds
-from lightning_ssl.labs.relu_two_layer.claims import end_claims, make_notes, path_claims
+from lightning_ssl.labs.deep_linear.data import fixed_alpha, mean_covariance
+from lightning_ssl.labs.lab import Claim, Result, per_seed, require_bounds
+from lightning_ssl.labs.relu_two_layer.claims import end_claims, make_notes, measure_end, signs_of
 from lightning_ssl.labs.relu_two_layer.figures import draw
-from lightning_ssl.labs.relu_two_layer.network import compare_paths, initial
-from lightning_ssl.labs.relu_two_layer.training import End, Problem, draw_problem, measure_end, train
+from lightning_ssl.labs.relu_two_layer.network import compare_paths, initial, mixture, train
 
 
 def run(
@@ -81,35 +80,31 @@ def run(
     if quick:
         settings |= {"steps": min(steps, 1500), "seeds": min(seeds, 15)}
     seeds, steps = settings["seeds"], settings["steps"]
-    problem = draw_problem(settings)
-    w1, w2 = (w.repeat(len(augmentation), 1, 1) for w in initial(modes, hidden, outputs, init, seeds, first_seed))
-    some = torch.arange(len(w1)).view(problem.shape)[..., : min(seeds, 3)].flatten()  # samples are slower than X_α
-    x1, x2, fixed = (problem.for_every_width(value)[some] for value in (problem.x1, problem.x2, problem.alpha))
-    path_gap = compare_paths(w1[some], w2[some], x1, x2, fixed, lr, min(steps, 100))
-    w1, w2, revived, path = train(w1, w2, problem.for_every_width(problem.x_alpha), steps, lr, progress)
-    end = measure_end(w1, w2, problem)
-    claims = path_claims(problem, path_gap, revived) + end_claims(end, hidden)
-    arrays = _arrays(w1, w2, path, end, problem, hidden)
-    return Result("relu_two_layer", settings, arrays, claims, make_notes(end, hidden, augmentation), draw)
-
-
-def _arrays(
-    w1: Tensor, w2: Tensor, path: dict[str, Tensor], end: End, problem: Problem, hidden: tuple[int, ...]
-) -> dict[str, Tensor]:
-    shape = problem.shape
+    views = [mixture(modes, samples, strength, seeds, first_seed) for strength in augmentation]
+    x1, x2 = (torch.stack(view)[:, None] for view in zip(*views, strict=True))  # (A, 1, S, N, M)
+    noise = per_seed(lambda g: torch.rand(samples, samples, generator=g).double(), seeds, first_seed, 3)
+    fixed = fixed_alpha(x1, alpha, tau, noise.expand(len(x1), 1, -1, -1, -1))
+    x_alpha = mean_covariance(x1, x2, fixed)  # (A, 1, S, M, M)
+    start = initial(modes, hidden, outputs, init, seeds, first_seed)
+    w1, w2 = (w.repeat(len(x1), 1, 1, 1, 1) for w in start)  # (A, K, S, ·, ·)
+    # Samples are slower than X_α, so three seeds have to do.
+    few = (each[:, :, :3].expand(-1, len(hidden), -1, -1, -1).flatten(0, 2) for each in (w1, w2, x1, x2, fixed))
+    path_gap = compare_paths(*few, lr, min(steps, 100))
+    w1, w2, revived, path = train(w1, w2, x_alpha, steps, lr, progress)
+    eigenvalues, eigenvectors = torch.linalg.eigh(x_alpha)
+    end = measure_end(w1, w2, x_alpha, eigenvalues)
+    claims = [
+        Claim.at_most("Thm 4: largest gap of ReLU and sticky paths", path_gap, 1e-9),
+        Claim.at_most("Thm 4: weights that left zero again", revived.double(), 0.0),
+        *signs_of(x_alpha, eigenvectors[..., -1]),
+        *end_claims(end, hidden),
+    ]
     # The example that is drawn: of the widest networks, the one with the largest second singular value.
     widest = (torch.tensor(hidden) == max(hidden))[:, None]
-    second = torch.linalg.svdvals(w1)[:, min(1, w1.shape[2] - 1, max(hidden) - 1)]
-    example = int((second * (end.settled & end.positive & widest).flatten()).argmax())
-    nodes = hidden[example // shape[2] % len(hidden)]
-    diagonal = problem.for_every_width(problem.x_alpha.diagonal(dim1=1, dim2=2))  # (R, M)
-    kept = w1.amax(1).argmax(1)
-    return {
-        "rank": end.rank, "modes_seen": end.modes_seen, "settled": end.settled,
-        "reached": end.reached, "best_one_hot": end.best_one_hot,
-        "lam_min": end.lam_min[:, 0], "lam_max": end.lam_max[:, 0],
-        "kept_mode": kept.view(shape), "kept_place": (diagonal > diagonal.gather(1, kept[:, None])).sum(1).view(shape),
-        "alive": path["alive"].view(*shape, -1), "recorded_at": path["recorded_at"],
-        "energy": (path["energy"] / end.lam_max.flatten()[:, None]).view(*shape, -1),
-        "example_w1": w1[example, :nodes], "example_w2_gram": (w2[example].mT @ w2[example])[:nodes, :nodes],
-    }  # fmt: skip
+    second = torch.linalg.svdvals(w1)[..., min(1, modes - 1, max(hidden) - 1)]
+    example = int((second * (end["settled"] & end["positive"] & widest)).argmax())
+    nodes = hidden[example // seeds % len(hidden)]
+    first, top = (w.flatten(0, 2)[example] for w in (w1, w2))
+    path["energy"] = path["energy"] / end["lam_max"][:, None, :, None]
+    arrays = end | path | {"example_w1": first[:nodes], "example_w2_gram": (top.mT @ top)[:nodes, :nodes]}
+    return Result("relu_two_layer", settings, arrays, claims, make_notes(end, hidden, augmentation), draw)
