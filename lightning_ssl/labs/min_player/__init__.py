@@ -29,10 +29,10 @@ Conventions: ½ in the energy, means over anchors, float64. Everything is batche
 from __future__ import annotations
 
 from lightning_ssl.base.checks import require
-from lightning_ssl.labs.importances import matched_tau
+from lightning_ssl.labs.importances import matched_tau, sphere_mixture
 from lightning_ssl.labs.lab import Result, require_bounds
 from lightning_ssl.labs.min_player.claims import path_claims, q_axis, theorem_1, theorem_2_and_corollary_1
-from lightning_ssl.labs.min_player.descent import draw_problem
+from lightning_ssl.labs.min_player.descent import Problem, initial
 from lightning_ssl.labs.min_player.figures import draw
 from lightning_ssl.labs.min_player.players import families
 from lightning_ssl.losses.families import ExponentialFamily
@@ -79,7 +79,11 @@ def run(
     settings["tau_of_q"] = taus = [matched_tau(tau, e, samples - 1) if matched else tau for e in q]
     if quick:
         settings |= {"steps": min(steps, 30), "seeds": min(seeds, 3)}
-    problem = draw_problem(settings, progress)
+    steps, run = settings["steps"], (settings["seeds"], first_seed)
+    signal = max(1, inputs // 3)
+    points = sphere_mixture(classes, 1, samples, signal, inputs - signal, 0.5, 0.5, *run)
+    x1, x2 = points.x1[:, 0].double(), points.x2[:, 0].double()
+    problem = Problem(initial(inputs, hidden, outputs, *run), x1, x2, steps, lr, progress)
     table = families(tau)
     exponential = {name: family for name, family in table.items() if isinstance(family, ExponentialFamily)}
     claims_1, arrays_1 = theorem_1(problem, table)

@@ -89,7 +89,7 @@ def run(
     w1, w2 = (w.repeat(len(x1), 1, 1, 1, 1) for w in start)  # (A, K, S, ·, ·)
     # Samples are slower than X_α, so three seeds have to do.
     few = (each[:, :, :3].expand(-1, len(hidden), -1, -1, -1).flatten(0, 2) for each in (w1, w2, x1, x2, fixed))
-    path_gap = compare_paths(*few, lr, min(steps, 100))
+    path_gap = compare_paths(min(steps, 100), lr, *few)
     w1, w2, revived, path = train(w1, w2, x_alpha, steps, lr, progress)
     eigenvalues, eigenvectors = torch.linalg.eigh(x_alpha)
     end = measure_end(w1, w2, x_alpha, eigenvalues)

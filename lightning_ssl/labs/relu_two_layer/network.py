@@ -103,7 +103,7 @@ def energy(w1: Tensor, w2: Tensor, x_alpha: Tensor) -> Tensor:
     return (w @ x_alpha * w).sum((-2, -1))
 
 
-def compare_paths(w1: Tensor, w2: Tensor, x1: Tensor, x2: Tensor, alpha: Tensor, lr: float, steps: int) -> Tensor:
+def compare_paths(steps: int, lr: float, w1: Tensor, w2: Tensor, x1: Tensor, x2: Tensor, alpha: Tensor) -> Tensor:
     """Largest difference of W_1 and W_2 between the paths of the ReLU network and of the sticky linear one."""
     x_alpha = mean_covariance(x1, x2, alpha)
     v1, v2, gaps = w1, w2, []
