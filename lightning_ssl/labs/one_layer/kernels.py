@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from lightning_ssl.labs.lab import per_seed
-from lightning_ssl.labs.one_layer.data import DTYPE, summation
-from lightning_ssl.labs.one_layer.dynamics import covariance, gaussian_alpha
+from lightning_ssl.labs.one_layer.dynamics import DTYPE, covariance, gaussian_alpha, summation
 
 
 def gaussian_features(h: Tensor, tau: float, terms: int) -> Tensor:
