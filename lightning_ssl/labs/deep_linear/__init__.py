@@ -80,27 +80,26 @@ def run(
     fixed = fixed_alpha(x1, alpha, tau, noise)
     x_alpha = mean_covariance(x1, x2, fixed)
     start = initial(widths, seeds, first_seed)
-    claims, arrays = _ascent(start, x_alpha, track(range(steps), "deep linear", progress), lr)
+    result = Result("deep_linear", settings, {}, [], draw=draw)
+    _ascent(result, start, x_alpha, track(range(steps), "deep linear", progress), lr)
     energy_reached, second = doubled_eigenvalue(seeds, first_seed)
-    claims += [
+    result.claims += [
         Claim.near("Remark: energy / λ_max, λ_max doubled, L=1", energy_reached, 1.0, tolerance=TOLERANCE),
         Claim.at_least("Remark: σ₂ there (rank two)", second, 1e-3),
     ]
-    flow_claims, arrays["norm_drift"], moved = _flows(start, x1, x2, fixed, settings["flow_steps"], flow_ds)
-    per_layer, per_filter = (arrays["reached"] < 1 - TOLERANCE).sum(1).tolist()
-    negative = float((arrays["eigenvalues"] < 0).double().sum(1).mean())
-    notes = [
+    moved = _flows(result, start, x1, x2, fixed)
+    per_layer, per_filter = (result.arrays["reached"] < 1 - TOLERANCE).sum(1).tolist()
+    negative = float((result.arrays["eigenvalues"] < 0).double().sum(1).mean())
+    result.notes = [
         f"X_α has {negative:.1f} negative of {widths[0]} eigenvalues on average: directions the augmentation forbids",
         f"runs not within {TOLERANCE:g} of λ_max after {steps} steps: {per_layer} of {seeds} (‖W_l‖), "
         f"{per_filter} of {seeds} (‖w_lk‖)",
         f"the balance is measured while single weights move by up to {moved:.2g}",
     ]
-    return Result("deep_linear", settings, arrays, claims + flow_claims, notes, draw)
+    return result
 
 
-def _ascent(
-    start: list[Tensor], x_alpha: Tensor, steps: Iterable[int], lr: float
-) -> tuple[list[Claim], dict[str, Tensor]]:
+def _ascent(result: Result, start: list[Tensor], x_alpha: Tensor, steps: Iterable[int], lr: float) -> None:
     """Climb to the maximum of every seed with ‖W_l‖_F = 1, and with ‖w_lk‖ = 1/√n_l: runs (2, seeds)."""
     eigenvalues, eigenvectors = torch.linalg.eigh(x_alpha)
     energies: list[Tensor] = []
@@ -128,8 +127,8 @@ def _ascent(
         ("Cor 3: smallest √n |v_l| entry", entries[1].amin(1), 1.0, 1e-3),
         ("Cor 3: largest √n |v_l| entry", entries[1].amax(1), 1.0, 1e-3),
     ]
-    claims = [Claim.near(name, values, paper, tolerance=within) for name, values, paper, within in expected]
-    return claims, {
+    result.claims += [Claim.near(name, values, paper, tolerance=within) for name, values, paper, within in expected]
+    result.arrays = {
         "energy_over_lambda": path.flatten(0, 1),
         "singular_values": torch.stack(singular, 1),
         "eigenvalues": eigenvalues,
@@ -141,22 +140,21 @@ def _ascent(
     }
 
 
-def _flows(
-    start: list[Tensor], x1: Tensor, x2: Tensor, alpha: Tensor, steps: int, ds: float
-) -> tuple[list[Claim], Tensor, float]:
-    """The conservation laws: claims, drift of the norms (normalizations, T, seeds), and the unnormalized movement."""
+def _flows(result: Result, start: list[Tensor], x1: Tensor, x2: Tensor, alpha: Tensor) -> float:
+    """The conservation laws. Returns the largest movement of a weight without normalization."""
+    steps, ds = result.settings["flow_steps"], result.settings["flow_ds"]
     # ‖W_l‖²_F = n_l, so that outputs are of the inputs' size and the normalizations are not stiff.
     scaled = [w * w.shape[1] ** 0.5 for w in start]
     paths = {n: gradient_flow(scaled, x1, x2, alpha, n, steps, ds) for n in NORMALIZATIONS}
-    drift = torch.stack([norm_drift(path, n) for n, path in paths.items()])
+    drift = torch.stack([norm_drift(path, n) for n, path in paths.items()])  # (normalizations, T, seeds)
     path = paths["none"]
-    moved = max(float((a - b).abs().max()) for a, b in zip(path[0], path[-1], strict=True))
     imbalance = (balance(path[-1]) - balance(path[0])).abs().amax(1)
-    claims = [
+    result.arrays["norm_drift"] = drift
+    result.claims += [
         Claim.at_least("no normalization: change of ‖W‖²", drift[0, -1], 1e-3),
         Claim.at_most("Lemma 2: change of ‖W‖² below l2", drift[1, -1], 1e-6),
         Claim.at_most("Lemma 2: change of ‖W‖² below LayerNorm", drift[2, -1], 1e-6),
         Claim.at_most("Lemma 10: change of ‖w_k‖² below BatchNorm", drift[3, -1], 1e-6),
         Claim.at_most("Lemma 1: change of the balance of layers", imbalance, 1e-6),
     ]
-    return claims, drift, moved
+    return max(float((a - b).abs().max()) for a, b in zip(path[0], path[-1], strict=True))

@@ -45,9 +45,6 @@ from lightning_ssl.losses.families import ExponentialFamily, Family
 from lightning_ssl.losses.importance import FromFamily
 from lightning_ssl.losses.solved import Tsallis
 
-Arrays = dict[str, Tensor]
-Findings = tuple[list[Claim], Arrays]
-
 
 def run(
     *,
@@ -97,22 +94,21 @@ def run(
     problem = Problem(initial(inputs, hidden, outputs, *run), x1, x2, steps, lr, progress)
     table = players.families(tau)
     exponential = {name: family for name, family in table.items() if isinstance(family, ExponentialFamily)}
-    claims_1, arrays_1 = theorem_1(problem, table)
-    claims_2, arrays_2, notes, falling = theorem_2_and_corollary_1(problem, exponential, tau)
-    axis_claims, axis_arrays, along = q_axis(problem, q, taus, first_seed)
-    end_claims, end_note = path_claims(along, q, falling)
-    claims = [*claims_1, *claims_2, *axis_claims, *end_claims]
-    arrays = along | arrays_1 | arrays_2 | axis_arrays
     settings["losses"] = list(exponential)
-    return Result("min_player", settings, arrays, claims, [*notes, end_note], draw)
+    result = Result("min_player", settings, {}, [], draw=draw)
+    theorem_1(result, problem, table)
+    falling = theorem_2_and_corollary_1(result, problem, exponential, tau)
+    q_axis(result, problem, list(zip(taus, q, strict=True)), first_seed)
+    ends(result, q, falling)
+    return result
 
 
-def theorem_1(problem: Problem, table: dict[str, Family]) -> Findings:
+def theorem_1(result: Result, problem: Problem, table: dict[str, Family]) -> None:
     """Theorem 1: the gradients of L and of −E_{sg(α)} at the start, for every loss."""
     of_loss, _ = problem.gradient(problem.start, *(partial(players.family_loss, family) for family in table.values()))
     of_energy, _ = problem.gradient(problem.start, *(energy_of(FromFamily(family)) for family in table.values()))
-    gaps = descent.relative_gap(of_energy, of_loss)  # (losses, seeds)
-    return _small_gaps("Thm 1: {}, gradient gap", table, gaps), {"theorem1": gaps}
+    result.arrays["theorem1"] = gaps = descent.relative_gap(of_energy, of_loss)  # (losses, seeds)
+    result.claims += _small_gaps("Thm 1: {}, gradient gap", table, gaps)
 
 
 def _small_gaps(claim: str, names: Iterable[str], gaps: Tensor) -> list[Claim]:
@@ -120,11 +116,11 @@ def _small_gaps(claim: str, names: Iterable[str], gaps: Tensor) -> list[Claim]:
 
 
 def theorem_2_and_corollary_1(
-    problem: Problem, families: dict[str, ExponentialFamily], tau: float
-) -> tuple[list[Claim], Arrays, list[str], Tensor]:
+    result: Result, problem: Problem, families: dict[str, ExponentialFamily], tau: float
+) -> Tensor:
     """Theorem 2 at the start, and Corollary 1: the paths of descent on L and of coordinate-wise steps.
 
-    The first loss is InfoNCE with ε = 0. Returns claims, arrays, notes, and the losses along their paths.
+    The first loss is InfoNCE with ε = 0. Returns the losses along their paths.
     """
     d2 = players.pair_distances(problem.x1, problem.x2, problem.start)
     alphas = [alpha_of(FromFamily(family))(*d2) for family in families.values()]  # Eqn. 4
@@ -146,35 +142,29 @@ def theorem_2_and_corollary_1(
     gaps, propagated_gap = along.amax(0), propagated_along.amax(0)
     rounding = descent.path_gaps(perturbed, descended)
     moved = descent.path_gaps([w[:1] for w in descended], [w[-1:] for w in descended])
-    claims = [
+    result.claims += [
         *_small_gaps("Thm 2: {}, solved α − Eqn. 4", families, alpha_gaps),
         *_small_gaps("Cor 1: {}, gap of paths", families, gaps),
         Claim.at_most("Cor 1: all of these, gradient gap at the end", descent.relative_gap(*end_gradients), 1e-6),
         Claim.at_least("Sec 3.2: propagating through α, gap of paths", propagated_gap, 1e-3),
     ]
-    arrays = {
+    result.arrays |= {
         "theorem2": alpha_gaps,
         "corollary1": gaps,
         "propagated": propagated_gap,
         "gap_path": along.amax(2).T,  # (losses, T + 1), the largest of any seed
         "propagated_path": propagated_along.amax(1)[None],
     }
-    notes = [
+    result.notes += [
         f"weights move by up to {float(moved.min()):.2f} to {float(moved.max()):.2f} along the paths compared",
         f"for scale: weights changed by 1e-15 of themselves at the start move a loss's own path by "
         f"{float(rounding.max()):.1e}",
     ]
-    return claims, arrays, notes, values
+    return values
 
 
-def q_axis(
-    problem: Problem, q: Sequence[float], taus: Sequence[float], first_seed: int
-) -> tuple[list[Claim], Arrays, Arrays]:
-    """Our result: coordinate-wise steps of every regularizer r_q descend its loss L_r.
-
-    Returns claims, arrays, and the energy, loss and α along the paths, each (Q, seeds, T + 1).
-    """
-    pairs = list(zip(taus, q, strict=True))
+def q_axis(result: Result, problem: Problem, pairs: Sequence[tuple[float, float]], first_seed: int) -> None:
+    """Our result: coordinate-wise steps of every regularizer r_q, of pairs (τ_q, q), descend its loss L_r."""
     path, _ = problem.descend([energy_of(Tsallis(*pair)) for pair in pairs], "the q axis")
     through, _ = problem.descend([partial(players.min_player_value, *pair) for pair in pairs], "descent on L_r")
     envelope_path = descent.path_gaps(path, through).amax(0)
@@ -187,10 +177,11 @@ def q_axis(
     direction = [normal(w.shape[1:], len(w), first_seed, 30 + n).double() for n, w in enumerate(problem.start)]
     envelope = torch.stack([problem.envelope_gap(*pair, direction) for pair in pairs])
     claims.append(Claim.at_most("ours: all q, finite difference of L_r − ∇E", envelope, 1e-5))
-    return claims, {"envelope": envelope, "envelope_path": envelope_path}, _measure_path(path, problem, pairs)
+    result.claims += claims
+    result.arrays |= {"envelope": envelope, "envelope_path": envelope_path} | _measure_path(path, problem, pairs)
 
 
-def _measure_path(path: Weights, problem: Problem, pairs: Sequence[tuple[float, float]]) -> Arrays:
+def _measure_path(path: Weights, problem: Problem, pairs: Sequence[tuple[float, float]]) -> dict[str, Tensor]:
     """Energy, loss, distances and row statistics of α along a path, each (Q, seeds, T + 1)."""
     valid = players.negatives(problem.x1.shape[1])
     rows = []
@@ -211,20 +202,22 @@ def _measure_path(path: Weights, problem: Problem, pairs: Sequence[tuple[float, 
     return {name: v.unflatten(0, (-1, len(pairs))).permute(1, 2, 0) for name, v in default_collate(rows).items()}
 
 
-def path_claims(along: Arrays, q: Sequence[float], falling: Tensor) -> tuple[list[Claim], str]:
-    """Every loss falls in every step, and only q > 1 gives zero weights; the claims, and a note on the ends."""
+def ends(result: Result, q: Sequence[float], falling: Tensor) -> None:
+    """Every loss falls in every step, and only q > 1 gives zero weights; a note on the ends."""
+    along = result.arrays
     paths = (along["loss"].movedim(2, 0), falling)
     rise = torch.cat([path.diff(dim=0).clamp_min(0).amax(0).flatten() for path in paths])
     zeros = along["zeros"].amax(2)  # (Q, seeds)
-    claims = [Claim.at_most("all losses and q, largest rise in a step", rise, 1e-9)]
+    result.claims.append(Claim.at_most("all losses and q, largest rise in a step", rise, 1e-9))
     for rule, claim, bound, chosen in (
         ("≤", Claim.at_most, 0.0, [e <= 1 for e in q]),
         (">", Claim.at_least, 1e-3, [e > 1 for e in q]),
     ):
         if any(chosen):
-            claims.append(claim(f"ours: q {rule} 1, largest share of zero weights", zeros[chosen], bound))
+            result.claims.append(claim(f"ours: q {rule} 1, largest share of zero weights", zeros[chosen], bound))
     end = {name: along[name][:, :, -1].mean(1).tolist() for name in ("entropy", "energy", "nearest")}
-    return claims, "end of the q axis (mean over seeds): " + "; ".join(
+    parts = (
         f"q={e:g}: entropy {end['entropy'][k]:.3f}, energy {end['energy'][k]:.3f}, nearest pair {end['nearest'][k]:.3f}"
         for k, e in enumerate(q)
     )
+    result.notes.append("end of the q axis (mean over seeds): " + "; ".join(parts))

@@ -37,7 +37,6 @@ from lightning_ssl.labs.one_layer.figures import draw
 from lightning_ssl.labs.one_layer.kernels import batch_covariance_error, gaussian_features, roughness_in_the_plane
 
 Settings = dict[str, Any]
-Findings = tuple[list[Claim], dict[str, Tensor]]
 
 
 def run(
@@ -84,14 +83,12 @@ def run(
     if quick:
         smaller = {"seeds": 2, "samples": 32, "filters_count": 24}
         ran = settings | {name: min(settings[name], most) for name, most in smaller.items()} | {"steps": 60}
-    found: list[Claim] = []
-    arrays: dict[str, Tensor] = {}
+    result = Result("one_layer", settings, {}, [], draw=draw)
     parts = (closed_forms, theorem_3, lemmas_1_and_2, roughness, local_optima)
     for part in track(parts, "one layer", progress):
-        part_claims, part_arrays = part(ran)
-        found += part_claims
-        arrays |= part_arrays
-    return Result("one_layer", settings, arrays, found, _notes(ran, arrays), draw)
+        part(result, ran)
+    result.notes = _notes(ran, result.arrays)
+    return result
 
 
 def _notes(ran: dict[str, Any], arrays: dict[str, Tensor]) -> list[str]:
@@ -109,13 +106,12 @@ def _notes(ran: dict[str, Any], arrays: dict[str, Tensor]) -> list[str]:
     ]
 
 
-def closed_forms(s: Settings) -> Findings:
+def closed_forms(result: Result, s: Settings) -> None:
     """Eqns 34 and 35, the threshold of q, our closed form and thresholds for the Gaussian α, and Theorem 1."""
-    M, q = s["patterns_count"], s["q"]
+    M, q, claims = s["patterns_count"], s["q"], result.claims
     U = dynamics.patterns(s["seeds"], M, s["dimension"])
     outer = U[..., :, None] * U[..., None, :]  # (S, M, d, d)
     across = (U.mT @ U)[:, None]  # the projection on span(U)
-    claims = []
 
     def compare(name: str, A: Tensor, form: Tensor) -> None:
         claims.append(Claim.at_most(name, (A - form).abs().amax((1, 2, 3)), 1e-4))
@@ -145,10 +141,10 @@ def closed_forms(s: Settings) -> Findings:
     holds = (eigenvalues[..., -1] - eigenvalues[..., -2]) > 0  # ρ = 0: no point lies on the plane at u_m
     fraction = dynamics.stable(U, x, prob).double()[holds].mean() if bool(holds.any()) else torch.zeros(())
     claims.append(Claim.at_least("Theorem 1: share of u_m with λ_gap > ρ that are stable", fraction, 1.0))
-    return claims, {"q": torch.linspace(0.02, 0.5, 49, dtype=dynamics.DTYPE)}
+    result.arrays["q"] = torch.linspace(0.02, 0.5, 49, dtype=dynamics.DTYPE)
 
 
-def theorem_3(s: Settings) -> Findings:
+def theorem_3(result: Result, s: Settings) -> None:
     """Theorem 3 and Figure 1, right: power iteration from patterns that are nearly orthogonal."""
     M, skews = s["patterns_count"], s["skews"]
     rows = []
@@ -164,17 +160,16 @@ def theorem_3(s: Settings) -> Findings:
             }
         )
     arrays: dict[str, Tensor] = default_collate(rows)  # (skews, ...)
-    claims = []
+    result.arrays |= arrays
     for k, skew in enumerate(skews):
         if skew <= 0.1:
             norm = f"‖UᵀU − I‖ = {float(arrays['skew_norm'][k].mean()):.2f}"
             cosine, last = arrays["power_iteration_cosine"][k], arrays["power_iteration"][k, -1]
-            claims.append(Claim.at_least(f"Theorem 3: min_m cos(w*, u_m), {norm}", cosine, 0.9))
-            claims.append(Claim.at_most(f"  median last ‖w(t+1) − w(t)‖, {norm}", last, 1e-6))
-    return claims, arrays
+            result.claims.append(Claim.at_least(f"Theorem 3: min_m cos(w*, u_m), {norm}", cosine, 0.9))
+            result.claims.append(Claim.at_most(f"  median last ‖w(t+1) − w(t)‖, {norm}", last, 1e-6))
 
 
-def lemmas_1_and_2(s: Settings) -> Findings:
+def lemmas_1_and_2(result: Result, s: Settings) -> None:
     """Lemmas 1 and 2: the features of the Gaussian α, and C_α of a batch of growing size."""
     sizes = (32, 128, 512)
     h = torch.linspace(0, 2, 50, dtype=dynamics.DTYPE)
@@ -182,28 +177,28 @@ def lemmas_1_and_2(s: Settings) -> Findings:
     feature_error = (phi.T @ phi - dynamics.gaussian_alpha(h, 0.5)).abs().max()
     errors = batch_covariance_error(32, sizes, 0.5)
     slope = float(np.polyfit(np.log(sizes), errors.mean(1).log(), 1)[0])
-    claims = [
+    result.claims += [
         Claim.at_most("Lemma 1: |α − Σ_l φ_l φ_l|, 80 terms", feature_error, 1e-6),
         Claim.near("Lemma 2: error ∝ N^slope", slope, -0.5, tolerance=0.2),
     ]
-    return claims, {"batch_sizes": torch.tensor(sizes), "lemma2_error": errors}
+    result.arrays |= {"batch_sizes": torch.tensor(sizes), "lemma2_error": errors}
 
 
-def roughness(s: Settings) -> Findings:
+def roughness(result: Result, s: Settings) -> None:
     """Theorem 2 and Corollary 2 on a bounded density in the plane."""
     taus = s["ran_taus"]
     rough = roughness_in_the_plane(taus, 200 if s["quick"] else 400)
-    claims = [Claim.at_most("Theorem 2: ρ / bound", rough["rho"] / rough["bound"], 1.0)]
+    result.arrays |= {f"plane_{name}": value for name, value in rough.items()}
+    result.claims.append(Claim.at_most("Theorem 2: ρ / bound", rough["rho"] / rough["bound"], 1.0))
     for k, tau in enumerate(taus, 1):
         r_ratio, rho_ratio = rough["r"][k] / rough["r"][0], rough["rho"][k] / rough["rho"][0]
         name = f"Corollary 2: r(Gaussian)/r(uniform), τ = {tau:g}"
-        claims.append(Claim.near(name, r_ratio, float(rough["z0"][k]), tolerance=1e-4))
+        result.claims.append(Claim.near(name, r_ratio, float(rough["z0"][k]), tolerance=1e-4))
         name = f"ours: ρ(Gaussian)/ρ(uniform), τ = {tau:g}"
-        claims.append(Claim.near(name, rho_ratio, float(rough["exact"][k]), tolerance=0.02))
-    return claims, {f"plane_{name}": value for name, value in rough.items()}
+        result.claims.append(Claim.near(name, rho_ratio, float(rough["exact"][k]), tolerance=0.02))
 
 
-def local_optima(s: Settings) -> Findings:
+def local_optima(result: Result, s: Settings) -> None:
     """Count the local optima and the sizes of their basins, on noisy samples."""
     M, samples, steps, taus = s["patterns_count"], s["samples"], s["steps"], s["ran_taus"]
     x = dynamics.noisy_samples(s["seeds"], M, samples, s["noise"])
@@ -214,9 +209,9 @@ def local_optima(s: Settings) -> Findings:
     found = [dynamics.distinct(dynamics.ascend(w0, x, prob, steps, tau)) for tau in (None, *taus)]
     counts, basins = (torch.stack(each) for each in zip(*found, strict=True))  # (1 + taus, S), (1 + taus, S, I)
     more = counts[-1].double() / counts[0]
-    claims = [
+    result.claims += [
         Claim.near("linear layer: number of optima up to sign", linear.double(), 1.0, tolerance=0.0),
         Claim.at_least("ReLU, uniform α: number of local optima", counts[0].double(), 2.0),
         Claim.at_least(f"Gaussian α (τ = {taus[-1]:g}) / uniform α: number of optima", more, 1.0),
     ]
-    return claims, {"linear_optima": linear, "optima": counts, "basins": basins}
+    result.arrays |= {"linear_optima": linear, "optima": counts, "basins": basins}
