@@ -20,10 +20,6 @@ Progress = Callable[[str, int | None], Callable[[], None]]
 """`advance = progress("Adam", 50)` shows a task and its number of steps; `advance()` is called after each step."""
 
 
-def no_progress(task: str, steps: int | None) -> Callable[[], None]:
-    return lambda: None
-
-
 def evaluate(
     method: Method,
     module: DataModule,
@@ -31,7 +27,7 @@ def evaluate(
     seeds: Sequence[int] = (0, 1, 2),
     device: str = "auto",
     best_test: bool = False,
-    progress: Progress = no_progress,
+    progress: Progress = lambda task, steps: lambda: None,
     trained_on: str | None = None,
 ) -> dict[str, Any]:
     """Evaluate a method on a data set. Returns the metrics and all settings as plain values.
@@ -62,14 +58,13 @@ def evaluate(
         outcomes["lbfgs"] = linear.lbfgs(train, test, classes, seeds[0], advance=progress("L-BFGS", None))
         ends["lbfgs"] = time.perf_counter()
     votes = vote(test.features, train.features, train.labels, classes, **KNN)  # (N, C)
-    knn_top1 = float(linear.accuracy(votes, test.labels))
-    ends["knn"] = time.perf_counter()
     metrics: dict[str, float] = {}
     for name, outcome in outcomes.items():
         metrics |= {f"linear/{name}_top1": outcome.top1, f"linear/{name}_top5": outcome.top5}
         if by_seed := outcome.details.get("best_test_top1_by_seed"):
             metrics[f"linear/{name}_best_test_top1"] = fmean(by_seed)
-    metrics["knn/top1"] = knn_top1
+    metrics["knn/top1"] = float(linear.accuracy(votes, test.labels))
+    ends["knn"] = time.perf_counter()
     suffix = "" if trained_on in (None, module.data_set) else f"@{module.data_set}"
     return {
         "metrics": {f"{name}{suffix}": value for name, value in metrics.items()},

@@ -11,7 +11,7 @@ not the best one, and use the test images once. Several seeds are trained as one
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -82,16 +82,11 @@ def adam(
     """
     x, x_test = standardize(train.features, test.features)
     by_epoch: list[Tensor] = []
-
-    def logits(weight: Tensor, bias: Tensor) -> Tensor:
-        return torch.stack([F.linear(x_test, w, b[0]) for w, b in zip(weight, bias, strict=True)])  # (S, N, C)
-
-    def after_epoch(weight: Tensor, bias: Tensor) -> None:
+    for weights in train_classifiers(x, train.labels, classes, seeds, settings):
         if best_test:
-            by_epoch.append(accuracy(logits(weight, bias), test.labels))
+            by_epoch.append(accuracy(predict(x_test, weights), test.labels))
         advance()
-
-    last = logits(*train_classifiers(x, train.labels, classes, seeds, settings, after_epoch))
+    last = predict(x_test, weights)  # (S, N, C)
     top1, top5 = accuracy(last, test.labels), accuracy(last, test.labels, 5)  # (S,)
     details = {"optimizer": "Adam", **asdict(settings), "seeds": list(seeds), "top1_by_seed": top1.tolist()}
     if best_test:
@@ -100,14 +95,9 @@ def adam(
 
 
 def train_classifiers(
-    x: Tensor,
-    labels: Tensor,
-    classes: int,
-    seeds: Sequence[int],
-    settings: AdamSettings = PAPER,
-    after_epoch: Callable[[Tensor, Tensor], None] = lambda weight, bias: None,
-) -> tuple[Tensor, Tensor]:
-    """Train S classifiers of features (N, F), one per seed: weights (S, C, F), biases (S, 1, C)."""
+    x: Tensor, labels: Tensor, classes: int, seeds: Sequence[int], settings: AdamSettings = PAPER
+) -> Iterator[Tensor]:
+    """Train S classifiers of features (N, F), one per seed. Yields (S, C, F + 1), the bias last, after every epoch."""
     generators = [generator_of(seed) for seed in seeds]
     initial = [initial_weights(classes, x.shape[1], generator) for generator in generators]
     weight, bias = (torch.stack(part).to(x) for part in zip(*initial, strict=True))
@@ -120,8 +110,7 @@ def train_classifiers(
             error = (error - F.one_hot(labels[ids], classes)) / ids.shape[1]  # ∂loss/∂logits
             weight.grad, bias.grad = error.mT @ chosen, error.sum(1, keepdim=True)
             optimizer.step()
-        after_epoch(weight, bias)
-    return weight, bias
+        yield torch.cat([weight, bias.mT], 2)
 
 
 def initial_weights(classes: int, features: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:

@@ -15,10 +15,10 @@ from lightning_ssl.labs.covariance_operator.networks import Population, connecti
 from lightning_ssl.labs.lab import track
 
 
-def operator(K: Tensor, M: Tensor) -> Tensor:
-    """Σ_uv M_uv K_u K_vᵀ: K (R, V, p, c), M (V, V) or (R, V, V) → (R, p, p)."""
+def operator(K: Tensor, M: Tensor, left: Tensor | None = None) -> Tensor:
+    """Σ_uv M_uv L_u K_vᵀ, L = K unless given: K (R, V, p, c), M (V, V) or (R, V, V) → (R, p, p)."""
     mixed = (M @ K.flatten(2)).unflatten(2, K.shape[2:])
-    return torch.einsum("rvpc,rvqc->rpq", K, mixed)
+    return torch.einsum("rvpc,rvqc->rpq", K if left is None else left, mixed)
 
 
 def update(K: Tensor, M: Tensor, f: Tensor) -> Tensor:
@@ -79,11 +79,9 @@ def theorem4_weights(population: Population, loss: Loss) -> Tensor:
 
 def smallest_eigenvalue(population: Population, M: Tensor) -> Tensor:
     """λ_min/λ_max of OP, most negative layer, (R,)."""
-    ratios = []
-    for K in connections(population.W, population.views):
-        eigenvalues = torch.linalg.eigvalsh(operator(K, M))
-        ratios.append(eigenvalues[:, 0] / eigenvalues[:, -1])
-    return torch.stack(ratios).amin(0)
+    connected = connections(population.W, population.views)
+    eigenvalues = torch.stack([torch.linalg.eigvalsh(operator(K, M))[:, [0, -1]] for K in connected])  # (L, R, 2)
+    return (eigenvalues[..., 0] / eigenvalues[..., 1]).amin(0)
 
 
 def normalized_asymmetry(population: Population) -> Tensor:
@@ -94,8 +92,7 @@ def normalized_asymmetry(population: Population) -> Tensor:
     M, found = inter_weights(population.X, population.A), []
     for K in connections(population.W, population.views):
         K_n = K / f.norm(dim=-1).clamp_min(1e-12)[..., None, None]  # an output of zero has K = 0
-        mixed = (M @ K_n.flatten(2)).unflatten(2, K.shape[2:])
-        OP = torch.einsum("rvpc,rvqc->rpq", K_n @ P, mixed)
+        OP = operator(K_n, M, left=K_n @ P)
         found.append((OP - OP.mT).flatten(1).norm(dim=1) / OP.flatten(1).norm(dim=1))
     return torch.stack(found).mean(0)
 

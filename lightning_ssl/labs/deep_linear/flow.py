@@ -88,13 +88,9 @@ def gradient_flow(
 def norm_drift(path: Sequence[Sequence[Tensor]], normalization: str) -> Tensor:
     """Largest change since the start of a ‖W_l‖²_F, or of a ‖w_lk‖² below BatchNorm: (T, R)."""
 
-    def norms(weights: Sequence[Tensor]) -> Tensor:
-        if normalization == "batch":
-            return torch.cat([w.square().sum(2) for w in weights], 1)
-        return torch.stack([w.square().sum((1, 2)) for w in weights], 1)
-
-    start = norms(path[0])
-    return torch.stack([(norms(weights) - start).abs().amax(1) for weights in path])
+    dims = (2,) if normalization == "batch" else (1, 2)
+    norms = [torch.cat([w.square().sum(dims).view(len(w), -1) for w in weights], 1) for weights in path]
+    return torch.stack([(each - norms[0]).abs().amax(1) for each in norms])
 
 
 def balance(weights: Sequence[Tensor]) -> Tensor:

@@ -168,16 +168,15 @@ def q_axis(result: Result, problem: Problem, pairs: Sequence[tuple[float, float]
     path, _ = problem.descend([energy_of(Tsallis(*pair)) for pair in pairs], "the q axis")
     through, _ = problem.descend([partial(players.min_player_value, *pair) for pair in pairs], "descent on L_r")
     envelope_path = descent.path_gaps(path, through).amax(0)
-    claims = [Claim.at_most("ours: all q, gap to the path of descent on L_r", envelope_path, 1e-6)]
+    result.claims.append(Claim.at_most("ours: all q, gap to the path of descent on L_r", envelope_path, 1e-6))
     for k, (tau, e) in enumerate(pairs):
         if e in (1, 2):
             theirs, _ = problem.descend([partial(players.closed_form_loss, tau, e)], f"loss of q={e:g}")
             gap = descent.path_gaps([w[:, k : k + 1] for w in path], theirs).amax(0)
-            claims.append(Claim.at_most(f"ours: q={e:g}, gap to the path of its closed form", gap, 1e-6))
+            result.claims.append(Claim.at_most(f"ours: q={e:g}, gap to the path of its closed form", gap, 1e-6))
     direction = [normal(w.shape[1:], len(w), first_seed, 30 + n).double() for n, w in enumerate(problem.start)]
     envelope = torch.stack([problem.envelope_gap(*pair, direction) for pair in pairs])
-    claims.append(Claim.at_most("ours: all q, finite difference of L_r − ∇E", envelope, 1e-5))
-    result.claims += claims
+    result.claims.append(Claim.at_most("ours: all q, finite difference of L_r − ∇E", envelope, 1e-5))
     result.arrays |= {"envelope": envelope, "envelope_path": envelope_path} | _measure_path(path, problem, pairs)
 
 

@@ -36,8 +36,6 @@ from lightning_ssl.labs.one_layer import dynamics
 from lightning_ssl.labs.one_layer.figures import draw
 from lightning_ssl.labs.one_layer.kernels import batch_covariance_error, gaussian_features, roughness_in_the_plane
 
-Settings = dict[str, Any]
-
 
 def run(
     *,
@@ -106,7 +104,7 @@ def _notes(ran: dict[str, Any], arrays: dict[str, Tensor]) -> list[str]:
     ]
 
 
-def closed_forms(result: Result, s: Settings) -> None:
+def closed_forms(result: Result, s: dict[str, Any]) -> None:
     """Eqns 34 and 35, the threshold of q, our closed form and thresholds for the Gaussian α, and Theorem 1."""
     M, q, claims = s["patterns_count"], s["q"], result.claims
     U = dynamics.patterns(s["seeds"], M, s["dimension"])
@@ -144,7 +142,7 @@ def closed_forms(result: Result, s: Settings) -> None:
     result.arrays["q"] = torch.linspace(0.02, 0.5, 49, dtype=dynamics.DTYPE)
 
 
-def theorem_3(result: Result, s: Settings) -> None:
+def theorem_3(result: Result, s: dict[str, Any]) -> None:
     """Theorem 3 and Figure 1, right: power iteration from patterns that are nearly orthogonal."""
     M, skews = s["patterns_count"], s["skews"]
     rows = []
@@ -169,7 +167,7 @@ def theorem_3(result: Result, s: Settings) -> None:
             result.claims.append(Claim.at_most(f"  median last ‖w(t+1) − w(t)‖, {norm}", last, 1e-6))
 
 
-def lemmas_1_and_2(result: Result, s: Settings) -> None:
+def lemmas_1_and_2(result: Result, s: dict[str, Any]) -> None:
     """Lemmas 1 and 2: the features of the Gaussian α, and C_α of a batch of growing size."""
     sizes = (32, 128, 512)
     h = torch.linspace(0, 2, 50, dtype=dynamics.DTYPE)
@@ -184,7 +182,7 @@ def lemmas_1_and_2(result: Result, s: Settings) -> None:
     result.arrays |= {"batch_sizes": torch.tensor(sizes), "lemma2_error": errors}
 
 
-def roughness(result: Result, s: Settings) -> None:
+def roughness(result: Result, s: dict[str, Any]) -> None:
     """Theorem 2 and Corollary 2 on a bounded density in the plane."""
     taus = s["ran_taus"]
     rough = roughness_in_the_plane(taus, 200 if s["quick"] else 400)
@@ -198,7 +196,7 @@ def roughness(result: Result, s: Settings) -> None:
         result.claims.append(Claim.near(name, rho_ratio, float(rough["exact"][k]), tolerance=0.02))
 
 
-def local_optima(result: Result, s: Settings) -> None:
+def local_optima(result: Result, s: dict[str, Any]) -> None:
     """Count the local optima and the sizes of their basins, on noisy samples."""
     M, samples, steps, taus = s["patterns_count"], s["samples"], s["steps"], s["ran_taus"]
     x = dynamics.noisy_samples(s["seeds"], M, samples, s["noise"])

@@ -36,8 +36,6 @@ from lightning_ssl.labs.relu_two_layer.figures import draw
 # A run whose tangential gradient is below this times ‖X_α‖ is at a fixed point.
 SETTLED = 1e-6
 
-Arrays = dict[str, Tensor]
-
 
 def run(
     *,
@@ -78,8 +76,7 @@ def run(
     require_bounds(settings, "tau", "lr", modes=2, outputs=1, steps=1, seeds=1)
     require(min(hidden, default=0) >= 1, "hidden", hidden, "one or more widths of at least 1")
     require(samples > modes, "samples", samples, f"more than modes={modes}")
-    enough = min(augmentation, default=-1) >= 0
-    require(enough, "augmentation", augmentation, "one or more strengths of at least 0")
+    require(min(augmentation, default=-1) >= 0, "augmentation", augmentation, "one or more strengths of at least 0")
     require(alpha in ("uniform", "entropy", "random"), "alpha", alpha, "uniform, entropy or random")
     require(init in ("positive", "gaussian"), "init", init, "positive or gaussian")
     if quick:
@@ -126,7 +123,7 @@ def signs_of(x_alpha: Tensor, top: Tensor) -> list[Claim]:
     ]
 
 
-def measure_end(w1: Tensor, w2: Tensor, x_alpha: Tensor, eigenvalues: Tensor) -> Arrays:
+def measure_end(w1: Tensor, w2: Tensor, x_alpha: Tensor, eigenvalues: Tensor) -> dict[str, Tensor]:
     """Measure energy, rank, modes and convergence of every run; X_α is (strengths, 1, seeds, M, M).
 
     reached       energy over λ_max
@@ -158,7 +155,7 @@ def measure_end(w1: Tensor, w2: Tensor, x_alpha: Tensor, eigenvalues: Tensor) ->
     }
 
 
-def end_claims(end: Arrays, hidden: tuple[int, ...]) -> list[Claim]:
+def end_claims(end: dict[str, Tensor], hidden: tuple[int, ...]) -> list[Claim]:
     """Theorems 5 and 6, Figure 3 and our condition, at the ends."""
 
     def share(name: str, happened: Tensor, paper: float) -> Claim:
@@ -181,7 +178,7 @@ def end_claims(end: Arrays, hidden: tuple[int, ...]) -> list[Claim]:
     return claims
 
 
-def make_notes(end: Arrays, hidden: tuple[int, ...], augmentation: tuple[float, ...]) -> list[str]:
+def make_notes(end: dict[str, Tensor], hidden: tuple[int, ...], augmentation: tuple[float, ...]) -> list[str]:
     """Shares of settled runs, of negative λ_min and of ranks above one."""
 
     def mean(happened: Tensor) -> float:
