@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
 from lightning_ssl.data import DataModule
 from lightning_ssl.evaluation import linear
-from lightning_ssl.evaluation.features import LabelledFeatures, extract_features, select_device
+from lightning_ssl.evaluation.features import extract_features, select_device
 from lightning_ssl.evaluation.knn import vote
 from lightning_ssl.methods import Method
 
@@ -19,10 +20,6 @@ Progress = Callable[[str, int | None], Callable[[], None]]
 """`advance = progress("Adam", 50)` shows a task and its number of steps; `advance()` is called after each step."""
 
 
-def no_progress(task: str, steps: int | None) -> Callable[[], None]:
-    return lambda: None
-
-
 def evaluate(
     method: Method,
     module: DataModule,
@@ -30,7 +27,7 @@ def evaluate(
     seeds: Sequence[int] = (0, 1, 2),
     device: str = "auto",
     best_test: bool = False,
-    progress: Progress = no_progress,
+    progress: Progress = lambda task, steps: lambda: None,
     trained_on: str | None = None,
 ) -> dict[str, Any]:
     """Evaluate a method on a data set. Returns the metrics and all settings as plain values.
@@ -43,28 +40,34 @@ def evaluate(
     target = select_device(device)
     module.prepare_data()
     module.setup("test")
-    timer = Timer()
+    ends = {"start": time.perf_counter()}  # of consecutive stages
     method = method.to(target)
     loaders = {"training": module.sequential_dataloader("train"), "test": module.sequential_dataloader("test")}
     train, test = (
         extract_features(method, loader, target, progress(f"features of the {name} images", len(loader)))
         for name, loader in loaders.items()
     )
-    timer.lap("features")
+    ends["features"] = time.perf_counter()
     classes = module.num_classes
     outcomes: dict[str, linear.Outcome] = {}
     if "adam" in protocols:
         advance = progress("Adam", linear.PAPER.epochs)
         outcomes["adam"] = linear.adam(train, test, classes, seeds, best_test=best_test, advance=advance)
-        timer.lap("adam")
+        ends["adam"] = time.perf_counter()
     if "lbfgs" in protocols:
         outcomes["lbfgs"] = linear.lbfgs(train, test, classes, seeds[0], advance=progress("L-BFGS", None))
-        timer.lap("lbfgs")
-    knn_top1 = knn_accuracy(train, test, classes)
-    timer.lap("knn")
+        ends["lbfgs"] = time.perf_counter()
+    votes = vote(test.features, train.features, train.labels, classes, **KNN)  # (N, C)
+    metrics: dict[str, float] = {}
+    for name, outcome in outcomes.items():
+        metrics |= {f"linear/{name}_top1": outcome.top1, f"linear/{name}_top5": outcome.top5}
+        if by_seed := outcome.details.get("best_test_top1_by_seed"):
+            metrics[f"linear/{name}_best_test_top1"] = fmean(by_seed)
+    metrics["knn/top1"] = float(linear.accuracy(votes, test.labels))
+    ends["knn"] = time.perf_counter()
     suffix = "" if trained_on in (None, module.data_set) else f"@{module.data_set}"
     return {
-        "metrics": {**linear_metrics(outcomes, suffix), f"knn/top1{suffix}": knn_top1},
+        "metrics": {f"{name}{suffix}": value for name, value in metrics.items()},
         "data": {
             "name": module.data_set,
             "options": module.options,
@@ -75,35 +78,6 @@ def evaluate(
         "features": train.features.shape[1],
         "protocols": {name: outcome.details for name, outcome in outcomes.items()},
         "knn": KNN,
-        "seconds": timer.laps,
+        "seconds": {stage: round(end - start, 2) for (_, start), (stage, end) in pairwise(ends.items())},
         "when": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-
-
-def knn_accuracy(train: LabelledFeatures, test: LabelledFeatures, classes: int) -> float:
-    """Accuracy of the weighted vote of the nearest training images."""
-    votes = vote(test.features, train.features, train.labels, classes, **KNN)  # (N, C)
-    return float(linear.accuracy(votes, test.labels))
-
-
-def linear_metrics(outcomes: dict[str, linear.Outcome], suffix: str = "") -> dict[str, float]:
-    """The metrics of the protocols by name. The suffix names a data set other than that of training."""
-    metrics: dict[str, float] = {}
-    for name, outcome in outcomes.items():
-        metrics |= {f"linear/{name}_top1{suffix}": outcome.top1, f"linear/{name}_top5{suffix}": outcome.top5}
-        if by_seed := outcome.details.get("best_test_top1_by_seed"):
-            metrics[f"linear/{name}_best_test_top1{suffix}"] = fmean(by_seed)
-    return metrics
-
-
-class Timer:
-    """Seconds of consecutive stages."""
-
-    def __init__(self) -> None:
-        self.laps: dict[str, float] = {}
-        self.start = time.perf_counter()
-
-    def lap(self, stage: str) -> None:
-        """End a stage; the next one starts."""
-        now = time.perf_counter()
-        self.laps[stage], self.start = round(now - self.start, 2), now

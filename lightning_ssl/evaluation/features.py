@@ -27,19 +27,18 @@ def extract_features(
 
     advance     called after every batch
     """
-    features: Tensor | None = None
+    # Allocated once: a list of parts and its concatenation need twice the memory.
+    features = torch.empty(len(loader.split), method.backbone.num_features, device=device)
     labels, filled = [], 0
     for images, y, _ in loader:
         known = y >= 0
         if known.any():
             x = method.features(images[known].to(device))  # (b, F)
-            if features is None:  # allocated once: a list of parts and its concatenation need twice the memory
-                features = torch.empty(len(loader.split), x.shape[1], device=device, dtype=torch.float32)
             features[filled : filled + len(x)] = x
             labels.append(y[known])
             filled += len(x)
         advance()
-    if features is None:
+    if not filled:
         raise UserError("data: no image has a label; a linear evaluation needs labels")
     if not features[:filled].isfinite().all():
         raise UserError("checkpoint: the features are not finite numbers; the training diverged")

@@ -5,13 +5,13 @@
     lbfgs(train, test, classes=10)                      L-BFGS; the penalty is chosen on held-out training images
 
 Both standardize the features with the statistics of the training images. Both report the accuracy after the last step,
-not the best one, and use the test images once. Several seeds, or several penalties, are trained as one batch.
+not the best one, and use the test images once. Several seeds are trained as one batch.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
@@ -22,7 +22,6 @@ from torch.nn import functional as F
 from lightning_ssl.base.checks import require
 from lightning_ssl.base.seeding import generator_of
 from lightning_ssl.evaluation.features import LabelledFeatures
-from lightning_ssl.evaluation.minimize import minimize
 
 
 class Outcome(NamedTuple):
@@ -83,16 +82,11 @@ def adam(
     """
     x, x_test = standardize(train.features, test.features)
     by_epoch: list[Tensor] = []
-
-    def logits(weight: Tensor, bias: Tensor) -> Tensor:
-        return torch.stack([F.linear(x_test, w, b[0]) for w, b in zip(weight, bias, strict=True)])  # (S, N, C)
-
-    def after_epoch(weight: Tensor, bias: Tensor) -> None:
+    for weights in train_classifiers(x, train.labels, classes, seeds, settings):
         if best_test:
-            by_epoch.append(accuracy(logits(weight, bias), test.labels))
+            by_epoch.append(accuracy(predict(x_test, weights), test.labels))
         advance()
-
-    last = logits(*train_classifiers(x, train.labels, classes, seeds, settings, after_epoch))
+    last = predict(x_test, weights)  # (S, N, C)
     top1, top5 = accuracy(last, test.labels), accuracy(last, test.labels, 5)  # (S,)
     details = {"optimizer": "Adam", **asdict(settings), "seeds": list(seeds), "top1_by_seed": top1.tolist()}
     if best_test:
@@ -101,14 +95,9 @@ def adam(
 
 
 def train_classifiers(
-    x: Tensor,
-    labels: Tensor,
-    classes: int,
-    seeds: Sequence[int],
-    settings: AdamSettings = PAPER,
-    after_epoch: Callable[[Tensor, Tensor], None] = lambda weight, bias: None,
-) -> tuple[Tensor, Tensor]:
-    """Train S classifiers of features (N, F), one per seed: weights (S, C, F), biases (S, 1, C)."""
+    x: Tensor, labels: Tensor, classes: int, seeds: Sequence[int], settings: AdamSettings = PAPER
+) -> Iterator[Tensor]:
+    """Train S classifiers of features (N, F), one per seed. Yields (S, C, F + 1), the bias last, after every epoch."""
     generators = [generator_of(seed) for seed in seeds]
     initial = [initial_weights(classes, x.shape[1], generator) for generator in generators]
     weight, bias = (torch.stack(part).to(x) for part in zip(*initial, strict=True))
@@ -121,8 +110,7 @@ def train_classifiers(
             error = (error - F.one_hot(labels[ids], classes)) / ids.shape[1]  # ∂loss/∂logits
             weight.grad, bias.grad = error.mT @ chosen, error.sum(1, keepdim=True)
             optimizer.step()
-        after_epoch(weight, bias)
-    return weight, bias
+        yield torch.cat([weight, bias.mT], 2)
 
 
 def initial_weights(classes: int, features: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
@@ -156,13 +144,12 @@ def lbfgs(
     images. The problem is convex, so the seed only decides which images are held out.
 
     penalties   the values of λ to choose from
-    advance     called after every iteration
+    advance     called after every evaluation of the objective
     """
     require(len(train.labels) > HELD_OUT, "train images", len(train.labels), f"more than {HELD_OUT}, to hold some out")
     kept, held = hold_out(train.labels, seed)
     x, x_held = standardize(train.features[kept], train.features[held])
-    decay = torch.tensor(penalties, dtype=x.dtype, device=x.device)
-    searched = fit_regressions(x, train.labels[kept], classes, decay, advance)
+    searched = fit_regressions(x, train.labels[kept], classes, penalties, advance)
     logits = predict(x_held, searched.weights)  # (G, N, C)
     scores, held_labels = accuracy(logits, train.labels[held]), train.labels[held]
     losses = [float(F.cross_entropy(one, held_labels)) for one in logits]
@@ -170,7 +157,7 @@ def lbfgs(
     chosen = min(range(len(penalties)), key=lambda g: (-float(scores[g]), losses[g]))
 
     x, x_test = standardize(train.features, test.features)
-    final = fit_regressions(x, train.labels, classes, decay[chosen : chosen + 1], advance)
+    final = fit_regressions(x, train.labels, classes, [penalties[chosen]], advance)
     logits = predict(x_test, final.weights)[0]  # (N, C)
     details = {
         "optimizer": "L-BFGS",
@@ -208,7 +195,7 @@ def fit_regressions(
     x: Tensor,
     labels: Tensor,
     classes: int,
-    decay: Tensor,
+    penalties: Sequence[float],
     advance: Callable[[], None] = lambda: None,
     tolerance: float = 1e-4,
     iterations: int = 500,
@@ -224,28 +211,39 @@ def fit_regressions(
     covariance = (x.T @ x / len(x)).cpu().double()
     variance, axes = (part.to(x) for part in torch.linalg.eigh(covariance))  # (F,), (F, F)
     x = F.pad(x @ axes, (0, 1), value=1.0)  # the bias is the weight of a constant feature 1
-    penalty = decay[:, None] * F.pad(torch.ones_like(variance), (0, 1))  # (G, F + 1); no penalty on the bias
-    curvature = F.pad(variance.clamp(min=0), (0, 1), value=1.0) / classes + penalty
-    unit = curvature.rsqrt()[:, None]  # (G, 1, F + 1)
+    blocks = list(zip(*(part.split(max(1, MAX_LOGITS // classes)) for part in (x, labels)), strict=True))
 
-    def objective(v: Tensor, which: Tensor) -> tuple[Tensor, Tensor]:
-        """Values (g,) and gradients (g, P) of the problems `which`, in one pass over x."""
-        w = v.view(len(v), classes, -1) * unit[which]  # (g, C, F + 1)
-        shrunk = penalty[which, None] * w
-        value, gradient = (shrunk * w).sum((1, 2)) / 2, shrunk.flatten(0, 1)
-        size = max(1, MAX_LOGITS // len(gradient))
-        for block, y in zip(x.split(size), labels.split(size), strict=True):
-            log_p = (block @ w.flatten(0, 1).T).view(-1, len(w), classes).log_softmax(2)  # (n, g, C)
-            true = y[:, None, None].expand(-1, len(w), 1)
-            value -= log_p.gather(2, true).sum((0, 2)) / len(x)
-            error = log_p.exp_().scatter_add_(2, true, log_p.new_full((), -1.0).expand(true.shape))
-            gradient.addmm_(error.view(len(block), -1).T, block, alpha=1 / len(x))
-        return value, (gradient.view_as(w) * unit[which]).flatten(1)
+    def fit(decay: float) -> tuple[Tensor, int, bool]:
+        penalty = decay * F.pad(torch.ones_like(variance), (0, 1))  # (F + 1,); no penalty on the bias
+        unit = (F.pad(variance.clamp(min=0), (0, 1), value=1.0) / classes + penalty).rsqrt()
+        v = x.new_zeros(classes, x.shape[1], requires_grad=True)
 
-    start = x.new_zeros(len(decay), classes * x.shape[1])
-    v, taken, converged = minimize(objective, start, tolerance, iterations, advance=advance)
-    w = v.view(len(decay), classes, -1) * unit
-    return Fitted(torch.cat([w[..., :-1] @ axes.T, w[..., -1:]], 2), taken, converged)
+        @torch.enable_grad()
+        def objective() -> Tensor:
+            v.grad = None
+            # Sums are in float64: the error of a long sum in float32 is above the decrease of the last steps.
+            value = (penalty * (v * unit).square()).cpu().double().sum() / 2
+            value.backward()
+            for block, y in blocks:
+                loss = F.cross_entropy(block @ (v * unit).T, y, reduction="none").cpu().double().sum() / len(x)
+                loss.backward()
+                value = value + loss
+            advance()
+            return value.detach()
+
+        optimizer = torch.optim.LBFGS(
+            [v], max_iter=iterations, max_eval=100 * iterations, history_size=10,
+            tolerance_grad=tolerance, tolerance_change=0, line_search_fn="strong_wolfe",
+        )  # fmt: skip
+        optimizer.step(objective)
+        objective()  # the line search can have tried another point after the one that it took
+        assert v.grad is not None
+        w = v.detach() * unit
+        rotated_back = torch.cat([w[:, :-1] @ axes.T, w[:, -1:]], 1)
+        return rotated_back, optimizer.state[v]["n_iter"], bool(v.grad.abs().max() <= tolerance)
+
+    weights, taken, converged = zip(*map(fit, penalties), strict=True)
+    return Fitted(torch.stack(weights), max(taken), all(converged))
 
 
 def predict(x: Tensor, weights: Tensor) -> Tensor:

@@ -8,9 +8,9 @@ import torch
 
 from lightning_ssl.base import palette
 from lightning_ssl.base.palette import COLOURS, line_style, point_style
+from lightning_ssl.labs import relu_two_layer
 from lightning_ssl.labs.lab import panels
 from lightning_ssl.labs.one_layer.figures import _draw_basins, _draw_power_iteration
-from lightning_ssl.labs.relu_two_layer.figures import _draw_sticky
 
 
 @pytest.mark.parametrize("style", [line_style, point_style])
@@ -34,16 +34,18 @@ def power_iteration(ax, count):
     _draw_power_iteration(ax, {"power_iteration": torch.rand(count, 4), "skew_norm": torch.rand(count, 2)})
 
 
-def sticky(ax, count):
-    arrays = {"alive": torch.rand(1, count, 2, 3), "recorded_at": torch.arange(3)}
-    _draw_sticky(ax, arrays, tuple(range(1, count + 1)), 2)
-
-
-@pytest.mark.parametrize("draw", [basins, power_iteration, sticky])
+@pytest.mark.parametrize("draw", [basins, power_iteration])
 def test_lines_of_a_lab_figure_differ(draw):
     _, (ax,) = panels(1, 1, (4, 3))
     draw(ax, 10)
     assert len(styles_of(ax)) == len(set(styles_of(ax))) == 10
+
+
+def test_widths_of_a_lab_figure_differ():
+    few = {"modes": 2, "samples": 3, "augmentation": (1.0, 1.5), "steps": 2, "seeds": 1}
+    axes = relu_two_layer.run(hidden=tuple(range(1, 11)), **few).figure().axes
+    assert len(set(styles_of(axes[0]))) == 10
+    assert len(set(styles_of(axes[3]))) == 11
 
 
 def test_no_lab_figure_takes_colours_in_turn_without_line_styles():

@@ -108,23 +108,17 @@ def assert_same_gradients(ours, encoder, scale=1.0):
         torch.testing.assert_close(p.grad, scale * theirs[name].grad, rtol=1e-6, atol=1e-8)
 
 
-def test_the_loss_of_byol_is_that_of_bolts_plus_four():
-    ours, theirs = both(lambda: BoltsBYOL(**SIZES))
+@pytest.mark.parametrize(
+    ("make", "constant"),
+    [(lambda: BoltsBYOL(**SIZES), 4), (lambda: BoltsSimSiam(predictor_hidden_dim=8, **SIZES), 0)],
+    ids=["BYOL", "SimSiam before the first step"],
+)
+def test_the_siamese_losses_are_those_of_bolts_but_for_a_constant(make, constant):
+    ours, theirs = both(make)
     x1, x2, _ = views()
     loss = theirs.calculate_loss(x1, x2) + theirs.calculate_loss(x2, x1)
     mine = ours.compute_loss(views())
-    torch.testing.assert_close(mine, loss + 4)
-    loss.backward()
-    mine.backward()
-    assert_same_gradients(ours, theirs.online_network.encoder)
-
-
-def test_the_loss_of_simsiam_is_that_of_bolts_before_the_first_step():
-    ours, theirs = both(lambda: BoltsSimSiam(predictor_hidden_dim=8, **SIZES))
-    x1, x2, _ = views()
-    loss = theirs.calculate_loss(x1, x2) + theirs.calculate_loss(x2, x1)
-    mine = ours.compute_loss(views())
-    torch.testing.assert_close(mine, loss)
+    torch.testing.assert_close(mine, loss + constant)
     loss.backward()
     mine.backward()
     assert_same_gradients(ours, theirs.online_network.encoder)
@@ -146,20 +140,9 @@ def test_the_target_of_bolts_simsiam_is_never_updated():
 
 
 def test_the_loss_of_simclr_is_tau_times_that_of_bolts_in_evaluation_mode():
-    def simclr():
-        stem = {"first_conv": False, "maxpool1": False}
-        return BoltsSimCLR(
-            gpus=0,
-            num_samples=8,
-            batch_size=4,
-            dataset="cifar10",
-            arch="resnet18",
-            hidden_mlp=512,
-            temperature=0.5,
-            **stem,
-        )
-
-    ours, theirs = (model.eval() for model in both(simclr))
+    settings = {"gpus": 0, "num_samples": 8, "batch_size": 4, "dataset": "cifar10", "arch": "resnet18"}
+    settings |= {"hidden_mlp": 512, "temperature": 0.5, "first_conv": False, "maxpool1": False}
+    ours, theirs = (model.eval() for model in both(lambda: BoltsSimCLR(**settings)))
     x1, x2, _ = views()
     loss = theirs.shared_step(((x1, x2, x1), None))
     mine = ours.compute_loss(views())

@@ -18,6 +18,8 @@ from lightning_ssl.methods import BYOL, AlphaCL, Head, SimCLR, SimSiam
 from lightning_ssl.optim import momentum_schedule
 
 MIGRATION = ROOT / "docs" / "migration.md"
+QUIET = {"accelerator": "cpu", "enable_checkpointing": False, "logger": False}
+QUIET |= {"enable_progress_bar": False, "enable_model_summary": False}
 SMALL = {"backbone": "resnet_tiny", "image_size": 32}
 METHODS = {
     "SimCLR": lambda: SimCLR(**SMALL),
@@ -39,10 +41,7 @@ def documented_evaluator():
 def fit(make, *callbacks, epochs=2):
     torch.manual_seed(0)
     model = make()
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = pl.Trainer(
-        accelerator="cpu", max_epochs=epochs, callbacks=list(callbacks), enable_checkpointing=False, **quiet
-    )
+    trainer = pl.Trainer(max_epochs=epochs, callbacks=list(callbacks), **QUIET)
     trainer.fit(model, DataModule("shapes", batch_size=16, options={"train_images": 64, "test_images": 32}))
     return model, trainer
 
@@ -56,34 +55,23 @@ def test_the_lightning_version_is_1_9_5():
 
 
 @every_method
-def test_methods_train_with_the_evaluator_of_bolts(make):
+def test_methods_train_and_evaluator_and_callbacks_do_not_change_the_weights(make):
     evaluator = documented_evaluator()(z_dim=112, dataset="shapes")
-    model, trainer = fit(make, evaluator)
+    ours = [OnlineProbe(), OnlineKNN(every_n_epochs=1), FeatureSpectrum(every_n_epochs=1)]
+    alone, _ = fit(make)
+    model, trainer = fit(make, evaluator, *ours, ImportanceMonitor(every_n_steps=2))
+    assert torch.equal(weights(alone), weights(model))
     assert trainer.global_step == 8
     assert len(evaluator.optimizer.state) == 2  # the weight and the bias of its classifier were updated
-    for name in ("train/loss", "online_train_loss", "online_val_loss"):
-        assert torch.isfinite(trainer.callback_metrics[name])
-    torch.manual_seed(0)
-    untrained = make()
-    assert not torch.equal(model.backbone.conv1.weight, untrained.backbone.conv1.weight)
-
-
-@every_method
-def test_evaluator_and_callbacks_do_not_change_the_weights(make):
-    ours = [
-        OnlineProbe(),
-        OnlineKNN(every_n_epochs=1),
-        FeatureSpectrum(every_n_epochs=1),
-        ImportanceMonitor(every_n_steps=2),
-    ]
-    expected_model, _ = fit(make)
-    model, trainer = fit(make, documented_evaluator()(z_dim=112, dataset="shapes"), *ours)
-    assert torch.equal(weights(expected_model), weights(model))
-    expected = {"online_val_acc", "online/top1", "knn/top1", "spectrum/rankme"}
+    expected = {"train/loss", "online_train_loss", "online_val_loss", "online_val_acc"}
+    expected |= {"online/top1", "knn/top1", "spectrum/rankme"}
     if isinstance(model, SimCLR | AlphaCL):
         expected.add("alpha/entropy")
     assert expected <= trainer.callback_metrics.keys()
     assert all(torch.isfinite(trainer.callback_metrics[name]) for name in expected)
+    torch.manual_seed(0)
+    untrained = make()
+    assert not torch.equal(model.backbone.conv1.weight, untrained.backbone.conv1.weight)
 
 
 def test_weight_noise_changes_the_weights():
@@ -131,8 +119,7 @@ def test_the_momentum_schedule_of_bolts_byol_is_ours_one_step_later():
             return tuple(self.tensors[0][index]), 0
 
     momenta = Momenta()
-    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
-    trainer = pl.Trainer(accelerator="cpu", max_epochs=2, callbacks=[momenta], enable_checkpointing=False, **quiet)
+    trainer = pl.Trainer(max_epochs=2, callbacks=[momenta], **QUIET)
     model = BoltsBYOL(base_encoder=Encoder(), encoder_out_dim=4, projector_hidden_dim=8, projector_out_dim=4)
     trainer.fit(model, DataLoader(Pairs(torch.rand(12, 2, 3, 2, 2)), batch_size=4))
     assert trainer.global_step == 6

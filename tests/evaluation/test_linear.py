@@ -22,7 +22,6 @@ from lightning_ssl.evaluation.linear import (
     standardize,
     train_classifiers,
 )
-from lightning_ssl.evaluation.minimize import minimize
 
 # The learning rate of the papers is too small for a few hundred images.
 protocols = pytest.mark.parametrize(
@@ -115,13 +114,13 @@ def plain_loop(x, labels, classes, seed, settings):
 def test_classifiers_trained_together_equal_those_trained_alone():
     x, labels = clusters(images=70)  # the last batch is shorter
     x, settings = x.double(), AdamSettings(lr=0.01, weight_decay=0.1, batch_size=16, epochs=4)
-    weight, bias = train_classifiers(x, labels, 4, (0, 7), settings)
+    *_, weights = train_classifiers(x, labels, 4, (0, 7), settings)
     for s, seed in enumerate((0, 7)):
         layer = plain_loop(x, labels, 4, seed, settings)
         steps = settings.epochs * -(-len(x) // settings.batch_size)
         terms = steps * (settings.batch_size + x.shape[1])
-        close(weight[s], layer.weight, terms=terms)
-        close(bias[s, 0], layer.bias, terms=terms)
+        close(weights[s, :, :-1], layer.weight, terms=terms)
+        close(weights[s, :, -1], layer.bias, terms=terms)
 
 
 def test_initial_weights_are_distributed_as_those_of_a_linear_layer():
@@ -175,23 +174,23 @@ def optimum(x, labels, classes, decay):
 def test_the_regressions_reach_the_optimum_of_scipy():
     x, labels = clusters(spread=2.0)
     (x,) = standardize(x.double() @ torch.randn(6, 6, dtype=torch.double))  # correlated
-    penalties = torch.tensor([1e-3, 1e-2, 1.0], dtype=torch.double)
-    # Both stop at a gradient of 1e-9: they are within (1e-9)²/λ of the lowest loss and 1e-9/λ of its weights.
-    fitted = fit_regressions(x, labels, 4, penalties, tolerance=1e-9, iterations=1000)
+    penalties = [1e-3, 1e-2, 1.0]
+    # Ours stops at a gradient of 1e-7: it is within (1e-7)²/λ of the lowest loss and 1e-7/λ of its weights.
+    fitted = fit_regressions(x, labels, 4, penalties, tolerance=1e-7, iterations=1000)
     assert fitted.converged
-    for decay, w in zip(penalties.tolist(), fitted.weights, strict=True):
+    for decay, w in zip(penalties, fitted.weights, strict=True):
         lowest, theirs, value = optimum(x, labels, 4, decay)
-        assert value(w.numpy().ravel())[0] == pytest.approx(lowest, abs=1e-12)
+        assert value(w.numpy().ravel())[0] == pytest.approx(lowest, abs=1e-11)
         # A constant added to all biases changes no probability: compare without it.
         ours = w.numpy()
-        np.testing.assert_allclose(ours[:, :-1], theirs[:, :-1], atol=1e-5)
-        np.testing.assert_allclose(ours[:, -1] - ours[:, -1].mean(), theirs[:, -1] - theirs[:, -1].mean(), atol=1e-5)
+        np.testing.assert_allclose(ours[:, :-1], theirs[:, :-1], atol=1e-4)
+        np.testing.assert_allclose(ours[:, -1] - ours[:, -1].mean(), theirs[:, -1] - theirs[:, -1].mean(), atol=1e-4)
 
 
 def test_the_default_tolerance_in_float32_is_near_the_optimum():
     x, labels = clusters(spread=2.0)
     (x,) = standardize(x)
-    fitted = fit_regressions(x, labels, 4, torch.tensor([1e-4, 1e-2]))
+    fitted = fit_regressions(x, labels, 4, [1e-4, 1e-2])
     for decay, w in zip((1e-4, 1e-2), fitted.weights, strict=True):
         lowest, _, value = optimum(x.double(), labels, 4, decay)
         assert value(w.double().numpy().ravel())[0] == pytest.approx(lowest, abs=1e-6)  # it stops at 1e-4
@@ -199,35 +198,18 @@ def test_the_default_tolerance_in_float32_is_near_the_optimum():
 
 def test_blocks_of_images_do_not_change_the_regression(monkeypatch):
     x, labels = clusters()
-    penalties = torch.tensor([0.01, 0.1], dtype=torch.double)
+    penalties = [0.01, 0.1]
     whole = fit_regressions(x.double(), labels, 4, penalties)
     monkeypatch.setattr(linear, "MAX_LOGITS", 7 * 8)
     parts = fit_regressions(x.double(), labels, 4, penalties)
     assert whole.iterations == parts.iterations
     # the weights that a gradient leads to have its error over the least curvature
-    close(parts.weights, whole.weights, terms=len(x) * whole.iterations, gain=1 / float(penalties.min()))
-
-
-def test_each_problem_reaches_its_minimum_and_is_dropped():
-    centre = torch.tensor([[1.0, -2.0, 3.0], [0.0, 0.0, 0.0], [5.0, 5.0, 5.0]], dtype=torch.double)
-    curvature = torch.tensor([[1.0, 10.0, 100.0], [1.0, 1.0, 1.0], [1e-3, 1.0, 1e3]], dtype=torch.double)
-    calls = []
-
-    def quadratic(w, which):
-        calls.append(which.tolist())
-        off = w - centre[which]
-        return (curvature[which] * off**2).sum(1) / 2, curvature[which] * off
-
-    found, _, converged = minimize(quadratic, torch.zeros(3, 3, dtype=torch.double), 1e-8, 200)
-    assert converged
-    # stopped at a gradient of 1e-8, which is 1e-5 from the centre at the least curvature, 1e-3
-    torch.testing.assert_close(found, centre, rtol=0, atol=1e-4)
-    assert len(calls[-1]) < 3
+    close(parts.weights, whole.weights, terms=len(x) * whole.iterations, gain=1 / min(penalties))
 
 
 def test_too_few_iterations_are_reported():
     x, labels = clusters(spread=2.0)
-    assert not fit_regressions(x, labels, 4, torch.tensor([1e-3]), iterations=2).converged
+    assert not fit_regressions(x, labels, 4, [1e-3], iterations=2).converged
 
 
 def test_the_penalty_is_the_best_on_held_out_images():

@@ -1,4 +1,4 @@
-"""Deep linear networks under fixed α: Theorem 3, Corollary 3, Lemmas 1, 2 and 10."""
+"""Deep linear networks under fixed α: Lemma 1 and the flow. The other statements are claims of the quick run."""
 
 import pytest
 import torch
@@ -10,8 +10,6 @@ from lightning_ssl.labs.deep_linear import ascent, data, flow
 WIDTHS = (5, 6, 4, 3)
 INPUTS, SAMPLES = WIDTHS[0], 12
 PAIRS = SAMPLES**2  # terms of X_α
-STEPS = 2000
-EARLY = 1e-4  # distance from the maximum at which the ascent stops
 
 
 def problem(seeds=3, first_seed=0, kind="random"):
@@ -45,51 +43,6 @@ def test_lemma_1_is_half_the_gradient_of_the_energy():
     energy = torch.einsum("rki,rij,rkj->", w3 @ w2 @ w1, x_alpha, w3 @ w2 @ w1)
     for ours, autograd in zip(ascent.gradients(weights, x_alpha), torch.autograd.grad(energy, weights), strict=True):
         close(ours, autograd / 2, terms=2 * sum(WIDTHS))
-
-
-@pytest.mark.parametrize("kind", ["uniform", "entropy", "random"])
-def test_theorem_3_energy_is_the_top_eigenvalue_and_layers_are_rank_one(kind):
-    x_alpha = data.mean_covariance(*problem(kind=kind))
-    eigenvalues, eigenvectors = torch.linalg.eigh(x_alpha)
-    weights = ascent.ascend(ascent.initial(WIDTHS, 3), x_alpha, torch.zeros(3, dtype=torch.bool), range(STEPS), 0.3)
-    w = weights[2] @ weights[1] @ weights[0]
-    assert (torch.einsum("rki,rij,rkj->r", w, x_alpha, w) - eigenvalues[:, -1]).abs().max() < EARLY
-    v0 = torch.linalg.svd(weights[0]).Vh[:, 0]
-    assert ((v0 * eigenvectors[:, :, -1]).sum(1).abs() - 1).abs().max() < EARLY
-    for layer in weights:
-        close(layer.norm(dim=(1, 2)), torch.ones(3).double(), terms=layer[0].numel())
-        assert torch.linalg.svdvals(layer)[:, 1].max() < EARLY
-
-
-def test_corollary_3_hidden_vectors_have_entries_of_one_over_root_n():
-    x_alpha = data.mean_covariance(*problem())
-    weights = ascent.ascend(ascent.initial(WIDTHS, 3), x_alpha, torch.ones(3, dtype=torch.bool), range(STEPS), 0.3)
-    for layer, n in zip(weights[:-1], WIDTHS[1:-1], strict=True):
-        close(layer.norm(dim=2), torch.full((3, n), n**-0.5, dtype=torch.float64), terms=layer.shape[2])
-        v = torch.linalg.svd(layer).U[:, :, 0]
-        assert (v.abs() - n**-0.5).abs().max() < EARLY
-
-
-def test_doubled_top_eigenvalue_gives_a_maximum_of_rank_two():
-    energy, second = ascent.doubled_eigenvalue(seeds=4)
-    assert (energy - 1).abs().max() < 1e-6  # 200 steps
-    assert second.min() > 1e-3
-
-
-@pytest.mark.parametrize("normalization", flow.NORMALIZATIONS)
-def test_a_normalization_makes_the_gradient_orthogonal_to_the_weights_below_it(normalization):
-    x1, x2, alpha = problem()
-    weights = ascent.initial(WIDTHS, 3)
-    gradients = flow.flow_direction(weights, x1, x2, alpha, normalization)
-    if normalization == "batch":
-        radial = torch.cat([(w * g).sum(2).flatten() for w, g in zip(weights, gradients, strict=True)])
-    else:
-        radial = torch.cat([(w * g).sum((1, 2)) for w, g in zip(weights, gradients, strict=True)])
-    size = max(float((w.abs() * g.abs()).sum((1, 2)).max()) for w, g in zip(weights, gradients, strict=True))
-    if normalization == "none":
-        assert radial.abs().max() > 1e-2 * size
-    else:
-        close(radial, torch.zeros_like(radial), terms=PAIRS + 2 * sum(WIDTHS), scale=size)
 
 
 def test_runge_kutta_drift_vanishes_with_the_fourth_power_of_the_step():

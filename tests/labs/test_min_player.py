@@ -1,6 +1,4 @@
-"""The two players: Theorems 1 and 2, Corollary 1, and the loss of every concave regularizer."""
-
-from functools import partial
+"""The two players: the min player's α and value. The gradients and paths are claims of the quick run."""
 
 import pytest
 import torch
@@ -10,33 +8,17 @@ from lightning_ssl.labs import min_player
 from lightning_ssl.labs.importances import batched_alpha, sphere_mixture
 from lightning_ssl.labs.min_player import descent, players
 from lightning_ssl.losses.families import InfoNCE
-from lightning_ssl.losses.importance import FromFamily
-from lightning_ssl.losses.solved import Square, Tsallis
+from lightning_ssl.losses.solved import Tsallis
 
 SEEDS, N, TAU = 2, 8, 0.5
 INPUTS, HIDDEN, OUTPUTS = 8, 10, 6
 TERMS = N + 2 * (INPUTS + HIDDEN + OUTPUTS)  # of one loss and its gradient
 
 
-def problem():
-    points = sphere_mixture(3, 1, N, 3, INPUTS - 3, 0.5, 0.5, SEEDS)
-    return descent.initial(INPUTS, HIDDEN, OUTPUTS, SEEDS), points.x1[:, 0].double(), points.x2[:, 0].double()
-
-
 def distances():
-    weights, x1, x2 = problem()
-    return players.pair_distances(x1, x2, weights)
-
-
-@pytest.mark.parametrize("name", players.families(TAU))
-def test_theorem_1_gradient_of_the_loss_is_minus_that_of_the_energy(name):
-    family = players.families(TAU)[name]
-    weights, x1, x2 = problem()
-    of_loss, _ = descent.gradient(weights, x1, x2, partial(players.family_loss, family))
-    solve = partial(batched_alpha, FromFamily(family), valid=players.negatives(N))
-    of_energy, _ = descent.gradient(weights, x1, x2, partial(descent.stopped_energy, solve))
-    gap = descent.relative_gap(of_energy, of_loss)
-    close(gap, torch.zeros_like(gap), terms=TERMS, scale=1, gain=1 / TAU)
+    points = sphere_mixture(3, 1, N, 3, INPUTS - 3, 0.5, 0.5, SEEDS)
+    start = descent.initial(INPUTS, HIDDEN, OUTPUTS, SEEDS)
+    return players.pair_distances(points.x1[:, 0].double(), points.x2[:, 0].double(), start)
 
 
 def test_theorem_2_solved_alpha_is_feasible_and_cannot_be_improved():
@@ -58,7 +40,7 @@ def test_theorem_2_solved_alpha_is_feasible_and_cannot_be_improved():
 
 
 @pytest.mark.parametrize("q", [-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
-def test_solved_rows_attain_the_maximum_and_the_envelope_theorem_holds(q):
+def test_solved_rows_attain_the_maximum(q):
     d2_pos, d2_neg = distances()
     valid = players.negatives(N)
     best = players.min_player_value(TAU, q, d2_pos, d2_neg)
@@ -68,9 +50,6 @@ def test_solved_rows_attain_the_maximum_and_the_envelope_theorem_holds(q):
         other = other / other.sum(2, keepdim=True)
         value = players.regularizer(other, TAU, q, valid).mean(1) - players.mean_energy(other, d2_pos, d2_neg)
         assert (value < best).all()
-    weights, x1, x2 = problem()
-    direction = [torch.randn(w.shape, generator=g).double() for w in weights]
-    assert descent.envelope_gap(weights, x1, x2, TAU, q, direction).max() < 1e-5  # a central difference
 
 
 @pytest.mark.parametrize("q", [0.0, 1.0])
@@ -79,43 +58,6 @@ def test_regularizer_is_continuous_where_its_formula_is_a_limit(q):
     values = [players.regularizer(alpha, 0.5, q + h, players.negatives(N)) for h in (-1e-6, 0.0, 1e-6)]
     # q differs by 1e-6 from its limit.
     torch.testing.assert_close(values[1], (values[0] + values[2]) / 2, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("q", [1.0, 2.0])
-def test_closed_form_losses_differ_from_the_solved_value_by_a_constant(q):
-    (d2_pos, d2_neg), tau = distances(), 0.3
-    loss = players.closed_form_loss(tau, q, d2_pos, d2_neg)
-    gap = loss - players.min_player_value(tau, q, d2_pos, d2_neg)
-    other_pos, other_neg = d2_pos.flip(1) * 0.5, d2_neg * 0.7
-    other = players.closed_form_loss(tau, q, other_pos, other_neg) - players.min_player_value(
-        tau, q, other_pos, other_neg
-    )
-    close(gap, other, terms=N**2, gain=1 / tau)
-
-
-def test_closed_form_of_q_one_is_infonce_without_the_positive():
-    (d2_pos, d2_neg), tau = distances(), 0.3
-    expected = players.family_loss(InfoNCE(tau, 0.0), d2_pos, d2_neg)
-    close(players.closed_form_loss(tau, 1.0, d2_pos, d2_neg), expected, terms=N**2, gain=1 / tau)
-
-
-def test_gradient_of_the_closed_sparsemax_loss_is_the_projection_onto_the_simplex():
-    (d2_pos, d2_neg), tau = distances(), 0.3
-    d2_neg = d2_neg.detach().requires_grad_(True)
-    (g,) = torch.autograd.grad(players.closed_form_loss(tau, 2.0, d2_pos, d2_neg).sum(), d2_neg)
-    close(-g * N, batched_alpha(Square(tau), d2_pos, d2_neg.detach(), players.negatives(N)), terms=N, gain=1 / tau)
-
-
-def test_propagating_through_alpha_changes_the_gradient():
-    weights, x1, x2 = problem()
-
-    def through(d2_pos, d2_neg):
-        alpha = (-d2_neg / TAU).masked_fill(~players.negatives(N), -torch.inf).softmax(2)
-        return -players.mean_energy(alpha, d2_pos, d2_neg)
-
-    propagated, _ = descent.gradient(weights, x1, x2, through)
-    stopped, _ = descent.gradient(weights, x1, x2, partial(players.closed_form_loss, TAU, 1.0))
-    assert descent.relative_gap(propagated, stopped).min() > 1e-2
 
 
 def test_a_seed_in_a_batch_equals_that_seed_alone():

@@ -1,4 +1,4 @@
-"""Two ReLU layers on an orthogonal mixture: Lemmas 3, 13, 14 and Theorems 4 to 6."""
+"""Two ReLU layers on an orthogonal mixture: Lemma 3 and Theorems 4 to 6."""
 
 import pytest
 import torch
@@ -15,7 +15,6 @@ STEP = 2 * (MODES + max(HIDDEN) + OUTPUTS)  # terms of one gradient, given X_α
 def problem(augmentation=1.0, init="positive"):
     x1, x2 = network.mixture(MODES, SAMPLES, augmentation, SEEDS)
     alpha = fixed_alpha(x1, "entropy", 1.0, torch.ones(SEEDS, SAMPLES, SAMPLES).double())
-    x1, x2, alpha = (v.repeat(len(HIDDEN), 1, 1) for v in (x1, x2, alpha))
     return x1, x2, alpha, *network.initial(MODES, HIDDEN, OUTPUTS, init, SEEDS)
 
 
@@ -28,37 +27,15 @@ def test_mixture_is_nonnegative_one_hot_and_views_differ_by_a_positive_factor():
     close(x2, gamma[:, :, None] * x1)
 
 
-def test_lemma_3_clamping_negative_weights_changes_no_output():
-    x1, *_ = problem()
-    w1 = torch.randn(len(x1), 3, MODES, generator=torch.Generator().manual_seed(0)).double()
-    close((x1 @ w1.mT).relu(), (x1 @ w1.clamp_min(0).mT).relu(), terms=MODES)
-
-
 @pytest.mark.parametrize("init", ["positive", "gaussian"])
 def test_theorem_4_relu_gradient_is_the_linear_one_where_weights_are_positive(init):
     x1, x2, alpha, w1, w2 = problem(init=init)
-    assert init == "positive" or (w1[SEEDS:] == 0).any()
+    assert init == "positive" or (w1[1] == 0).any()
     x_alpha = mean_covariance(x1, x2, alpha)
     for ours, autograd in zip(
         network.sticky_gradients(w1, w2, x_alpha), network.relu_gradients(w1, w2, x1, x2, alpha), strict=True
     ):
         close(ours, autograd, terms=STEP + SAMPLES**2)
-
-
-def test_relu_and_sticky_linear_paths_are_the_same():
-    x1, x2, alpha, w1, w2 = problem()
-    steps = 100
-    gap = network.compare_paths(w1, w2, x1, x2, alpha, 0.1, steps)
-    close(gap, torch.zeros_like(gap), terms=steps * (STEP + SAMPLES**2), scale=1)
-
-
-def test_lemma_13_and_14_signs_of_x_alpha():
-    x1, x2, alpha, *_ = problem()
-    x_alpha = mean_covariance(x1, x2, alpha)
-    assert (x_alpha.masked_fill(torch.eye(MODES, dtype=torch.bool), -1) < 0).all()
-    top = torch.linalg.eigh(x_alpha).eigenvectors[:, :, -1]
-    assert (top.amax(1) > 0).all()
-    assert (top.amin(1) < 0).all()
 
 
 def test_padding_with_zero_nodes_changes_nothing():
@@ -73,8 +50,8 @@ def test_padding_with_zero_nodes_changes_nothing():
     for _ in range(steps):
         w1, w2 = network.step(w1, w2, *network.sticky_gradients(w1, w2, x_alpha), 0.1)
         p1, p2 = network.step(p1, p2, *network.sticky_gradients(p1, p2, x_alpha), 0.1)
-    close(p1[:, :2], w1, terms=steps * STEP)
-    assert (p1[:, 2:] == 0).all()
+    close(p1[..., :2, :], w1, terms=steps * STEP)
+    assert (p1[..., 2:, :] == 0).all()
 
 
 def test_two_modes_under_strong_augmentation_end_at_rank_two():

@@ -14,14 +14,12 @@ V = X·A views, OP = Σ_uv M_uv K_u K_vᵀ; losses differ only in the weights M 
   ½ V^ξ, whose M is the Laplacian of ξ(r) between un-augmented samples, hence positive semi-definite (Theorem 4). The
   difference of the two is the residue θ.
 
-`networks` has the networks and the population, `losses` the losses, `operators` the weights M, `gradients` the
-comparisons with autograd, `residue` the residue.
+`networks` has the networks and the population, `losses` the losses, `operators` the weights M and what is measured.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -29,18 +27,10 @@ import torch
 from torch import Tensor
 
 from lightning_ssl.base.checks import require
-from lightning_ssl.labs.covariance_operator import gradients, operators
+from lightning_ssl.labs.covariance_operator import losses, operators
 from lightning_ssl.labs.covariance_operator.figures import draw
-from lightning_ssl.labs.covariance_operator.losses import (
-    Loss,
-    beta_loss,
-    infonce,
-    population_loss,
-    simple,
-    soft_triplet,
-)
+from lightning_ssl.labs.covariance_operator.losses import Loss
 from lightning_ssl.labs.covariance_operator.networks import Population
-from lightning_ssl.labs.covariance_operator.residue import residue_bound, train
 from lightning_ssl.labs.lab import Claim, Result, mean_std, require_bounds
 
 ROUNDING = 1e-9
@@ -86,96 +76,81 @@ def run(
     require_bounds(settings, "sigma", "tau", "lr", samples=2, steps=1, seeds=1)
     require(views >= 2 and views % 2 == 0, "views", views, "an even number of at least 2")
     require(len(sigmas) > 0 and min(sigmas) > 0, "sigmas", sigmas, "numbers above 0")
+    settings["sigmas"] = sigmas = tuple(sorted(sigmas))
     if quick:
         settings |= {"seeds": min(seeds, 4), "steps": min(steps, 10)}
     new_population = partial(Population, sizes, samples, views, seeds=settings["seeds"], first_seed=first_seed)
     population = new_population(sigma=sigma)
-    losses = {"soft triplet": soft_triplet(tau, margin), "InfoNCE": infonce(tau)}
-    slopes = {"soft triplet": 1 / tau, "InfoNCE": 1 / tau**2}
-
-    claims = _theorems_1_to_3(population, {"simple": simple(), **losses}, first_seed)
+    compared = [losses.soft_triplet(tau, margin), losses.infonce(tau)]
+    claims = _theorems_1_to_3(population, [losses.simple(), *compared], first_seed)
     arrays: dict[str, Tensor] = {}
-    for name, loss in losses.items():
-        claims += _theorem_4(name, loss, population, slopes[name])
-        shares = torch.stack([train(new_population(sigma=strength), loss, lr, 0)[0] for strength in sigmas])
-        path = train(new_population(sigma=sigma), loss, lr, settings["steps"], progress)
-        arrays |= {f"residue {name}": shares, f"training {name}": path}  # (sigmas, R), (steps + 1, R)
-        claims += _residue_claims(name, shares, path, sigmas)
-    arrays["smallest_eigenvalue"] = torch.stack(
-        [operators.smallest_eigenvalue(population, operators.beta_weights(samples, views, beta)) for beta in betas]
-    )  # (betas, R)
-    claims += _corollary_1(population, betas, arrays["smallest_eigenvalue"])
+    for loss in compared:
+        shares = torch.stack([operators.train(new_population(sigma=strength), loss, lr, 0)[0] for strength in sigmas])
+        path = operators.train(new_population(sigma=sigma), loss, lr, settings["steps"], progress)
+        arrays |= {f"residue {loss.name}": shares, f"training {loss.name}": path}  # (sigmas, R), (steps + 1, R)
+        claims += _theorem_4(loss, population, shares[0], sigmas[0], path)
+    lowest = []
+    for beta in betas:
+        M = operators.beta_weights(samples, views, beta)
+        error = operators.gradient_error(population, M, losses.beta_loss(samples, beta))
+        lowest.append(operators.smallest_eigenvalue(population, M))
+        claims.append(Claim.at_most(f"Corollary 1, β = {beta:g}: gradient, relative error", error, ROUNDING))
+        if beta <= 0:
+            claims.append(Claim.at_least(f"Corollary 1, β = {beta:g}: λ_min/λ_max", lowest[-1], -ROUNDING))
+    arrays["smallest_eigenvalue"] = torch.stack(lowest)  # (betas, R)
     arrays["normalized_asymmetry"] = operators.normalized_asymmetry(population)
-    return Result("covariance_operator", settings, arrays, claims, _notes(arrays, list(losses), settings), draw)
+    return Result("covariance_operator", settings, arrays, claims, _notes(arrays, compared, settings), draw)
 
 
-def _theorems_1_to_3(population: Population, losses: dict[str, Loss], seed: int) -> list[Claim]:
-    error = gradients.theorem1_error(population)
+def _theorems_1_to_3(population: Population, compared: list[Loss], seed: int) -> list[Claim]:
+    error = operators.theorem1_error(population)
     claims = [Claim.at_most("Theorem 1: gradient of ½‖f₁ − f₂‖², relative error", error, ROUNDING)]
-    generator = torch.Generator().manual_seed(seed)
-    r = 3 * torch.rand(200, 6, generator=generator, dtype=torch.float64)
-    for name, loss in losses.items():
-        pos, neg, total = gradients.theorem2(loss, r[:, 0], r[:, 1:])
+    r = 3 * torch.rand(200, 6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    for loss in compared:
+        pos, neg, total = operators.theorem2(loss, r[:, 0], r[:, 1:])
         smallest = torch.minimum(pos, -neg.amax(1))
-        claims.append(Claim.at_most(f"Theorem 2, {name}: |∂L/∂r₊ + Σ ∂L/∂r₋|", total.abs(), ROUNDING))
-        claims.append(Claim.at_least(f"Theorem 2, {name}: smallest of ∂L/∂r₊ and −∂L/∂r₋", smallest, 0.0))
+        claims.append(Claim.at_most(f"Theorem 2, {loss.name}: |∂L/∂r₊ + Σ ∂L/∂r₋|", total.abs(), ROUNDING))
+        claims.append(Claim.at_least(f"Theorem 2, {loss.name}: smallest of ∂L/∂r₊ and −∂L/∂r₋", smallest, 0.0))
     M = operators.inter_weights(population.X, population.A)
-    error = gradients.gradient_error(population, M, population_loss(population.X, simple()))
+    error = operators.gradient_error(population, M, losses.population_loss(population.X, losses.simple()))
     lowest = operators.smallest_eigenvalue(population, M)
     claims.append(Claim.at_most("Theorem 3: −V[K̄] vec(W) against the gradient, relative error", error, ROUNDING))
     claims.append(Claim.at_least("Theorem 3: λ_min/λ_max of V[K̄]", lowest, -ROUNDING))
     return claims
 
 
-def _theorem_4(name: str, loss: Loss, population: Population, slope: float) -> list[Claim]:
+def _theorem_4(loss: Loss, population: Population, weakest: Tensor, sigma: float, path: Tensor) -> list[Claim]:
+    """Lemma 2, Theorem 4 and its residue: the share `weakest` at the weakest augmentation `sigma`, and in training."""
     M = operators.triple_weights(population.outputs(), population.X, loss)
-    error = gradients.gradient_error(population, M, population_loss(population.X, loss))
+    error = operators.gradient_error(population, M, losses.population_loss(population.X, loss))
     lowest = operators.smallest_eigenvalue(population, operators.theorem4_weights(population, loss))
-    norm, bound = residue_bound(population, loss, slope)
-    return [
-        Claim.at_most(f"Lemma 2, {name}: gradient, relative error", error, ROUNDING),
-        Claim.at_least(f"Theorem 4, {name}: λ_min/λ_max of ½V^ξ", lowest, -ROUNDING),
-        Claim.at_most(f"Eqn. 7, {name}: exact loss, relative error", gradients.exact_error(population, loss), ROUNDING),
-        Claim.at_most(f"Eqn. 79, {name}: ‖θ‖ over its bound", norm / bound, 1.0),
-    ]
-
-
-def _residue_claims(name: str, shares: Tensor, path: Tensor, sigmas: Sequence[float]) -> list[Claim]:
-    weakest = f"Theorem 4, {name}: residue share at σ = {min(sigmas):g}"
+    exact = operators.exact_error(population, loss)
+    norm, bound = operators.residue_bound(population, loss)
     end, start = path[-1].median().item(), path[0].median().item()
     rule = "median at the end below the median at the start"
-    label = f"Section 4.1, {name}: residue share after {len(path) - 1} steps"
+    label = f"Section 4.1, {loss.name}: residue share after {len(path) - 1} steps"
     return [
-        Claim.at_most(weakest, shares[sigmas.index(min(sigmas))], 0.05),
+        Claim.at_most(f"Lemma 2, {loss.name}: gradient, relative error", error, ROUNDING),
+        Claim.at_least(f"Theorem 4, {loss.name}: λ_min/λ_max of ½V^ξ", lowest, -ROUNDING),
+        Claim.at_most(f"Eqn. 7, {loss.name}: exact loss, relative error", exact, ROUNDING),
+        Claim.at_most(f"Eqn. 79, {loss.name}: ‖θ‖ over its bound", norm / bound, 1.0),
+        Claim.at_most(f"Theorem 4, {loss.name}: residue share at σ = {sigma:g}", weakest, 0.05),
         Claim(label, end, mean_std(path[-1])[1], start, None, rule, end < start, "≤"),
     ]
 
 
-def _corollary_1(population: Population, betas: Sequence[float], lowest: Tensor) -> list[Claim]:
-    X, A, claims = population.X, population.A, []
-    for k, beta in enumerate(betas):
-        error = gradients.gradient_error(population, operators.beta_weights(X, A, beta), beta_loss(X, beta))
-        claims.append(Claim.at_most(f"Corollary 1, β = {beta:g}: gradient, relative error", error, ROUNDING))
-        if beta <= 0:
-            claims.append(Claim.at_least(f"Corollary 1, β = {beta:g}: λ_min/λ_max", lowest[k], -ROUNDING))
-    return claims
-
-
-def _notes(arrays: dict[str, Tensor], losses: Sequence[str], settings: dict[str, Any]) -> list[str]:
-    asymmetry, lowest = arrays["normalized_asymmetry"], arrays["smallest_eigenvalue"]
+def _notes(arrays: dict[str, Tensor], compared: list[Loss], settings: dict[str, Any]) -> list[str]:
+    lowest, sigmas = arrays["smallest_eigenvalue"], settings["sigmas"]
     notes = [
         "with l2-normalized outputs the operator is not symmetric (Eqn. 56): ‖OP − OPᵀ‖/‖OP‖ = {:.2f} ± {:.2f}".format(
-            *mean_std(asymmetry)
+            *mean_std(arrays["normalized_asymmetry"])
         ),
     ]
-    sigmas = settings["sigmas"]
     if len(sigmas) > 1:
-        weakest, weak = sorted(range(len(sigmas)), key=lambda k: sigmas[k])[:2]
         exponents = []
-        for name in losses:
-            median = arrays[f"residue {name}"].median(1).values
-            growth, factor = median[weak].item() / median[weakest].item(), sigmas[weak] / sigmas[weakest]
-            exponents.append(f"{name} ∝ σ^{math.log(growth) / math.log(factor):.2f}")
+        for loss in compared:
+            weakest, weak = arrays[f"residue {loss.name}"][:2].median(1).values.tolist()
+            exponents.append(f"{loss.name} ∝ σ^{math.log(weak / weakest) / math.log(sigmas[1] / sigmas[0]):.2f}")
         notes.append(f"residue share for weak augmentation, median: {', '.join(exponents)}")
     indefinite = ", ".join(
         f"{(lowest[k] < -ROUNDING).double().mean():.0%} at β = {beta:g}"

@@ -17,22 +17,28 @@ Value = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Loss:
-    """A contrastive loss: `value` of r₊ (…) and r₋ (…, H), and `weight` = −∂L/∂r₋ for one negative, elementwise."""
+    """A contrastive loss of r₊ (…) and r₋ (…, H)."""
 
+    name: str
     value: Callable[[Tensor, Tensor], Tensor]
-    weight: Callable[[Tensor, Tensor], Tensor]
+    weight: Callable[[Tensor, Tensor], Tensor]  # −∂L/∂r₋ for one negative, elementwise
+    slope: float  # bound of |∂²L/∂r²|
 
 
 def simple() -> Loss:
     """L = r₊ − r₋."""
-    return Loss(lambda r_pos, r_neg: r_pos - r_neg.mean(-1), lambda r_pos, r_neg: torch.ones_like(r_pos + r_neg))
+    return Loss(
+        "simple", lambda r_pos, r_neg: r_pos - r_neg.mean(-1), lambda r_pos, r_neg: torch.ones_like(r_pos + r_neg), 0.0
+    )
 
 
 def soft_triplet(tau: float, margin: float) -> Loss:
     """L = τ log(1 + e^{(r₊ − r₋ + r_0)/τ}), mean over negatives."""
     return Loss(
+        "soft triplet",
         lambda r_pos, r_neg: tau * F.softplus((r_pos[..., None] - r_neg + margin) / tau).mean(-1),
         lambda r_pos, r_neg: torch.sigmoid((r_pos - r_neg + margin) / tau),
+        1 / tau,
     )
 
 
@@ -42,17 +48,21 @@ def infonce(tau: float) -> Loss:
     def value(r_pos: Tensor, r_neg: Tensor) -> Tensor:
         return torch.logsumexp(torch.cat([-r_pos[..., None], -r_neg], -1) / tau, -1) + r_pos / tau
 
-    return Loss(value, lambda r_pos, r_neg: torch.sigmoid((r_pos - r_neg) / tau) / tau)
+    return Loss("InfoNCE", value, lambda r_pos, r_neg: torch.sigmoid((r_pos - r_neg) / tau) / tau, 1 / tau**2)
+
+
+def view_distances(f: Tensor, g: Tensor, X: int) -> tuple[Tensor, Tensor]:
+    """Distances r₊ of the views of each sample, (R, x, a₁, a₊), and r₋ of all views, (R, x, a₁, x', a₋)."""
+    r_neg = half_distances(f, g).unflatten(1, (X, -1)).unflatten(3, (X, -1))
+    return r_neg.diagonal(dim1=1, dim2=3).movedim(-1, 1), r_neg
 
 
 def population_loss(X: int, loss: Loss) -> Value:
     """The expected loss over all anchors, positives and negatives of the population."""
 
     def value(f: Tensor, g: Tensor) -> Tensor:
-        A = f.shape[1] // X
-        views = half_distances(f, g).unflatten(1, (X, A)).unflatten(3, (X, A))
-        r_pos = views.diagonal(dim1=1, dim2=3).movedim(-1, 1)  # (R, x, a₁, a₊)
-        r_pos, r_neg = torch.broadcast_tensors(r_pos[..., None, None], views[:, :, :, None])
+        r_pos, r_neg = view_distances(f, g, X)
+        r_pos, r_neg = torch.broadcast_tensors(r_pos[..., None, None], r_neg[:, :, :, None])
         return loss.value(r_pos, r_neg[..., None]).flatten(1).mean(1)
 
     return value
@@ -62,19 +72,17 @@ def beta_loss(X: int, beta: float) -> Value:
     """The expectation of (1 + β) r₊ − r₋ over the population."""
 
     def value(f: Tensor, g: Tensor) -> Tensor:
-        views = half_distances(f, g).unflatten(1, (X, -1)).unflatten(3, (X, -1))
-        return (1 + beta) * views.diagonal(dim1=1, dim2=3).mean((1, 2, 3)) - views.mean((1, 2, 3, 4))
+        r_pos, r_neg = view_distances(f, g, X)
+        return (1 + beta) * r_pos.mean((1, 2, 3)) - r_neg.mean((1, 2, 3, 4))
 
     return value
 
 
-def exact_loss(X: int, A: int, xi: Tensor) -> Value:
+def exact_loss(xi: Tensor) -> Value:
     """Eqn. 7: the expectation of ξ(x, x')·(r₊ − r₋), with fixed weights ξ (R, x, x')."""
 
     def value(f: Tensor, g: Tensor) -> Tensor:
-        views = half_distances(f, g).unflatten(1, (X, A)).unflatten(3, (X, A))
-        positive = views.diagonal(dim1=1, dim2=3).mean((1, 2))  # E[r₊ | x], (R, x)
-        negative = views.mean((2, 4))  # E[r₋ | x, x'], (R, x, x')
-        return (xi * (positive[:, :, None] - negative)).mean((1, 2))
+        r_pos, r_neg = view_distances(f, g, xi.shape[1])
+        return (xi * (r_pos.mean((2, 3))[..., None] - r_neg.mean((2, 4)))).mean((1, 2))
 
     return value

@@ -19,7 +19,7 @@ is tr(W X_α Wᵀ), as in the preprint; the camera-ready text has ½ of it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Literal
 
 import torch
@@ -30,7 +30,7 @@ from lightning_ssl.labs.deep_linear.ascent import ascend, doubled_eigenvalue, en
 from lightning_ssl.labs.deep_linear.data import fixed_alpha, mean_covariance, views
 from lightning_ssl.labs.deep_linear.figures import DRAWN_STEPS, draw
 from lightning_ssl.labs.deep_linear.flow import NORMALIZATIONS, balance, gradient_flow, norm_drift
-from lightning_ssl.labs.lab import Claim, Result, per_seed, require_bounds
+from lightning_ssl.labs.lab import Claim, Result, per_seed, require_bounds, track
 
 TOLERANCE = 1e-4
 
@@ -80,95 +80,81 @@ def run(
     fixed = fixed_alpha(x1, alpha, tau, noise)
     x_alpha = mean_covariance(x1, x2, fixed)
     start = initial(widths, seeds, first_seed)
-    claims, arrays = _ascent(start, x_alpha, steps, lr, progress)
+    result = Result("deep_linear", settings, {}, [], draw=draw)
+    _ascent(result, start, x_alpha, track(range(steps), "deep linear", progress), lr)
     energy_reached, second = doubled_eigenvalue(seeds, first_seed)
-    flow_claims, drift, moved = _flows(start, x1, x2, fixed, settings["flow_steps"], flow_ds)
-    claims += [
+    result.claims += [
         Claim.near("Remark: energy / λ_max, λ_max doubled, L=1", energy_reached, 1.0, tolerance=TOLERANCE),
         Claim.at_least("Remark: σ₂ there (rank two)", second, 1e-3),
-        *flow_claims,
     ]
-    notes = _notes(arrays["eigenvalues"], arrays["reached"], steps, moved)
-    return Result("deep_linear", settings, arrays | {"norm_drift": drift}, claims, notes, draw)
+    moved = _flows(result, start, x1, x2, fixed)
+    per_layer, per_filter = (result.arrays["reached"] < 1 - TOLERANCE).sum(1).tolist()
+    negative = float((result.arrays["eigenvalues"] < 0).double().sum(1).mean())
+    result.notes = [
+        f"X_α has {negative:.1f} negative of {widths[0]} eigenvalues on average: directions the augmentation forbids",
+        f"runs not within {TOLERANCE:g} of λ_max after {steps} steps: {per_layer} of {seeds} (‖W_l‖), "
+        f"{per_filter} of {seeds} (‖w_lk‖)",
+        f"the balance is measured while single weights move by up to {moved:.2g}",
+    ]
+    return result
 
 
-def _ascent(
-    start: list[Tensor], x_alpha: Tensor, steps: int, lr: float, progress: bool
-) -> tuple[list[Claim], dict[str, Tensor]]:
-    """Climb to the maximum under both constraints: runs are the seeds with ‖W_l‖_F = 1, then with ‖w_lk‖ = 1/√n_l."""
-    seeds, both = len(x_alpha), torch.cat([x_alpha, x_alpha])
+def _ascent(result: Result, start: list[Tensor], x_alpha: Tensor, steps: Iterable[int], lr: float) -> None:
+    """Climb to the maximum of every seed with ‖W_l‖_F = 1, and with ‖w_lk‖ = 1/√n_l: runs (2, seeds)."""
     eigenvalues, eigenvectors = torch.linalg.eigh(x_alpha)
-    lam, top = eigenvalues[:, -1].repeat(2), eigenvectors[:, :, -1].repeat(2, 1)
     energies: list[Tensor] = []
     singular: list[Tensor] = []  # the two largest of every layer, ‖W_l‖_F = 1
-
-    def record(weights: Sequence[Tensor]) -> None:
-        energies.append(energy(weights, both))
+    per_filter = torch.tensor([[False], [True]])
+    for weights in ascend([torch.stack([w, w]) for w in start], x_alpha, per_filter, steps, lr):
+        energies.append(torch.stack([energy(layers, x_alpha) for layers in zip(*weights, strict=True)]))
         if len(energies) <= DRAWN_STEPS:
-            singular.append(torch.stack([torch.linalg.svdvals(w[:seeds])[:, :2] for w in weights], 1))
-
-    per_filter = torch.arange(2 * seeds) >= seeds
-    final = ascend([torch.cat([w, w]) for w in start], both, per_filter, range(steps), lr, record, progress)
-    record(final)
-    reached = energies[-1] / lam
-    svd = [torch.linalg.svd(w, full_matrices=False) for w in final]
-    left, right = [s.U[:, :, 0] for s in svd], [s.Vh[:, 0] for s in svd]
-    sigma1, sigma2 = (torch.stack([s.S[:, k] for s in svd], 1) for k in (0, 1))  # (2 seeds, L)
-    # |cos| of the singular vectors of neighbouring layers, (2 seeds, L-1)
-    aligned = torch.stack([(a * b).sum(1).abs() for a, b in zip(left[:-1], right[1:], strict=True)], 1)
-    first = (right[0] * top).sum(1).abs()
-    entries = torch.cat([v.abs() * v.shape[1] ** 0.5 for v in left[:-1]], 1)  # √n_l |v_l|_k of the hidden layers
-    layer, filter_ = slice(0, seeds), slice(seeds, None)
-    claims = [
-        Claim.near("Thm 3: energy / λ_max", reached[layer], 1.0, tolerance=TOLERANCE),
-        Claim.near("Thm 3: smallest σ₁ of a layer", sigma1[layer].amin(1), 1.0, tolerance=TOLERANCE),
-        Claim.near("Thm 3: largest σ₂ of a layer", sigma2[layer].amax(1), 0.0, tolerance=1e-3),
-        Claim.near("Thm 3: |cos(v₀, top eigenvector)|", first[layer], 1.0, tolerance=TOLERANCE),
-        Claim.near("Thm 3: smallest alignment of layers", aligned[layer].amin(1), 1.0, tolerance=TOLERANCE),
-        Claim.near("Cor 3: energy / λ_max", reached[filter_], 1.0, tolerance=TOLERANCE),
-        Claim.near("Cor 3: smallest √n |v_l| entry", entries[filter_].amin(1), 1.0, tolerance=1e-3),
-        Claim.near("Cor 3: largest √n |v_l| entry", entries[filter_].amax(1), 1.0, tolerance=1e-3),
+            singular.append(torch.stack([torch.linalg.svdvals(w[0])[:, :2] for w in weights], 1))
+    path = torch.stack(energies, 2) / eigenvalues[:, -1:]  # (2, S, T)
+    svd = [torch.linalg.svd(w, full_matrices=False) for w in weights]
+    left, right = [s.U[..., 0] for s in svd], [s.Vh[..., 0, :] for s in svd]
+    sigma1, sigma2 = (torch.stack([s.S[..., k] for s in svd], 2) for k in (0, 1))  # (2, S, L)
+    # |cos| of the singular vectors of neighbouring layers
+    aligned = torch.stack([(a * b).sum(-1).abs() for a, b in zip(left[:-1], right[1:], strict=True)], 2)
+    first = (right[0] * eigenvectors[..., -1]).sum(-1).abs()
+    entries = torch.cat([v.abs() * v.shape[-1] ** 0.5 for v in left[:-1]], 2)  # √n_l |v_l|_k of the hidden layers
+    expected = [
+        ("Thm 3: energy / λ_max", path[0, :, -1], 1.0, TOLERANCE),
+        ("Thm 3: smallest σ₁ of a layer", sigma1[0].amin(1), 1.0, TOLERANCE),
+        ("Thm 3: largest σ₂ of a layer", sigma2[0].amax(1), 0.0, 1e-3),
+        ("Thm 3: |cos(v₀, top eigenvector)|", first[0], 1.0, TOLERANCE),
+        ("Thm 3: smallest alignment of layers", aligned[0].amin(1), 1.0, TOLERANCE),
+        ("Cor 3: energy / λ_max", path[1, :, -1], 1.0, TOLERANCE),
+        ("Cor 3: smallest √n |v_l| entry", entries[1].amin(1), 1.0, 1e-3),
+        ("Cor 3: largest √n |v_l| entry", entries[1].amax(1), 1.0, 1e-3),
     ]
-    return claims, {
-        "energy_over_lambda": torch.stack(energies, 1) / lam[:, None],
+    result.claims += [Claim.near(name, values, paper, tolerance=within) for name, values, paper, within in expected]
+    result.arrays = {
+        "energy_over_lambda": path.flatten(0, 1),
         "singular_values": torch.stack(singular, 1),
         "eigenvalues": eigenvalues,
-        "reached": reached.view(2, seeds),
-        "sigma1": sigma1,
-        "sigma2": sigma2,
-        "entries_filter": entries[filter_],
-        "entries_layer": entries[layer],
+        "reached": path[..., -1],
+        "sigma1": sigma1.flatten(0, 1),
+        "sigma2": sigma2.flatten(0, 1),
+        "entries_filter": entries[1],
+        "entries_layer": entries[0],
     }
 
 
-def _flows(
-    start: list[Tensor], x1: Tensor, x2: Tensor, alpha: Tensor, steps: int, ds: float
-) -> tuple[list[Claim], Tensor, float]:
-    """The conservation laws: claims, drift of the norms (normalizations, T, seeds), and the unnormalized movement."""
+def _flows(result: Result, start: list[Tensor], x1: Tensor, x2: Tensor, alpha: Tensor) -> float:
+    """The conservation laws. Returns the largest movement of a weight without normalization."""
+    steps, ds = result.settings["flow_steps"], result.settings["flow_ds"]
     # ‖W_l‖²_F = n_l, so that outputs are of the inputs' size and the normalizations are not stiff.
     scaled = [w * w.shape[1] ** 0.5 for w in start]
     paths = {n: gradient_flow(scaled, x1, x2, alpha, n, steps, ds) for n in NORMALIZATIONS}
-    drift = torch.stack([norm_drift(path, n) for n, path in paths.items()])
+    drift = torch.stack([norm_drift(path, n) for n, path in paths.items()])  # (normalizations, T, seeds)
     path = paths["none"]
-    moved = max(float((a - b).abs().max()) for a, b in zip(path[0], path[-1], strict=True))
     imbalance = (balance(path[-1]) - balance(path[0])).abs().amax(1)
-    claims = [
+    result.arrays["norm_drift"] = drift
+    result.claims += [
         Claim.at_least("no normalization: change of ‖W‖²", drift[0, -1], 1e-3),
         Claim.at_most("Lemma 2: change of ‖W‖² below l2", drift[1, -1], 1e-6),
         Claim.at_most("Lemma 2: change of ‖W‖² below LayerNorm", drift[2, -1], 1e-6),
         Claim.at_most("Lemma 10: change of ‖w_k‖² below BatchNorm", drift[3, -1], 1e-6),
         Claim.at_most("Lemma 1: change of the balance of layers", imbalance, 1e-6),
     ]
-    return claims, drift, moved
-
-
-def _notes(eigenvalues: Tensor, reached: Tensor, steps: int, moved: float) -> list[str]:
-    seeds, inputs = eigenvalues.shape
-    per_layer, per_filter = (int((part < 1 - TOLERANCE).sum()) for part in reached.chunk(2))
-    negative = float((eigenvalues < 0).double().sum(1).mean())
-    return [
-        f"X_α has {negative:.1f} negative of {inputs} eigenvalues on average: directions the augmentation forbids",
-        f"runs not within {TOLERANCE:g} of λ_max after {steps} steps: {per_layer} of {seeds} (‖W_l‖), "
-        f"{per_filter} of {seeds} (‖w_lk‖)",
-        f"the balance is measured while single weights move by up to {moved:.2g}",
-    ]
+    return max(float((a - b).abs().max()) for a, b in zip(path[0], path[-1], strict=True))

@@ -28,19 +28,18 @@ def views(inputs: int, samples: int, augmentation: float, seeds: int, first_seed
 
 
 def fixed_alpha(x1: Tensor, kind: str, tau: float, noise: Tensor) -> Tensor:
-    """A fixed importance with rows of sum 1 and zero diagonal: (R, N, n) → (R, N, N).
+    """A fixed importance with rows of sum 1 and zero diagonal: (…, N, n) → (…, N, N).
 
     uniform: 1/(N−1); entropy: softmax_j(−½‖x_i − x_j‖²/τ) of the inputs; random: `noise` over its row sums.
     """
-    n_anchors = x1.shape[1]
-    itself = torch.eye(n_anchors, dtype=torch.bool)
+    itself = torch.eye(x1.shape[-2], dtype=torch.bool)
     if kind == "entropy":
         d2 = torch.cdist(x1, x1).square() / 2
-        return (-d2 / tau).masked_fill(itself, -torch.inf).softmax(2)
+        return (-d2 / tau).masked_fill(itself, -torch.inf).softmax(-1)
     weight = (torch.ones_like(noise) if kind == "uniform" else noise).masked_fill(itself, 0)
-    return weight / weight.sum(2, keepdim=True)
+    return weight / weight.sum(-1, keepdim=True)
 
 
 def mean_covariance(x1: Tensor, x2: Tensor, alpha: Tensor) -> Tensor:
-    """X_α = C_α[x, x] / N for every run: x1, x2 (R, N, n), alpha (R, N, N) → (R, n, n)."""
-    return contrastive_covariance(x1, x1, alpha, x2, x2) / x1.shape[1]
+    """X_α = C_α[x, x] / N for every run: x1, x2 (…, N, n), alpha (…, N, N) → (…, n, n)."""
+    return contrastive_covariance(x1, x1, alpha, x2, x2) / x1.shape[-2]

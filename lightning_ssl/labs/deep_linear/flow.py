@@ -10,7 +10,12 @@ from torch import Tensor
 
 from lightning_ssl.labs.deep_linear.data import mean_covariance
 
-NORMALIZATIONS = ("none", "l2", "layer", "batch")
+NORMALIZATIONS = {
+    "none": "no normalization",
+    "l2": "l2-norm (Lemma 2)",
+    "layer": "LayerNorm (Lemma 2)",
+    "batch": "BatchNorm, per filter (Lemma 10)",
+}
 
 
 def forward(x: Tensor, weights: Sequence[Tensor], normalization: str) -> Tensor:
@@ -22,14 +27,16 @@ def forward(x: Tensor, weights: Sequence[Tensor], normalization: str) -> Tensor:
     for w in weights:
         f = f @ w.mT
         if normalization == "batch":
-            f = f - f.mean(1, keepdim=True)
-            f = f / f.square().mean(1, keepdim=True).sqrt()
+            f = standardize(f, 1)
     if normalization == "l2":
         f = f / f.norm(dim=2, keepdim=True)
-    if normalization == "layer":
-        f = f - f.mean(2, keepdim=True)
-        f = f / f.square().mean(2, keepdim=True).sqrt()
-    return f
+    return standardize(f, 2) if normalization == "layer" else f
+
+
+def standardize(f: Tensor, dim: int) -> Tensor:
+    """Shift and scale to mean 0 and variance 1 over a dimension."""
+    f = f - f.mean(dim, keepdim=True)
+    return f / f.square().mean(dim, keepdim=True).sqrt()
 
 
 def flow_direction(
@@ -81,13 +88,9 @@ def gradient_flow(
 def norm_drift(path: Sequence[Sequence[Tensor]], normalization: str) -> Tensor:
     """Largest change since the start of a ‖W_l‖²_F, or of a ‖w_lk‖² below BatchNorm: (T, R)."""
 
-    def norms(weights: Sequence[Tensor]) -> Tensor:
-        if normalization == "batch":
-            return torch.cat([w.square().sum(2) for w in weights], 1)
-        return torch.stack([w.square().sum((1, 2)) for w in weights], 1)
-
-    start = norms(path[0])
-    return torch.stack([(norms(weights) - start).abs().amax(1) for weights in path])
+    dims = (2,) if normalization == "batch" else (1, 2)
+    norms = [torch.cat([w.square().sum(dims).view(len(w), -1) for w in weights], 1) for weights in path]
+    return torch.stack([(each - norms[0]).abs().amax(1) for each in norms])
 
 
 def balance(weights: Sequence[Tensor]) -> Tensor:

@@ -28,15 +28,15 @@ def families(tau: float) -> dict[str, losses.Family]:
 
 
 def embed(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    """z = W_2 tanh(W_1 x), on the unit sphere: (R, N, n) → (R, N, d)."""
+    """z = W_2 tanh(W_1 x), on the unit sphere: (S, N, n) → (…, S, N, d)."""
     z = (x @ weights[0].mT).tanh() @ weights[1].mT
-    return z / z.norm(dim=2, keepdim=True)
+    return z / z.norm(dim=-1, keepdim=True)
 
 
 def pair_distances(x1: Tensor, x2: Tensor, weights: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-    """d2_pos (R, N) and d2_neg (R, N, N) with the first view as anchors."""
+    """d2_pos (…, N) and d2_neg (…, N, N) with the first view as anchors."""
     z1, z2 = embed(x1, weights), embed(x2, weights)
-    return 1 - (z1 * z2).sum(2), 1 - z1 @ z1.mT
+    return 1 - (z1 * z2).sum(-1), 1 - z1 @ z1.mT
 
 
 def negatives(samples: int) -> Tensor:

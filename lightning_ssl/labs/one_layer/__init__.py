@@ -22,15 +22,19 @@ differentiated. h'(0) = 0 as in Appendix B.1. Numbers are float64; the leading d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+import math
+from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
+from torch.utils.data import default_collate
 
 from lightning_ssl.base.checks import require
-from lightning_ssl.labs.lab import Claim, Result, mean_std, require_bounds, track
-from lightning_ssl.labs.one_layer import claims
+from lightning_ssl.labs.lab import Claim, Result, require_bounds, track
+from lightning_ssl.labs.one_layer import dynamics
 from lightning_ssl.labs.one_layer.figures import draw
+from lightning_ssl.labs.one_layer.kernels import batch_covariance_error, gaussian_features, roughness_in_the_plane
 
 
 def run(
@@ -72,41 +76,140 @@ def run(
     require(min(skews, default=-1) >= 0, "skews", skews, "non-negative sizes")
     require(samples >= patterns_count, "samples", samples, "at least one per pattern")
     require_bounds(settings, noise=0, filters_count=1, steps=1, seeds=1)
+    settings["ran_taus"] = taus[::2] if quick else taus
+    ran = settings
     if quick:
-        seeds, samples, filters_count = min(seeds, 2), min(samples, 32), min(filters_count, 24)
-        steps, taus = 60, taus[::2]
-    M, d = patterns_count, dimension
-    parts: list[Callable[[], claims.Findings]] = [
-        partial(claims.closed_forms, seeds, M, d, q, bisections=8 if quick else 10),
-        partial(claims.theorem_1, seeds, M, d, q),
-        partial(claims.theorem_3, seeds, M, d, q, skews, steps=60 if quick else 200),
-        claims.lemmas_1_and_2,
-        partial(claims.roughness, taus, cells=200 if quick else 400),
-        partial(claims.local_optima, seeds, M, samples, noise, filters_count, steps, taus),
-    ]
-    found: list[Claim] = []
-    arrays: dict[str, Tensor] = {}
+        smaller = {"seeds": 2, "samples": 32, "filters_count": 24}
+        ran = settings | {name: min(settings[name], most) for name, most in smaller.items()} | {"steps": 60}
+    result = Result("one_layer", settings, {}, [], draw=draw)
+    parts = (closed_forms, theorem_3, lemmas_1_and_2, roughness, local_optima)
     for part in track(parts, "one layer", progress):
-        part_claims, part_arrays = part()
-        found += part_claims
-        arrays |= part_arrays
-    study = f"local optima of {filters_count} random filters, {M} patterns with noise {noise:g}"
-    notes = _notes(study, arrays, taus)
-    return Result("one_layer", settings | {"ran_taus": taus}, arrays, found, notes, draw)
+        part(result, ran)
+    result.notes = _notes(ran, result.arrays)
+    return result
 
 
-def _notes(study: str, arrays: dict[str, Tensor], taus: Sequence[float]) -> list[str]:
-    means = [mean_std(count.double())[0] for count in (arrays["linear_optima"], *arrays["optima"])]
-    names = ["linear", "uniform α", *(f"Gaussian τ={tau:g}" for tau in taus)]
-    cycling, skew_norms = arrays["power_iteration_cycling"], arrays["skew_norm"]
+def _notes(ran: dict[str, Any], arrays: dict[str, Tensor]) -> list[str]:
+    names = ["linear", "uniform α", *(f"Gaussian τ={tau:g}" for tau in ran["ran_taus"])]
+    optima = zip(names, (arrays["linear_optima"], *arrays["optima"]), strict=True)
+    cycling = zip(arrays["power_iteration_cycling"], arrays["skew_norm"], strict=True)
     return [
-        f"{study}, mean over seeds: "
-        + ", ".join(f"{name} {mean:.1f}" for name, mean in zip(names, means, strict=True)),
+        f"local optima of {ran['filters_count']} random filters, {ran['patterns_count']} patterns with noise "
+        f"{ran['noise']:g}, mean over seeds: "
+        + ", ".join(f"{name} {float(count.double().mean()):.1f}" for name, count in optima),
         "power iteration ends in a small cycle across a ridge instead of a point for a share of the patterns: "
-        + ", ".join(
-            f"{float(share.mean()):.2f} at ‖UᵀU − I‖ = {float(norm.mean()):.2f}"
-            for share, norm in zip(cycling, skew_norms, strict=True)
-        ),
+        + ", ".join(f"{float(c.mean()):.2f} at ‖UᵀU − I‖ = {float(norm.mean()):.2f}" for c, norm in cycling),
         "Gaussian α widens the range of stable q only because it follows w; held fixed it narrows it "
         "(docs/labs/one_layer.md)",
     ]
+
+
+def closed_forms(result: Result, s: dict[str, Any]) -> None:
+    """Eqns 34 and 35, the threshold of q, our closed form and thresholds for the Gaussian α, and Theorem 1."""
+    M, q, claims = s["patterns_count"], s["q"], result.claims
+    U = dynamics.patterns(s["seeds"], M, s["dimension"])
+    outer = U[..., :, None] * U[..., None, :]  # (S, M, d, d)
+    across = (U.mT @ U)[:, None]  # the projection on span(U)
+
+    def compare(name: str, A: Tensor, form: Tensor) -> None:
+        claims.append(Claim.at_most(name, (A - form).abs().amax((1, 2, 3)), 1e-4))
+
+    x, prob = dynamics.categorical(U)
+    A = dynamics.gated_covariance(U, x, prob)
+    compare("Eqn 34, categorical: |A(u_m) − p(1−p)u_m u_mᵀ|", A, (1 / M) * (1 - 1 / M) * outer)
+    share = dynamics.stable(U, x, prob).double().mean(1)
+    claims.append(Claim.at_least("  share of its u_m that are stable, though ρ = ∞", share, 1.0))
+    x, prob = dynamics.summation(U, q)
+    A = dynamics.gated_covariance(U, x, prob)
+    form = (1 - q) ** 2 * outer + q * across - q * outer
+    compare("Eqn 35, summation: |A(u_m) − closed form| on span(U)", A, form)
+    few, bisections = dynamics.patterns(1, 3, 3), 8 if s["quick"] else 10
+    found = dynamics.find_threshold(few, bisections=bisections)
+    name = "stability threshold of q, uniform α (dynamics)"
+    claims.append(Claim.near(name, found, dynamics.THRESHOLD, tolerance=2e-3))
+    gauss = dynamics.gated_covariance(U, x, prob, dynamics.filter_alpha(U, x, 1.0))
+    kappa = math.exp(-(1 - q) / (2 * q))
+    form = kappa * (1 - q) ** 2 * outer + (q**2 + kappa * q * (1 - q)) * (across - outer)
+    compare("ours: Gaussian α, |A(u_m) − closed form|", gauss, form)
+    for tau, hold in ((10.0, True), (10.0, False), (2.0, False)):
+        found, mode = dynamics.find_threshold(few, tau, hold, bisections), "held" if hold else "following w"
+        name = f"ours: threshold of q, Gaussian α {mode}, τ = {tau:g}"
+        claims.append(Claim.near(name, found, dynamics.gaussian_threshold(tau, hold), tolerance=2e-3))
+    eigenvalues = torch.linalg.eigvalsh(A)
+    holds = (eigenvalues[..., -1] - eigenvalues[..., -2]) > 0  # ρ = 0: no point lies on the plane at u_m
+    fraction = dynamics.stable(U, x, prob).double()[holds].mean() if bool(holds.any()) else torch.zeros(())
+    claims.append(Claim.at_least("Theorem 1: share of u_m with λ_gap > ρ that are stable", fraction, 1.0))
+    result.arrays["q"] = torch.linspace(0.02, 0.5, 49, dtype=dynamics.DTYPE)
+
+
+def theorem_3(result: Result, s: dict[str, Any]) -> None:
+    """Theorem 3 and Figure 1, right: power iteration from patterns that are nearly orthogonal."""
+    M, skews = s["patterns_count"], s["skews"]
+    rows = []
+    for skew in skews:
+        U = dynamics.patterns(s["seeds"], M, s["dimension"], skew)
+        w, moved = dynamics.power_iteration(U, *dynamics.summation(U, s["q"]), 60 if s["quick"] else 200)
+        rows.append(
+            {
+                "power_iteration": moved.flatten(1).median(1).values,  # (steps,)
+                "skew_norm": torch.linalg.matrix_norm(U @ U.mT - torch.eye(M, dtype=dynamics.DTYPE), 2),  # (S,)
+                "power_iteration_cosine": (w * U).sum(2).amin(1),  # (S,)
+                "power_iteration_cycling": (moved[-1] > 1e-6).double().mean(1),  # (S,)
+            }
+        )
+    arrays: dict[str, Tensor] = default_collate(rows)  # (skews, ...)
+    result.arrays |= arrays
+    for k, skew in enumerate(skews):
+        if skew <= 0.1:
+            norm = f"‖UᵀU − I‖ = {float(arrays['skew_norm'][k].mean()):.2f}"
+            cosine, last = arrays["power_iteration_cosine"][k], arrays["power_iteration"][k, -1]
+            result.claims.append(Claim.at_least(f"Theorem 3: min_m cos(w*, u_m), {norm}", cosine, 0.9))
+            result.claims.append(Claim.at_most(f"  median last ‖w(t+1) − w(t)‖, {norm}", last, 1e-6))
+
+
+def lemmas_1_and_2(result: Result, s: dict[str, Any]) -> None:
+    """Lemmas 1 and 2: the features of the Gaussian α, and C_α of a batch of growing size."""
+    sizes = (32, 128, 512)
+    h = torch.linspace(0, 2, 50, dtype=dynamics.DTYPE)
+    phi = gaussian_features(h, 0.5, 80)
+    feature_error = (phi.T @ phi - dynamics.gaussian_alpha(h, 0.5)).abs().max()
+    errors = batch_covariance_error(32, sizes, 0.5)
+    slope = float(np.polyfit(np.log(sizes), errors.mean(1).log(), 1)[0])
+    result.claims += [
+        Claim.at_most("Lemma 1: |α − Σ_l φ_l φ_l|, 80 terms", feature_error, 1e-6),
+        Claim.near("Lemma 2: error ∝ N^slope", slope, -0.5, tolerance=0.2),
+    ]
+    result.arrays |= {"batch_sizes": torch.tensor(sizes), "lemma2_error": errors}
+
+
+def roughness(result: Result, s: dict[str, Any]) -> None:
+    """Theorem 2 and Corollary 2 on a bounded density in the plane."""
+    taus = s["ran_taus"]
+    rough = roughness_in_the_plane(taus, 200 if s["quick"] else 400)
+    result.arrays |= {f"plane_{name}": value for name, value in rough.items()}
+    result.claims.append(Claim.at_most("Theorem 2: ρ / bound", rough["rho"] / rough["bound"], 1.0))
+    for k, tau in enumerate(taus, 1):
+        r_ratio, rho_ratio = rough["r"][k] / rough["r"][0], rough["rho"][k] / rough["rho"][0]
+        name = f"Corollary 2: r(Gaussian)/r(uniform), τ = {tau:g}"
+        result.claims.append(Claim.near(name, r_ratio, float(rough["z0"][k]), tolerance=1e-4))
+        name = f"ours: ρ(Gaussian)/ρ(uniform), τ = {tau:g}"
+        result.claims.append(Claim.near(name, rho_ratio, float(rough["exact"][k]), tolerance=0.02))
+
+
+def local_optima(result: Result, s: dict[str, Any]) -> None:
+    """Count the local optima and the sizes of their basins, on noisy samples."""
+    M, samples, steps, taus = s["patterns_count"], s["samples"], s["steps"], s["ran_taus"]
+    x = dynamics.noisy_samples(s["seeds"], M, samples, s["noise"])
+    prob = x.new_full((samples,), 1 / samples)
+    w0 = dynamics.filters(s["seeds"], s["filters_count"], M)
+    # A linear layer is a power iteration: the smaller the gap of its two leading eigenvalues, the more steps it needs.
+    linear, _ = dynamics.distinct(dynamics.ascend(w0, x, prob, 20 * steps, linear=True), signed=False)
+    found = [dynamics.distinct(dynamics.ascend(w0, x, prob, steps, tau)) for tau in (None, *taus)]
+    counts, basins = (torch.stack(each) for each in zip(*found, strict=True))  # (1 + taus, S), (1 + taus, S, I)
+    more = counts[-1].double() / counts[0]
+    result.claims += [
+        Claim.near("linear layer: number of optima up to sign", linear.double(), 1.0, tolerance=0.0),
+        Claim.at_least("ReLU, uniform α: number of local optima", counts[0].double(), 2.0),
+        Claim.at_least(f"Gaussian α (τ = {taus[-1]:g}) / uniform α: number of optima", more, 1.0),
+    ]
+    result.arrays |= {"linear_optima": linear, "optima": counts, "basins": basins}

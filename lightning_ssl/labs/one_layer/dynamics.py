@@ -1,17 +1,63 @@
-"""A(w) of Lemma 3, the dynamics ẇ = (I − wwᵀ) A(w) w, its local optima, and the stability of a pattern."""
+"""The data of Appendix B.1, A(w) of Lemma 3, and the dynamics ẇ = (I − wwᵀ) A(w) w: local optima and stability."""
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
 from torch import Tensor
 
-from lightning_ssl.labs.lab import normal
-from lightning_ssl.labs.one_layer.data import DTYPE, summation
+from lightning_ssl.labs.lab import normal, per_seed
 
+DTYPE = torch.float64
 THRESHOLD = (3 - math.sqrt(5)) / 2  # below Eqn. 35
 GATE_EPS = 1e-9  # h'(0) = 0 in spite of rounding: a sample on the plane wᵀx = 0 is not active
+
+
+def categorical(U: Tensor) -> tuple[Tensor, Tensor]:
+    """The latent categorical model, x = u_m with equal probabilities: points (S, M, d), probabilities (M,)."""
+    return U, U.new_full((U.shape[1],), 1 / U.shape[1])
+
+
+def summation(U: Tensor, q: float) -> tuple[Tensor, Tensor]:
+    """The latent summation model: all its points (S, 2^M, d) and their probabilities (2^M,).
+
+    x = Σ_m y_m u_m with y_m = √((1 − q)/q) with probability q, −√(q/(1 − q)) otherwise, U (S, M, d).
+    """
+    M = U.shape[1]
+    on = torch.tensor(list(itertools.product((False, True), repeat=M)))  # (2^M, M)
+    on_, off = on.to(U), (~on).to(U)
+    y = math.sqrt((1 - q) / q) * on_ - math.sqrt(q / (1 - q)) * off
+    return y @ U, (q * on_ + (1 - q) * off).prod(1)
+
+
+def patterns(seeds: int, M: int, d: int, skew: float = 0.0) -> Tensor:
+    """Draw M unit patterns per seed, orthonormal up to a Gaussian perturbation of size `skew`: (S, M, d)."""
+
+    def draw(generator: torch.Generator) -> Tensor:
+        U = torch.linalg.qr(torch.randn(d, d, generator=generator, dtype=DTYPE))[0][:M]
+        U = U + skew * torch.randn(M, d, generator=generator, dtype=DTYPE) / math.sqrt(d)
+        return U / U.norm(dim=1, keepdim=True)
+
+    return per_seed(draw, seeds, stream=1)
+
+
+def noisy_samples(seeds: int, M: int, n: int, noise: float, first_seed: int = 0) -> Tensor:
+    """Draw n samples of a balanced categorical model with Gaussian noise, centred: (S, n, M)."""
+
+    def draw(generator: torch.Generator) -> Tensor:
+        U = torch.linalg.qr(torch.randn(M, M, generator=generator, dtype=DTYPE))[0]
+        x = U[torch.arange(n) % M] + noise * torch.randn(n, M, generator=generator, dtype=DTYPE)
+        return x - x.mean(0)
+
+    return per_seed(draw, seeds, first_seed, stream=2)
+
+
+def filters(seeds: int, count: int, d: int, first_seed: int = 0) -> Tensor:
+    """Draw `count` random unit filters per seed: (S, count, d)."""
+    w = normal((count, d), seeds, first_seed, 3, DTYPE)
+    return w / w.norm(dim=2, keepdim=True)
 
 
 def gaussian_alpha(h: Tensor, tau: float) -> Tensor:
@@ -78,10 +124,10 @@ def ascend(w: Tensor, x: Tensor, prob: Tensor, steps: int, tau: float | None = N
     return w
 
 
-def distinct(w: Tensor, cosine: float = 0.97, signed: bool = True) -> tuple[Tensor, Tensor]:
+def distinct(w: Tensor, signed: bool = True) -> tuple[Tensor, Tensor]:
     """Group equal filters: the number of groups of each seed, (S,), and their sizes, largest first, (S, I)."""
     similar = w @ w.mT
-    near = (similar if signed else similar.abs()) > cosine  # (S, I, I)
+    near = (similar if signed else similar.abs()) > 0.97  # (S, I, I)
     # A filter represents its group when no earlier one is near it.
     first = near.to(torch.uint8).argmax(2)  # (S, I)
     represents = first == torch.arange(w.shape[1])
@@ -89,26 +135,17 @@ def distinct(w: Tensor, cosine: float = 0.97, signed: bool = True) -> tuple[Tens
     return represents.sum(1), (sizes * represents).sort(1, descending=True).values
 
 
-def stable(
-    w: Tensor,
-    x: Tensor,
-    prob: Tensor,
-    tau: float | None = None,
-    hold: bool = False,
-    steps: int = 300,
-    perturbation: float = 1e-5,
-) -> Tensor:
+def stable(w: Tensor, x: Tensor, prob: Tensor, tau: float | None = None, hold: bool = False) -> Tensor:
     """Whether filters w (S, I, d) return after a small random perturbation: (S, I).
 
     hold: keep α at its value in w instead of recomputing it from the filters.
     """
     held = filter_alpha(w, x, tau)
-    noise = normal(w.shape[1:], len(w), stream=4, dtype=w.dtype)
-    v = w + perturbation * noise
+    v = w + 1e-5 * normal(w.shape[1:], len(w), stream=4, dtype=w.dtype)
     distances = []
-    for t in range(steps):
+    for t in range(300):
         v = unit(v)
-        if t in (steps // 2, steps - 1):
+        if t in (150, 299):
             distances.append((v - w).norm(dim=2))
         v = v + unit(ascent_direction(v, x, prob, held if hold else filter_alpha(v, x, tau)))
     # Only the second half of the steps is decisive: along the null space of A a perturbation decays at once, also at an

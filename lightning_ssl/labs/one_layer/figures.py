@@ -20,24 +20,35 @@ Arrays = dict[str, Tensor]
 
 def draw(result: Result) -> Figure:
     """Draw the six panels."""
-    arrays, taus = result.arrays, result.settings["ran_taus"]
+    arrays, taus, q = result.arrays, result.settings["ran_taus"], result.arrays["q"]
     figure, (spectrum, curves, lemma, rough, optima, basins) = panels(2, 3, (14, 8))
-    _draw_spectrum(spectrum, arrays)
+    spectrum.plot(q, (1 - q) ** 2, color=PALETTE[0], label="along u_m: (1 − q)²")
+    spectrum.plot(q, q, color=PALETTE[1], label="across: q")
+    spectrum.axvline(THRESHOLD, color="0.4", linestyle=":", label="(3 − √5)/2")
+    spectrum.set(title="Summation model: eigenvalues of A(u_m)", xlabel="q", ylabel="eigenvalue")
+    spectrum.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 0.12))
+
     _draw_power_iteration(curves, arrays)
-    _draw_lemma_2(lemma, arrays)
-    _draw_roughness(rough, arrays, taus)
+
+    sizes, error = arrays["batch_sizes"], arrays["lemma2_error"]
+    lemma.loglog(sizes, error, "o", color=PALETTE[4], alpha=0.6)
+    lemma.loglog(sizes, error.mean(1), color=PALETTE[0], label="mean over seeds")
+    lemma.loglog(sizes, error.mean(1)[0] * (sizes[0] / sizes).sqrt(), color="0.4", linestyle=":", label="N^(−1/2)")
+    lemma.set(title="Lemma 2: C_α of a batch against its limit", xlabel="batch size N", ylabel="relative error")
+    lemma.set_xticks(sizes.tolist(), [str(size) for size in sizes.tolist()])
+    lemma.minorticks_off()
+
+    rho = arrays["plane_rho"]
+    rough.plot(taus, rho[1:] / rho[0], "o-", color=PALETTE[0], label="roughness ρ, measured")
+    rough.plot(taus, arrays["plane_exact"][1:], "x", color="black", markersize=9, label="E[φ₀h]/E[h]")
+    rough.plot(taus, arrays["plane_z0"][1:], "s--", color=PALETTE[1], label="z₀ (Corollary 2: its bound)")
+    rough.set(title="Gaussian over uniform α: roughness", xlabel="τ", ylabel="ratio", xscale="log", ylim=(0, None))
+    for ax in (lemma, rough):
+        ax.legend(frameon=False)
+
     _draw_optima(optima, arrays, taus, result.settings["patterns_count"])
     _draw_basins(basins, arrays, taus)
     return figure
-
-
-def _draw_spectrum(ax: Axes, arrays: Arrays) -> None:
-    q = arrays["q"]
-    ax.plot(q, (1 - q) ** 2, color=PALETTE[0], label="along u_m: (1 − q)²")
-    ax.plot(q, q, color=PALETTE[1], label="across: q")
-    ax.axvline(THRESHOLD, color="0.4", linestyle=":", label="(3 − √5)/2")
-    ax.set(title="Summation model: eigenvalues of A(u_m)", xlabel="q", ylabel="eigenvalue")
-    ax.legend(frameon=False, loc="lower left", bbox_to_anchor=(0.0, 0.12))
 
 
 def _draw_power_iteration(ax: Axes, arrays: Arrays) -> None:
@@ -47,26 +58,6 @@ def _draw_power_iteration(ax: Axes, arrays: Arrays) -> None:
         ax.semilogy(range(1, len(moved) + 1), moved.clamp_min(1e-17), line, color=colour, label=label)
     ax.set(title="Power iteration from u_m (Figure 1, right), median", xlabel="iteration t", ylabel="‖w(t+1) − w(t)‖")
     ax.legend(title="‖UᵀU − I‖", frameon=False)
-
-
-def _draw_lemma_2(ax: Axes, arrays: Arrays) -> None:
-    sizes, error = arrays["batch_sizes"], arrays["lemma2_error"]
-    ax.loglog(sizes, error, "o", color=PALETTE[4], alpha=0.6)
-    ax.loglog(sizes, error.mean(1), color=PALETTE[0], label="mean over seeds")
-    ax.loglog(sizes, error.mean(1)[0] * (sizes[0] / sizes).sqrt(), color="0.4", linestyle=":", label="N^(−1/2)")
-    ax.set(title="Lemma 2: C_α of a batch against its limit", xlabel="batch size N", ylabel="relative error")
-    ax.set_xticks(sizes.tolist(), [str(size) for size in sizes.tolist()])
-    ax.minorticks_off()
-    ax.legend(frameon=False)
-
-
-def _draw_roughness(ax: Axes, arrays: Arrays, taus: Sequence[float]) -> None:
-    ratio = arrays["plane_rho"][1:] / arrays["plane_rho"][0]
-    ax.plot(taus, ratio, "o-", color=PALETTE[0], label="roughness ρ, measured")
-    ax.plot(taus, arrays["plane_exact"][1:], "x", color="black", markersize=9, label="E[φ₀h]/E[h]")
-    ax.plot(taus, arrays["plane_z0"][1:], "s--", color=PALETTE[1], label="z₀ (Corollary 2: its bound)")
-    ax.set(title="Gaussian over uniform α: roughness", xlabel="τ", ylabel="ratio", xscale="log", ylim=(0, None))
-    ax.legend(frameon=False)
 
 
 def _draw_optima(ax: Axes, arrays: Arrays, taus: Sequence[float], patterns_count: int) -> None:

@@ -9,8 +9,7 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from lightning_ssl.labs.lab import per_seed
-from lightning_ssl.labs.one_layer.data import DTYPE, summation
-from lightning_ssl.labs.one_layer.dynamics import covariance, gaussian_alpha
+from lightning_ssl.labs.one_layer.dynamics import DTYPE, covariance, gaussian_alpha, summation
 
 
 def gaussian_features(h: Tensor, tau: float, terms: int) -> Tensor:
@@ -88,18 +87,17 @@ def roughness_in_the_plane(taus: tuple[float, ...], cells: int = 400) -> dict[st
     # The rotation is a whole number of angular cells, so that the quadrature has no error at the edge of the gate.
     turn = 2 * math.pi * 8 / (4 * cells)
     v = torch.tensor([math.cos(turn), math.sin(turn)], dtype=DTYPE)
-    on_plane = 1 / math.pi  # max of the density where wᵀx = 0
     rows = []
     for tau in (None, *taus):
         phi = torch.ones(1, len(x), dtype=DTYPE) if tau is None else gaussian_features(h, tau, 40)
         change = [kernel_covariance(((x @ u) > 0)[:, None] * x, prob, phi) for u in (v, w)]
         z = (prob * phi).sum(1)
-        # Σ_l z_l² max p̃_l = Σ_l z_l max φ_l p on the plane, where h = 0 and only φ_0 is not zero
+        # Σ_l z_l² max p̃_l = Σ_l z_l max φ_l p on the plane wᵀx = 0, where h = 0, only φ_0 is not zero, and p is 1/π
         phi_plane = torch.ones(1) if tau is None else gaussian_features(torch.zeros(1, dtype=DTYPE), tau, 40)[:, 0]
         rows.append(
             {
                 "rho": ((change[0] - change[1]) @ w).norm() / (v - w).norm(),
-                "r": (z * phi_plane).sum() * on_plane,
+                "r": (z * phi_plane).sum() * (1 / math.pi),
                 "z0": z[0],
                 "exact": (prob * phi[0] * h).sum() / (prob * h).sum(),
             }

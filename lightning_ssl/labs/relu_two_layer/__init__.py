@@ -28,11 +28,13 @@ import torch
 from torch import Tensor
 
 from lightning_ssl.base.checks import require
-from lightning_ssl.labs.lab import Result, require_bounds
-from lightning_ssl.labs.relu_two_layer.claims import end_claims, make_notes, path_claims
+from lightning_ssl.labs.deep_linear.data import fixed_alpha, mean_covariance
+from lightning_ssl.labs.lab import Claim, Result, per_seed, require_bounds
+from lightning_ssl.labs.relu_two_layer import network
 from lightning_ssl.labs.relu_two_layer.figures import draw
-from lightning_ssl.labs.relu_two_layer.network import compare_paths, initial
-from lightning_ssl.labs.relu_two_layer.training import End, Problem, draw_problem, measure_end, train
+
+# A run whose tangential gradient is below this times ‖X_α‖ is at a fixed point.
+SETTLED = 1e-6
 
 
 def run(
@@ -74,42 +76,123 @@ def run(
     require_bounds(settings, "tau", "lr", modes=2, outputs=1, steps=1, seeds=1)
     require(min(hidden, default=0) >= 1, "hidden", hidden, "one or more widths of at least 1")
     require(samples > modes, "samples", samples, f"more than modes={modes}")
-    enough = min(augmentation, default=-1) >= 0
-    require(enough, "augmentation", augmentation, "one or more strengths of at least 0")
+    require(min(augmentation, default=-1) >= 0, "augmentation", augmentation, "one or more strengths of at least 0")
     require(alpha in ("uniform", "entropy", "random"), "alpha", alpha, "uniform, entropy or random")
     require(init in ("positive", "gaussian"), "init", init, "positive or gaussian")
     if quick:
         settings |= {"steps": min(steps, 1500), "seeds": min(seeds, 15)}
     seeds, steps = settings["seeds"], settings["steps"]
-    problem = draw_problem(settings)
-    w1, w2 = (w.repeat(len(augmentation), 1, 1) for w in initial(modes, hidden, outputs, init, seeds, first_seed))
-    some = torch.arange(len(w1)).view(problem.shape)[..., : min(seeds, 3)].flatten()  # samples are slower than X_α
-    x1, x2, fixed = (problem.for_every_width(value)[some] for value in (problem.x1, problem.x2, problem.alpha))
-    path_gap = compare_paths(w1[some], w2[some], x1, x2, fixed, lr, min(steps, 100))
-    w1, w2, revived, path = train(w1, w2, problem.for_every_width(problem.x_alpha), steps, lr, progress)
-    end = measure_end(w1, w2, problem)
-    claims = path_claims(problem, path_gap, revived) + end_claims(end, hidden)
-    arrays = _arrays(w1, w2, path, end, problem, hidden)
+    views = [network.mixture(modes, samples, strength, seeds, first_seed) for strength in augmentation]
+    x1, x2 = (torch.stack(view)[:, None] for view in zip(*views, strict=True))  # (A, 1, S, N, M)
+    noise = per_seed(lambda g: torch.rand(samples, samples, generator=g).double(), seeds, first_seed, 3)
+    fixed = fixed_alpha(x1, alpha, tau, noise.expand(len(x1), 1, -1, -1, -1))
+    x_alpha = mean_covariance(x1, x2, fixed)  # (A, 1, S, M, M)
+    start = network.initial(modes, hidden, outputs, init, seeds, first_seed)
+    w1, w2 = (w.repeat(len(x1), 1, 1, 1, 1) for w in start)  # (A, K, S, ·, ·)
+    # Samples are slower than X_α, so three seeds have to do.
+    few = (each[:, :, :3].expand(-1, len(hidden), -1, -1, -1).flatten(0, 2) for each in (w1, w2, x1, x2, fixed))
+    path_gap = network.compare_paths(min(steps, 100), lr, *few)
+    w1, w2, revived, path = network.train(w1, w2, x_alpha, steps, lr, progress)
+    eigenvalues, eigenvectors = torch.linalg.eigh(x_alpha)
+    end = measure_end(w1, w2, x_alpha, eigenvalues)
+    claims = [
+        Claim.at_most("Thm 4: largest gap of ReLU and sticky paths", path_gap, 1e-9),
+        Claim.at_most("Thm 4: weights that left zero again", revived.double(), 0.0),
+        *signs_of(x_alpha, eigenvectors[..., -1]),
+        *end_claims(end, hidden),
+    ]
+    # The example that is drawn: of the widest networks, the one with the largest second singular value.
+    widest = (torch.tensor(hidden) == max(hidden))[:, None]
+    second = torch.linalg.svdvals(w1)[..., min(1, modes - 1, max(hidden) - 1)]
+    example = int((second * (end["settled"] & end["positive"] & widest)).argmax())
+    nodes = hidden[example // seeds % len(hidden)]
+    first, top = (w.flatten(0, 2)[example] for w in (w1, w2))
+    path["energy"] = path["energy"] / end["lam_max"][:, None, :, None]
+    arrays = end | path | {"example_w1": first[:nodes], "example_w2_gram": (top.mT @ top)[:nodes, :nodes]}
     return Result("relu_two_layer", settings, arrays, claims, make_notes(end, hidden, augmentation), draw)
 
 
-def _arrays(
-    w1: Tensor, w2: Tensor, path: dict[str, Tensor], end: End, problem: Problem, hidden: tuple[int, ...]
-) -> dict[str, Tensor]:
-    shape = problem.shape
-    # The example that is drawn: of the widest networks, the one with the largest second singular value.
-    widest = (torch.tensor(hidden) == max(hidden))[:, None]
-    second = torch.linalg.svdvals(w1)[:, min(1, w1.shape[2] - 1, max(hidden) - 1)]
-    example = int((second * (end.settled & end.positive & widest).flatten()).argmax())
-    nodes = hidden[example // shape[2] % len(hidden)]
-    diagonal = problem.for_every_width(problem.x_alpha.diagonal(dim1=1, dim2=2))  # (R, M)
-    kept = w1.amax(1).argmax(1)
+def signs_of(x_alpha: Tensor, top: Tensor) -> list[Claim]:
+    """Lemmas 13 and 14, of X_α (…, M, M) and its top eigenvector (…, M)."""
+    # The sign of an eigenvector is free: "has a negative entry" means entries of both signs.
+    both_signs = torch.minimum(top.amax(-1), -top.amin(-1))
+    off_diagonal = x_alpha.masked_fill(torch.eye(x_alpha.shape[-1], dtype=torch.bool), -torch.inf).amax((-2, -1))
+    return [
+        Claim.at_most("Lemma 14: largest off-diagonal entry of X_α", off_diagonal, 0.0),
+        Claim.at_least("Lemma 13: top eigenvector, smaller of largest + and −", both_signs, 1e-6),
+    ]
+
+
+def measure_end(w1: Tensor, w2: Tensor, x_alpha: Tensor, eigenvalues: Tensor) -> dict[str, Tensor]:
+    """Measure energy, rank, modes and convergence of every run; X_α is (strengths, 1, seeds, M, M).
+
+    reached       energy over λ_max
+    best_one_hot  largest X_mm over λ_max
+    settled       at a fixed point of the constrained ascent
+    positive      E > 0, as Theorem 6 assumes; impossible where λ_max < 0
+    """
+    lam_min, lam_max = eigenvalues[..., 0], eigenvalues[..., -1]
+    end = network.energy(w1, w2, x_alpha)
+    # At a fixed point of the constrained ascent each gradient is radial.
+    tangential = [
+        (g - (g * w).sum((-2, -1), keepdim=True) * w).norm(dim=(-2, -1))
+        for w, g in zip((w1, w2), network.sticky_gradients(w1, w2, x_alpha), strict=True)
+    ]
+    residual = torch.maximum(*tangential) / torch.maximum(lam_max, -lam_min)
+    rank, modes_seen = network.classify(w1)
+    diagonal, kept = x_alpha.diagonal(dim1=-2, dim2=-1).expand_as(w1[..., 0, :]), w1.amax(-2).argmax(-1)
     return {
-        "rank": end.rank, "modes_seen": end.modes_seen, "settled": end.settled,
-        "reached": end.reached, "best_one_hot": end.best_one_hot,
-        "lam_min": end.lam_min[:, 0], "lam_max": end.lam_max[:, 0],
-        "kept_mode": kept.view(shape), "kept_place": (diagonal > diagonal.gather(1, kept[:, None])).sum(1).view(shape),
-        "alive": path["alive"].view(*shape, -1), "recorded_at": path["recorded_at"],
-        "energy": (path["energy"] / end.lam_max.flatten()[:, None]).view(*shape, -1),
-        "example_w1": w1[example, :nodes], "example_w2_gram": (w2[example].mT @ w2[example])[:nodes, :nodes],
-    }  # fmt: skip
+        "rank": rank,
+        "modes_seen": modes_seen,
+        "settled": residual < SETTLED,
+        "positive": end > 0,
+        "reached": end / lam_max,
+        "best_one_hot": diagonal.amax(-1) / lam_max,
+        "lam_min": lam_min[:, 0],
+        "lam_max": lam_max[:, 0],
+        "kept_mode": kept,
+        "kept_place": (diagonal > diagonal.gather(-1, kept[..., None])).sum(-1),
+    }
+
+
+def end_claims(end: dict[str, Tensor], hidden: tuple[int, ...]) -> list[Claim]:
+    """Theorems 5 and 6, Figure 3 and our condition, at the ends."""
+
+    def share(name: str, happened: Tensor, paper: float) -> Claim:
+        return Claim.near(name, happened.double(), paper, tolerance=0)
+
+    one, several, counted = end["rank"] == 1, end["rank"] > 1, end["settled"] & end["positive"]
+    claims = []
+    for k, nodes in enumerate(hidden):
+        if nodes == 1:
+            claims.append(share("Thm 5: K=1, share of ends at e_m", (one & (end["modes_seen"] == 1))[:, k], 1.0))
+        elif bool(counted[:, k].any()):
+            neither = (one & (end["modes_seen"] > 1))[:, k][counted[:, k]]
+            claims.append(share(f"Thm 6: K={nodes}, share rank one but not one-hot", neither, 0.0))
+    if max(hidden) > 1:
+        happens = float((several & counted)[:, [n > 1 for n in hidden]].double().mean())
+        name, rule = "Fig 3: share of ends of rank > 1, all K > 1", "happens for at least one seed"
+        claims.append(Claim(name, happens, 0.0, 0.0, None, rule, happens > 0, ">"))
+        unexplained = several & end["positive"] & (end["lam_min"] >= 0)[:, None]
+        claims.append(share("ours: share of rank > 1 although λ_min ≥ 0", unexplained, 0.0))
+    return claims
+
+
+def make_notes(end: dict[str, Tensor], hidden: tuple[int, ...], augmentation: tuple[float, ...]) -> list[str]:
+    """Shares of settled runs, of negative λ_min and of ranks above one."""
+
+    def mean(happened: Tensor) -> float:
+        return float(happened.double().mean())
+
+    notes = [
+        f"{mean(end['settled']):.1%} of runs are settled (tangential gradient < {SETTLED:g} ‖X_α‖), "
+        f"{mean(~end['positive']):.1%} end with E ≤ 0; Theorem 6 and Figure 3 count settled runs with E > 0"
+    ]
+    for g, strength in enumerate(augmentation):
+        by_width = ", ".join(f"K={n}: {mean(end['rank'][g, k] > 1):.1%}" for k, n in enumerate(hidden))
+        notes.append(
+            f"augmentation {strength:g}: λ_min(X_α) < 0 for {mean(end['lam_min'][g] < 0):.0%} of seeds; rank > 1: "
+            f"{by_width}; energy above the best one-hot end: "
+            f"{mean(end['reached'][g] > end['best_one_hot'][g] + 1e-6):.1%} of runs"
+        )
+    return notes
