@@ -255,7 +255,7 @@ def test_a_disabled_client_and_other_ranks_send_and_write_nothing(mode, rank, tm
 
 def test_an_invalid_wandb_mode_is_rejected(tmp_path, environment):
     def refused():
-        with pytest.raises(ValueError, match=r"^W&B's settings: mode: .*'offline'"):
+        with pytest.raises(ValueError, match=r"^W&B's settings: .* mode .*'offline'"):
             _ = RunFolderWandbLogger(RunFolder(tmp_path), CONFIG).experiment
 
     environment({"WANDB_MODE": "maybe"})
