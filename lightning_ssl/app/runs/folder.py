@@ -33,7 +33,7 @@ import yaml  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
 
 from lightning_ssl.app.runs.checkpoints import damage, load_checkpoint
-from lightning_ssl.app.runs.metrics import Series, growing_metric, read_metrics
+from lightning_ssl.app.runs.metrics import Event, Series, events_of, growing_metric, metrics_of
 from lightning_ssl.app.runs.metrics_writer import MetricsWriter
 from lightning_ssl.app.runs.small_files import (
     FILES,
@@ -41,7 +41,7 @@ from lightning_ssl.app.runs.small_files import (
     OLD_METRICS,
     as_mapping,
     as_number,
-    metrics_file,
+    read_files,
     read_mapping,
 )
 from lightning_ssl.app.runs.status import status_of
@@ -91,8 +91,8 @@ class RunFolder:
         return begun or self.has_metrics() or bool(self.step_checkpoints())
 
     def has_metrics(self) -> bool:
-        file = metrics_file(self.path)
-        return file.is_file() and file.stat().st_size > 0
+        files = [self.path / name for name in (METRICS, OLD_METRICS)]
+        return any(file.is_file() and file.stat().st_size > 0 for file in files)
 
     def status(self) -> str:
         """The status in summary.json (status.py). `run_record.py` also checks the other files."""
@@ -109,9 +109,13 @@ class RunFolder:
         if self.checkpoints.exists() and not self.checkpoints.is_dir():
             raise UserError(f"{self.checkpoints}: it is not a folder")
 
+    def events(self) -> list[Event | None]:
+        """The lines of metrics.jsonl; None for an unreadable one."""
+        return events_of(read_files(self.path)[0].get(METRICS, ""))
+
     def metrics(self) -> dict[str, Series]:
         """Every metric that was logged."""
-        return read_metrics(self.path)[0]
+        return metrics_of(self.events())[0]
 
     def history(self, metric: str | None) -> list[float]:
         """The finite values of a metric, in the order in which they were logged."""
@@ -138,7 +142,7 @@ class RunFolder:
         """Why a trial failed: the error of its summary, or else the last line of its log."""
         error = self.summary().get("error")
         if isinstance(error, str) and error.strip():
-            return printable(error).strip().splitlines()[-1]
+            return " ".join(printable(error).split())
         line = self.last_line()
         if exit_code >= 0:
             return line or f"exit code {exit_code}"
@@ -149,12 +153,9 @@ class RunFolder:
         log = self.path / "log.txt"
         if not log.is_file():  # a pipe would wait for its writer
             return None
-        try:
-            with log.open("rb") as stream:
-                stream.seek(max(0, stream.seek(0, os.SEEK_END) - LOG_TAIL))
-                text = stream.read().decode("utf-8", errors="replace")
-        except OSError:
-            return None
+        with log.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - LOG_TAIL))
+            text = stream.read().decode("utf-8", errors="replace")
         lines = [line.strip() for line in printable(text.replace("\r", "\n")).splitlines() if line.strip()]
         return lines[-1][:MAX_LINE] if lines else None
 
@@ -265,10 +266,12 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     Traceback (most recent call last):
     lightning_ssl.base.checks.UserError: checkpoint=...: ... holds no undamaged checkpoint
     """
-    file = Path(path)
-    if file.is_dir():
-        newest = RunFolder(file).newest_checkpoint()
-        if newest is None:
-            raise UserError(f"checkpoint={str(path)!r}: {file / 'checkpoints'} holds no undamaged checkpoint")
-        file = newest
-    return load_checkpoint(file)
+    return load_checkpoint(checkpoint_file(Path(path)))
+
+
+def checkpoint_file(path: Path, key: str = "checkpoint") -> Path:
+    """A checkpoint, or the newest undamaged one of a run folder. `key` is the option that names it, for the error."""
+    newest = RunFolder(path).newest_checkpoint() if path.is_dir() else path
+    if newest is None:
+        raise UserError(f"{key}={str(path)!r}: {path / 'checkpoints'} holds no undamaged checkpoint")
+    return newest

@@ -6,14 +6,12 @@ killed leaves all its events, and at most an incomplete last line, which the nex
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterable
 from itertools import islice
 from pathlib import Path
 
-from lightning_ssl.app.runs.metrics import LOWER_IS_BETTER, PLACE, Event, as_float, event_of, read_events
-from lightning_ssl.app.runs.small_files import METRICS, OLD_METRICS, metrics_file
+from lightning_ssl.app.runs.metrics import LOWER_IS_BETTER, PLACE, Event, as_float, event_of, line_of
+from lightning_ssl.app.runs.small_files import METRICS, OLD_METRICS, read_files
 from lightning_ssl.base.files import write_atomic
 
 
@@ -26,7 +24,7 @@ class MetricsWriter:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.file, self.old = folder / METRICS, folder / OLD_METRICS
+        self.folder, self.file = folder, folder / METRICS
         self.rows = 0
         self.last: dict[str, float] = {}
         self.best: dict[str, float] = {}
@@ -37,11 +35,10 @@ class MetricsWriter:
         A metrics.csv of an older version is converted.
         """
         self.rows, self.last, self.best = 0, {}, {}
-        if metrics_file(self.file.parent) == self.old:
-            self.convert()
+        if not self.file.exists():
+            write_atomic(self.file, read_files(self.folder)[0].get(METRICS, "").encode())
         kept = 0  # bytes
-        with self.file.open("a+b") as stream:
-            stream.seek(0)
+        with self.file.open("r+b") as stream:
             for line in islice(stream, rows):
                 if not line.endswith(b"\n"):
                     break
@@ -49,16 +46,12 @@ class MetricsWriter:
                 self.rows += 1
                 kept += len(line)
             stream.truncate(kept)
-        self.old.unlink(missing_ok=True)
-
-    def convert(self) -> None:
-        """Write the events of metrics.csv as metrics.jsonl."""
-        write_atomic(self.file, converted(read_events(self.file.parent)[0]))
+        (self.folder / OLD_METRICS).unlink(missing_ok=True)
 
     def append(self, event: Event) -> None:
         """Write one event."""
         with self.file.open("ab") as stream:
-            stream.write(encoded(event))
+            stream.write(line_of(event).encode())
         self.note(event)
         self.rows += 1
 
@@ -71,20 +64,3 @@ class MetricsWriter:
             if math.isfinite(value):
                 better = min if LOWER_IS_BETTER.search(name) else max
                 self.best[name] = better(self.best.get(name, value), value)
-
-
-def encoded(event: Event) -> bytes:
-    """One line of metrics.jsonl."""
-    kinds = {name: str(value) for name, value in event.items() if isinstance(value, float) and not math.isfinite(value)}
-    nonfinite = {"nonfinite": kinds} if kinds else {}
-    return (json.dumps({**event, **dict.fromkeys(kinds), **nonfinite}, allow_nan=False) + "\n").encode()
-
-
-def converted(events: Iterable[Event | None]) -> bytes:
-    """The events of a metrics.csv as metrics.jsonl. An unreadable row keeps its place, as resuming counts."""
-    lines = []
-    for event in events:
-        numbers = {name: as_float(cell) for name, cell in (event or {}).items()}
-        whole = {name: int(number) for name in PLACE if (number := numbers.get(name)) is not None}
-        lines.append(encoded({name: value for name, value in {**numbers, **whole}.items() if value is not None}))
-    return b"".join(lines)

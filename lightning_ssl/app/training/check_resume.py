@@ -11,7 +11,8 @@ from typing import Any
 
 from lightning_ssl.app.config.configuration import Parts
 from lightning_ssl.app.runs.checkpoints import is_whole, load_checkpoint, require_weights
-from lightning_ssl.base.checks import UserError, shown
+from lightning_ssl.app.runs.small_files import as_mapping
+from lightning_ssl.base.checks import UserError
 from lightning_ssl.methods import Method
 
 KINDS = {"optimizer_states": list, "lr_schedulers": list, "loops": dict, "callbacks": dict}
@@ -27,20 +28,23 @@ def require_resumable(file: Path, parts: Parts, batches: int) -> None:
         if not isinstance(content.get(key), kind):
             raise UserError(f"checkpoint={str(file)!r}: it has no {key}; expected one written by `lightning-ssl fit`")
     require_weights(parts.method, content["state_dict"], file)
-    if wrong := wrong_optimizer(parts.method, content["optimizer_states"]) or wrong_position(content, batches):
-        raise UserError(f"checkpoint={str(file)!r}: {wrong}")
+    if not has_optimizer(content["optimizer_states"], parts.method):
+        raise UserError(f"checkpoint={str(file)!r}: its optimizer has other parameter groups than model.optimization")
+    place = as_mapping(content.get("DataModule")).get("batch", 0)
+    if is_whole(place) and place > batches:
+        where = f"it was saved at batch {place} of an epoch, and an epoch has {batches} batches now"
+        raise UserError(f"checkpoint={str(file)!r}: {where}")
     epochs, last = content.get("epoch", 0), parts.trainer["max_epochs"]
     if last not in (None, -1) and epochs > last:
         raise UserError(f"trainer.max_epochs={last}: max_epochs must be at least {epochs}, the epochs of {file}")
 
 
-def wrong_optimizer(method: Any, states: list[Any]) -> str | None:
-    """Why the states do not belong to the optimizer of a method, or None. A method with an own optimizer has any."""
+def has_optimizer(states: list[Any], method: Any) -> bool:
+    """Whether the states belong to the optimizer of a method. A method with an own optimizer has any."""
     if not isinstance(method, Method) or type(method).configure_optimizers is not Method.configure_optimizers:
-        return None
+        return True
     expected = parameter_groups(method.make_optimizer().state_dict())
-    same = [parameter_groups(state) for state in states] == [expected]
-    return None if same else "its optimizer has other parameter groups than model.optimization"
+    return [parameter_groups(state) for state in states] == [expected]
 
 
 def parameter_groups(state: Any) -> list[Any] | None:
@@ -50,13 +54,3 @@ def parameter_groups(state: Any) -> list[Any] | None:
         return [(len(group["params"]), "betas" in group, "momentum" in group) for group in groups]
     except (LookupError, TypeError):
         return None
-
-
-def wrong_position(content: dict[str, Any], batches: int) -> str | None:
-    """Why a training cannot continue at the batch at which the checkpoint was saved, or None."""
-    place = content.get("DataModule") or {"epoch": 0, "batch": 0}
-    if not isinstance(place, dict) or not all(is_whole(place.get(key)) for key in ("epoch", "batch")):
-        return f"DataModule={shown(place)}: expected an epoch and a batch"
-    if place["batch"] > batches:
-        return f"it was saved at batch {place['batch']} of an epoch, and an epoch has {batches} batches now"
-    return None

@@ -60,7 +60,7 @@ def test_run_without_a_file_is_listed_as_broken_unless_it_ended_with_an_error(tm
         ("summary.json", '{"status": "fini', "summary.json cannot be read"),
         ("summary.json", "[1, 2]", None),
         ("summary.json", "[" * 100_000, "summary.json cannot be read"),
-        ("metrics.jsonl", "nonsense\n1\n", "2 incomplete or unreadable entries"),
+        ("metrics.jsonl", "nonsense\n1\n", "metrics.jsonl: incomplete or unreadable entries: 2"),
         ("metrics.jsonl", "", None),
     ],
 )
