@@ -13,6 +13,7 @@ import torch
 from helpers import small_fit
 from helpers.killing import fit_until_killed, in_a_fork, one_thread  # noqa: F401
 from helpers.outcome import assert_same, outcome
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from lightning_ssl import methods
 from lightning_ssl.app import cli, runs
@@ -22,7 +23,6 @@ from lightning_ssl.app.launch.signals import StopSignals
 from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.runs.metrics import TIMING_METRICS
 from lightning_ssl.app.training import result
-from lightning_ssl.app.training import run as training
 from lightning_ssl.app.training.progress import TrainingBar
 from lightning_ssl.app.training.trainer import check_logger, chosen_logger, make_trainer
 from lightning_ssl.base.checks import RunFailed
@@ -237,13 +237,13 @@ def lost(*_):
     raise RuntimeError("connection closed")
 
 
-@pytest.mark.parametrize(("is_first", "end"), [(True, "; .*error.txt has the traceback"), (False, "")])
-def test_the_error_of_a_rank_names_error_txt_only_if_the_rank_wrote_it(is_first, end, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "is_first_process", lambda: is_first)
-    monkeypatch.setattr(training, "make_trainer", lost)
+@pytest.mark.parametrize(("rank", "end"), [(0, "; .*error.txt has the traceback"), (1, "")])
+def test_the_error_of_a_rank_names_error_txt_only_if_the_rank_wrote_it(rank, end, tmp_path, monkeypatch):
+    monkeypatch.setattr(rank_zero_only, "rank", rank)
+    monkeypatch.setattr(methods.SimCLR, "training_step", lost)
     with pytest.raises(RunFailed, match=f"^RuntimeError: connection closed{end}$"):
         fit.main(words(tmp_path))
-    assert (tmp_path / "run" / "error.txt").exists() == is_first
+    assert (tmp_path / "run" / "error.txt").exists() == (rank == 0)
 
 
 @pytest.mark.parametrize("limit", ["--trainer.max_epochs=2", "--trainer.max_steps=12"])
