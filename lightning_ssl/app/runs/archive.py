@@ -9,6 +9,7 @@ RUNS/SWEEP. Nothing is unpacked, so no name in an archive becomes a path of a fi
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import zlib
 from collections.abc import Iterable, Mapping
@@ -121,10 +122,9 @@ def add(file: Path, runs: Iterable[tuple[str, Files]]) -> int:
 
 def place_for(name: str, files: Files, runs: Mapping[str, Files]) -> str:
     """The name of a run in an archive: its own, unless a run of another configuration has it."""
-    number, place = 1, name
-    while place in runs and {} not in (found := [experiment(files), experiment(runs[place])]) and found[0] != found[1]:
-        number += 1
-        place = f"{name}-{number}"
+    mine, numbers, place = experiment(files), itertools.count(2), name
+    while place in runs and mine and experiment(runs[place]) not in ({}, mine):
+        place = f"{name}-{next(numbers)}"
     return place
 
 

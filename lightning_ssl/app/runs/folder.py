@@ -24,7 +24,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,17 +33,8 @@ import yaml  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
 
 from lightning_ssl.app.runs.checkpoints import damage, load_checkpoint
-from lightning_ssl.app.runs.metrics import Event, Series, events_of, growing_metric, metrics_of
-from lightning_ssl.app.runs.metrics_writer import MetricsWriter
-from lightning_ssl.app.runs.small_files import (
-    FILES,
-    METRICS,
-    OLD_METRICS,
-    as_mapping,
-    as_number,
-    read_files,
-    read_mapping,
-)
+from lightning_ssl.app.runs.metrics import METRICS, MetricsWriter, Series, events_of, growing_metric, metrics_of
+from lightning_ssl.app.runs.small_files import FILES, OLD_METRICS, as_mapping, as_number, read_files, read_mapping
 from lightning_ssl.app.runs.status import status_of
 from lightning_ssl.base.checks import UserError, require
 from lightning_ssl.base.files import remove_leftovers, special_kind, write_atomic
@@ -109,7 +100,7 @@ class RunFolder:
         if self.checkpoints.exists() and not self.checkpoints.is_dir():
             raise UserError(f"{self.checkpoints}: it is not a folder")
 
-    def events(self) -> list[Event | None]:
+    def events(self) -> list[dict[str, Any] | None]:
         """The lines of metrics.jsonl; None for an unreadable one."""
         return events_of(read_files(self.path)[0].get(METRICS, ""))
 
@@ -211,27 +202,22 @@ class RunFolder:
         Temporary files of killed processes are removed.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.path / ".lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise UserError(f"name={self.path.name!r}: another process is training in {self.path}") from None
-        try:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(FileLock(self.path / ".lock").acquire(timeout=0))
+            except Timeout:
+                raise UserError(f"name={self.path.name!r}: another process is training in {self.path}") from None
             for folder in (self.path, self.checkpoints):
                 remove_leftovers(folder)
             yield
-        finally:
-            lock.release()
 
     def is_locked(self) -> bool:
         """Whether a living process trains in this folder."""
         if not (self.path / ".lock").exists():
             return False
-        try:
-            with FileLock(self.path / ".lock").acquire(timeout=0):
-                return False
-        except Timeout:
-            return True
+        with suppress(Timeout), FileLock(self.path / ".lock").acquire(timeout=0):
+            return False
+        return True
 
 
 def find(*folders: str | Path) -> list[RunFolder]:

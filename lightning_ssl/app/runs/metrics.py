@@ -1,4 +1,4 @@
-"""The events of metrics.jsonl. `metrics_writer.py` appends them to the file of a run.
+"""The metrics of a run: metrics.jsonl, its only readers and its only writer.
 
     {"epoch": 0, "step": 9, "train/loss": 0.69, "lr": 0.01}
     {"epoch": 0, "step": 19, "train/loss": null, "lr": 0.01, "nonfinite": {"train/loss": "nan"}}
@@ -7,25 +7,29 @@ A line is one event: what was logged at a step or at the end of an epoch. JSON h
 is null, and `nonfinite` has its kind: nan, inf or -inf. `pandas.read_json(file, lines=True)` reads the file.
 
 The reader accepts any content: it keeps what it can read and counts the rest. A folder of an older version has
-metrics.csv instead (metrics_csv.py).
+metrics.csv instead, which programs of the user may write too: it is converted wherever it is read.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from lightning_ssl.app.runs import panels
+from lightning_ssl.base.files import write_atomic
 from lightning_ssl.base.untrusted import load_json
 
+METRICS, OLD_METRICS = "metrics.jsonl", "metrics.csv"
 LOWER_IS_BETTER = re.compile(
     "|".join(["loss", *(re.escape(each.key) for each in panels.METRICS if each.better == "lower")])
 )
@@ -159,3 +163,101 @@ class GrowingMetric:
 def growing_metric(file: Path, metric: str) -> GrowingMetric:
     """The metric of a file, with what was read of it before in this process."""
     return GrowingMetric(file, metric)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# metrics.csv
+
+
+def converted(text: str) -> str:
+    """The events of a metrics.csv as metrics.jsonl. An unreadable row keeps its place, as resuming counts.
+
+    The first line names the columns, among them `epoch` or `step`; every metric has a column. A row is one event. A
+    cell is empty where the event did not log the metric; empty cells at the end of a row may be missing. A line of
+    spaces, which kept room for the header, may follow it.
+    """
+    *lines, rest = text.split("\n")
+    header, *rows = [cells_of(line) for line in lines] or [[]]
+    if rows and not "".join(rows[0]).strip():
+        rows = rows[1:]
+    if rest:  # it is being written, or its writer was killed
+        rows.append([])
+    return "".join(line_of(event_of_cells(header, row)) for row in rows)
+
+
+def cells_of(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:  # a cell above the limit of `csv`
+        return ["?"]
+
+
+def event_of_cells(header: list[str], row: list[str]) -> Event:
+    """The event of a row; an empty one, which the reader of metrics.jsonl counts as unreadable, for another row."""
+    event: Event = {}
+    if 2 <= len(row) <= len(header):
+        for name, cell in zip(header, row, strict=False):
+            number = as_float(cell)
+            if cell:
+                is_place = name in PLACE and number is not None and number.is_integer()
+                event[name] = cell if number is None else int(number) if is_place else number
+    return event
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Writing
+
+
+class MetricsWriter:
+    """Appends events to the metrics.jsonl of a run folder. The cost of an event does not depend on the file's length.
+
+    A resumed run drops the events after its checkpoint, so it ends with the file of an undisturbed run. A killed writer
+    leaves all its events, and at most an incomplete last line, which the next writer removes.
+
+    rows         how many events the file has
+    last, best   of every metric: its last value, and its best finite one: the lowest for metrics that match
+                 LOWER_IS_BETTER, else the highest
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.file, self.old = folder / METRICS, folder / OLD_METRICS
+        self.rows = 0
+        self.last: dict[str, float] = {}
+        self.best: dict[str, float] = {}
+
+    def open(self, rows: int) -> None:
+        """Keep the first `rows` events. Later ones were written after the checkpoint from which the run resumes.
+
+        A metrics.csv of an older version is converted.
+        """
+        self.rows, self.last, self.best = 0, {}, {}
+        if not self.file.exists():
+            old = self.old.read_text(encoding="utf-8", errors="replace") if self.old.is_file() else ""
+            write_atomic(self.file, converted(old).encode())
+        kept = 0  # bytes
+        with self.file.open("r+b") as stream:
+            for line in islice(stream, rows):
+                if not line.endswith(b"\n"):
+                    break
+                self.note(event_of(line.decode("utf-8", errors="replace")) or {})
+                self.rows += 1
+                kept += len(line)
+            stream.truncate(kept)
+        self.old.unlink(missing_ok=True)
+
+    def append(self, event: Event) -> None:
+        """Write one event."""
+        with self.file.open("ab") as stream:
+            stream.write(line_of(event).encode())
+        self.note(event)
+        self.rows += 1
+
+    def note(self, event: Event) -> None:
+        for name, logged in event.items():
+            value = None if name in PLACE else as_float(logged)
+            if value is None:
+                continue
+            self.last[name] = value
+            if math.isfinite(value):
+                better = min if LOWER_IS_BETTER.search(name) else max
+                self.best[name] = better(self.best.get(name, value), value)

@@ -21,22 +21,12 @@ from typing import Any, TypeAlias
 from lightning_ssl.app.config.labels import Scalar, flatten
 from lightning_ssl.app.runs import archive
 from lightning_ssl.app.runs.folder import RunFolder, find
-from lightning_ssl.app.runs.metrics import STEPWISE, Curve, Series, events_of, metrics_of
-from lightning_ssl.app.runs.small_files import (
-    FILES,
-    METRICS,
-    READ,
-    Files,
-    as_mapping,
-    as_number,
-    mapping_of,
-    read_files,
-)
+from lightning_ssl.app.runs.metrics import METRICS, STEPWISE, Curve, Series, events_of, metrics_of
+from lightning_ssl.app.runs.small_files import FILES, READ, Files, as_mapping, as_number, mapping_of, read_files
 from lightning_ssl.app.runs.status import BROKEN, status_of
 from lightning_ssl.base.untrusted import printable
 
 STALE_AFTER = 3600.0  # seconds without a write after which a "running" run is reported as possibly killed
-STALE = "no write for"
 
 TrialReader: TypeAlias = Callable[[Path], Mapping[str, Any]]
 """What the sweep of a run folder knows about it: `status`, `error`, and the `settings` of the sweep."""
@@ -106,6 +96,9 @@ def read_record(folder: Path, read_trial: TrialReader = lambda _: {}) -> RunReco
     run.problems += problems
     if run.error is None and run.summary.get("status") not in ("finished", "running"):
         run.error = RunFolder(folder).last_line()
+    idle = time.time() - max((modified for _, modified, _ in stamps(folder)), default=0) / 1e9
+    if run.status == "running" and idle > STALE_AFTER:
+        run.problems.append(f"no write for {idle / 3600:.1f} h: the process may have been killed")
     return run
 
 
@@ -173,15 +166,12 @@ class Reader:
         return runs
 
     def run(self, folder: Path) -> RunRecord:
-        """Read one run folder if it is new or has changed."""
+        """Read one run folder if it is new or has changed, or if its process may have been killed since."""
         stamp = stamps(folder)
-        if folder not in self.known or self.known[folder][0] != stamp:
-            self.known[folder] = (stamp, read_record(folder, self.read_trial))
-        run = self.known[folder][1]
-        run.problems = [problem for problem in run.problems if not problem.startswith(STALE)]
-        idle = time.time() - max((modified for _, modified, _ in stamp), default=0) / 1e9
-        if run.status == "running" and idle > STALE_AFTER:
-            run.problems.append(f"{STALE} {idle / 3600:.1f} h: the process may have been killed")
+        before, run = self.known.get(folder, ((), None))
+        if run is None or before != stamp or run.status == "running":
+            run = read_record(folder, self.read_trial)
+            self.known[folder] = (stamp, run)
         return run
 
 

@@ -9,12 +9,11 @@ import math
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lightning_ssl.app.runs.metrics_csv import converted
+from lightning_ssl.app.runs.metrics import METRICS, OLD_METRICS, converted
 from lightning_ssl.base.checks import UserError
 from lightning_ssl.base.untrusted import load_json, load_yaml, one_line
 from lightning_ssl.base.untrusted import read_text as read_limited
 
-METRICS, OLD_METRICS = "metrics.jsonl", "metrics.csv"
 FILES = ("config.yaml", METRICS, "summary.json")
 SMALL_FILES = (*FILES, "parameters.json", "evaluation.json")
 READ = (*SMALL_FILES, OLD_METRICS)

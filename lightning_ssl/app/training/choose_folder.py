@@ -70,7 +70,7 @@ class Choice:
 
 
 def choose(config: Configuration) -> Choice:
-    """Choose the run folder and the checkpoint to resume from. `check_resume.py` checks the checkpoint."""
+    """Choose the run folder and the checkpoint to resume from. `checks.py` checks the checkpoint."""
     if CHOICE in os.environ and not is_first_process():
         path, checkpoint = json.loads(os.environ[CHOICE])
         return Choice(RunFolder(path), checkpoint and Path(checkpoint))

@@ -73,7 +73,6 @@ class Recorder(pl.Callback):
         self.losses = 0
         self.rows = 0
         self.began = self.mark = 0.0
-        self.images_here, self.training_here = 0, 0.0  # of this process, for its speed
 
     # -- state --------------------------------------------------------------------------------------------------------
 
@@ -128,10 +127,7 @@ class Recorder(pl.Callback):
         now = time.perf_counter()
         spent, self.mark = now - self.mark, now
         self.training += spent
-        self.training_here += spent
-        images = pl.utilities.data.extract_batch_size(batch) * trainer.world_size
-        self.images += images
-        self.images_here += images
+        self.images += pl.utilities.data.extract_batch_size(batch) * trainer.world_size
         loss = loss_of_batch(trainer, outputs)
         if loss is not None:
             self.loss = self.loss + loss.to(torch.float32 if loss.device.type == "mps" else torch.float64)
@@ -176,8 +172,8 @@ class Recorder(pl.Callback):
 
     @property
     def speed(self) -> float:
-        """Images per second of training steps, measured in this process, for the global batch."""
-        return self.images_here / self.training_here if self.training_here else math.nan
+        """Images per second of training steps, for the global batch."""
+        return self.images / self.training if self.training else math.nan
 
     def summarize(self, trainer: pl.Trainer, **fields: Any) -> None:
         """Update summary.json."""
@@ -185,7 +181,7 @@ class Recorder(pl.Callback):
             return
         self.run.update_summary(
             duration=self.elapsed + (time.perf_counter() - self.began if self.began else 0.0),
-            images_per_second=self.images / self.training if self.training else None,
+            images_per_second=self.speed if self.training else None,
             epoch=trainer.current_epoch,
             step=trainer.global_step,
             last=self.run.metrics_writer.last,

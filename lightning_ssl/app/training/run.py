@@ -14,8 +14,7 @@ from lightning_ssl.app.launch.ranks import is_first_process, print_once
 from lightning_ssl.app.launch.signals import Stopped, StopSignals
 from lightning_ssl.app.runs.first_files import begin
 from lightning_ssl.app.training import choose_folder
-from lightning_ssl.app.training.check_resume import require_resumable
-from lightning_ssl.app.training.check_training import check_training
+from lightning_ssl.app.training.checks import check_training, require_resumable
 from lightning_ssl.app.training.recorder import Recorder
 from lightning_ssl.app.training.result import print_result
 from lightning_ssl.app.training.trainer import check_logger, make_trainer, warn_of_local_batch_norm

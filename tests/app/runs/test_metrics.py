@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 from lightning_ssl.app.runs import RunFolder
-from lightning_ssl.app.runs.metrics import GrowingMetric
-from lightning_ssl.app.runs.metrics_csv import converted
-from lightning_ssl.app.runs.metrics_writer import MetricsWriter
+from lightning_ssl.app.runs.metrics import GrowingMetric, MetricsWriter, converted
 from lightning_ssl.app.runs.run_record import read_record
 
 

@@ -10,7 +10,7 @@ from helpers.run_folders import content_of
 from lightning_ssl.app import cli
 from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.app.runs.folder import RunFolder
-from lightning_ssl.app.training.check_resume import require_resumable
+from lightning_ssl.app.training.checks import require_resumable
 
 FLAGS = [
     "--model=SimCLR", "--model.backbone=resnet_tiny", "--model.projector.hidden=8", "--model.projector.out=8",
