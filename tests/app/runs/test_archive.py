@@ -139,8 +139,8 @@ UNKNOWN = "line {} is not a run: expected a mapping with folder and files, all o
         (line("../a"), "line 1 is not a run: folder='../a'"),
         (line("/etc"), "line 1 is not a run: folder='/etc'"),
         (line(".."), "line 1 is not a run: folder='..'"),
-        (line(3), "line 1 is not a run"),
-        (line(files=[]), "line 1 is not a run"),
+        (line(3), UNKNOWN.format(1)),
+        (line(files=[]), UNKNOWN.format(1)),
         (line(files={"../config.yaml": ""}), UNKNOWN.format(1)),
         (line(files={"checkpoints/a.ckpt": ""}), UNKNOWN.format(1)),
         (line(files={"config.yaml": 3}), UNKNOWN.format(1)),
@@ -163,7 +163,13 @@ def test_an_unknown_line_is_refused_with_its_number_and_nothing_is_written(tmp_p
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda content: content[:-9], lambda content: b"PK" + content, lambda content: content + b"more"]
+    "damage",
+    [
+        lambda whole: whole[:-9],
+        lambda whole: b"PK" + whole,
+        lambda whole: whole + b"more",
+        lambda whole: b"my own file",
+    ],
 )
 def test_a_damaged_file_is_refused(tmp_path, damage):
     file = tmp_path / "all.jsonl.gz"
@@ -206,13 +212,3 @@ def test_a_sweep_is_archived_reported_and_extended_by_another_archive(tmp_path, 
     assert cli.main(["report", "one.jsonl.gz"]) == 0
     assert "direct-2" in (tmp_path / "report" / "runs.csv").read_text()
     assert (tmp_path / "report.html").is_file()
-
-
-def test_only_an_archive_is_extended(tmp_path, capsys):
-    write_run(tmp_path / "runs" / "a")
-    (tmp_path / "mine.jsonl.gz").write_text("my own file")
-    before = sorted(tmp_path.iterdir())
-    assert cli.main(["archive", str(tmp_path / "runs"), "--out", str(tmp_path / "mine.jsonl.gz")]) == 2
-    assert "mine.jsonl.gz: not an archive of runs, or damaged" in capsys.readouterr().err
-    assert (tmp_path / "mine.jsonl.gz").read_text() == "my own file"
-    assert sorted(tmp_path.iterdir()) == before

@@ -195,8 +195,11 @@ def test_columns_of_metrics_csv_may_come_in_any_order(tmp_path):
     assert (series.steps.tolist(), series.values.tolist()) == ([1, 2], [0.5, 0.75])
 
 
-def test_a_resumed_old_folder_is_converted_once_up_to_its_checkpoint(tmp_path):
+@pytest.mark.parametrize("killed", [False, True])  # between the two steps of an earlier conversion
+def test_a_resumed_old_folder_is_converted_once_up_to_its_checkpoint(tmp_path, killed):
     (tmp_path / "metrics.csv").write_text(OLD)
+    if killed:
+        (tmp_path / "metrics.jsonl").write_text(converted(OLD))
     writer = reopened(tmp_path, 3)
     assert not (tmp_path / "metrics.csv").exists()
     assert writer.file.read_text().splitlines() == [
@@ -205,14 +208,3 @@ def test_a_resumed_old_folder_is_converted_once_up_to_its_checkpoint(tmp_path):
         '{"epoch": 0, "step": 2, "x": null, "nonfinite": {"x": "nan"}}',
     ]
     assert (writer.rows, writer.last["a,b"], writer.best) == (3, 0.5, {"x": 1.0, "a,b": 0.5})
-    writer.append({"epoch": 1, "step": 3, "x": 4.0})
-    assert RunFolder(tmp_path).metrics()["x"].last == 4.0
-    assert reopened(tmp_path, 4).rows == 4
-
-
-def test_a_killed_conversion_is_finished_by_the_next_one(tmp_path):
-    """Both files are there if the writer was killed between its two steps; the new one is whole then."""
-    (tmp_path / "metrics.csv").write_text(OLD)
-    (tmp_path / "metrics.jsonl").write_text(converted(OLD))
-    assert reopened(tmp_path, 4).rows == 4
-    assert not (tmp_path / "metrics.csv").exists()
