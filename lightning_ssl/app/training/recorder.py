@@ -145,8 +145,7 @@ class Recorder(pl.Callback):
             local = torch.tensor(mean, dtype=torch.float64, device=pl_module.device)
             mean = float(trainer.strategy.reduce(local, reduce_op="mean"))
         self.loss, self.losses = 0.0, 0
-        cost = {"lr": learning_rate(trainer), "images_per_second": self.speed}
-        log_now(trainer, {"train/loss_epoch": mean, **cost})
+        log_now(trainer, {"train/loss_epoch": mean, "lr": learning_rate(trainer), "images_per_second": self.speed})
         self.summarize(trainer)
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
