@@ -107,7 +107,6 @@ class RunFolderWandbLogger(WandbLogger):
 
     # -- calls from Lightning ------------------------------------------------------------------------------------------
 
-    @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """Do nothing: `wandb.init` gets the configuration."""
 

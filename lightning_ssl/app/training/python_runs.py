@@ -72,11 +72,15 @@ def configuration_of(trainer: pl.Trainer, module: pl.LightningModule) -> dict[st
     callbacks = [callback for callback in getattr(trainer, "callbacks", []) if isinstance(callback, OUR_CALLBACKS)]
     settings = {name: to_tree(getattr(trainer, name, None)) for name in RECORDED}
     seed = os.environ.get("PL_GLOBAL_SEED")  # of pl.seed_everything
-    configuration: Any = getattr(module, "configuration", None)  # a module of the user's has hparams
-    own = {"class_path": import_path(type(module)), "init_args": to_tree(dict(module.hparams))}
+    configuration: Any = getattr(module, "configuration", lambda: own_module(module))
     return {
         "seed_everything": int(seed) if seed is not None else getattr(module, "seed", None),
         "trainer": {**settings, "devices": trainer.num_devices, "callbacks": to_tree(callbacks)},
-        "model": own if configuration is None else configuration(),
+        "model": configuration(),
         "data": data.configuration() if isinstance(data, DataModule) else {"name": type(data).__name__},
     }
+
+
+def own_module(module: pl.LightningModule) -> dict[str, Any]:
+    """The class of a module of the user's, and its arguments, which are its hparams."""
+    return {"class_path": import_path(type(module)), "init_args": to_tree(dict(module.hparams))}

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 import wandb.sdk.launch  # noqa: F401  (the client imports it; here once instead of in every process)
-from helpers.run_folders import config_of, content_of
+from helpers.run_folders import config_of, content_of, from_family
 from helpers.wandb_server import ENTITY, FLAGS, KEY, Server, closed_port
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
@@ -161,13 +161,9 @@ def test_the_label_of_a_run_is_that_of_the_report_and_needs_no_import_of_a_user_
 
 
 def test_a_family_is_the_loss_and_its_fields_are_keys():
-    family = {"class_path": "lightning_ssl.losses.Triplet", "init_args": {"margin": 0.25}}
-    importance = {"class_path": "lightning_ssl.losses.importance.FromFamily", "init_args": {"family": family}}
-    arguments = {"importance": importance, "backprop_alpha": True}
-    model = {"class_path": "lightning_ssl.methods.AlphaCL", "init_args": arguments}
-    found = wandb_config({**CONFIG, "model": model})
+    found = wandb_config({**CONFIG, "model": from_family("Triplet", margin=0.25)})
     keys = ("method", "loss", "margin", "backprop_alpha")
-    assert [found[key] for key in keys] == ["AlphaCL", "Triplet", 0.25, True]
+    assert [found[key] for key in keys] == ["AlphaCL", "Triplet", 0.25, False]
     assert not [key for key in found if "." in key]  # W&B reads a dot in a key as a nested level
 
 
