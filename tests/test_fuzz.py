@@ -26,7 +26,6 @@ from lightning_ssl.app.runs.evaluations import append_record, read_records
 from lightning_ssl.app.runs.folder import RunFolder
 from lightning_ssl.app.runs.restore import evaluation_data, restore_method
 from lightning_ssl.app.runs.run_record import Reader
-from lightning_ssl.app.runs.small_files import metrics_file
 from lightning_ssl.app.sweep import plan, screen
 from lightning_ssl.app.sweep.state import State, recorded
 from lightning_ssl.base.untrusted import load_json, load_yaml
@@ -160,9 +159,10 @@ def test_a_run_folder_of_any_shape_is_read(tmp_path, summary, config, cell, line
         run = odd_run(name, summary, config)
         if old:
             old_folder(run.path)
-        lines = metrics_file(run.path).read_text().splitlines()
+        (metrics,) = run.path.glob("metrics.*")
+        lines = metrics.read_text().splitlines()
         lines[line] += cell
-        write(metrics_file(run.path), "\n".join([*lines, ""]))
+        write(metrics, "\n".join([*lines, ""]))
         run.summary(), run.config(), run.metrics(), run.logged_metrics(), run.history("online/top1")
         run.last_value("online/top1"), run.error_line(1)
         assert [record.name for record in Reader().runs([name])] == ["good", "odd"]

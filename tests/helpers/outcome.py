@@ -3,13 +3,13 @@
 import torch
 
 from lightning_ssl.app import runs
-from lightning_ssl.app.runs.metrics import TIMING_METRICS, read_events
+from lightning_ssl.app.runs.metrics import TIMING_METRICS
 
 
 def outcome(run):
     """Weights, optimizer, probe and metrics, without times."""
     checkpoint = runs.read_checkpoint(run.newest_checkpoint())
-    events = [{k: v for k, v in event.items() if k not in TIMING_METRICS} for event in read_events(run.path)[0]]
+    events = [{k: v for k, v in event.items() if k not in TIMING_METRICS} for event in run.events()]
     states = {key: state for key, state in checkpoint["callbacks"].items() if "Recorder" not in key}
     return checkpoint["state_dict"], checkpoint["optimizer_states"], states, events
 

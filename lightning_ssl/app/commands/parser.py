@@ -83,7 +83,8 @@ class Command:
                 both = self.negations or argument.default is not False
                 options["action"] = argparse.BooleanOptionalAction if both else "store_true"
             elif choices := choices_in(argument.type):
-                options["choices"] = [*choices, *(["none"] if NoneType in members(argument.type) and argument.default else [])]
+                optional = NoneType in kinds and argument.default
+                options["choices"] = [*choices, "none"] if optional else choices
             elif name not in words:
                 options["metavar"] = "VALUE" if tuple in kinds else in_words(argument.type).partition(" or ")[0].upper()
             if Sequence in kinds and name not in words:

@@ -16,7 +16,7 @@ from typing import Any
 from lightning_ssl.app.config.identity import identity
 from lightning_ssl.app.reproduce.planning import Cell, Planned
 from lightning_ssl.app.runs import RunFolder, archive, find
-from lightning_ssl.app.runs.small_files import FILES, Files
+from lightning_ssl.app.runs.small_files import FILES, Files, read_files
 from lightning_ssl.app.sweep.engine import preview
 from lightning_ssl.base.files import copy_of, write_all, write_atomic
 
@@ -57,7 +57,7 @@ def key_of(experiment: dict[str, Any]) -> str:
 def runs_of(sources: Sequence[Path]) -> Iterator[tuple[Path, Files]]:
     """The small files of every run in folders and archives, with its folder."""
     for run in find(*(source for source in sources if source.is_dir())):
-        yield run.path, archive.files_of(run.path)
+        yield run.path, read_files(run.path)[0]
     for file in archive.archives_in(sources):
         for name, files in archive.read(file).items():
             yield archive.folder_of(file, name), files

@@ -3,7 +3,7 @@
 folder.py         the run folder: layout, reading, writing, lock
 small_files.py    the texts and mappings of its small files
 first_files.py    the first write of a run: config.yaml and summary.json
-metrics.py        reads metrics.jsonl; metrics_writer.py writes it; metrics_csv.py reads metrics.csv of older versions
+metrics.py        reads and writes metrics.jsonl, and converts metrics.csv of older versions
 panels.py         the metrics by panel, for the report and W&B
 status.py         the status of a run
 checkpoints.py    checkpoint files

@@ -9,6 +9,7 @@ RUNS/SWEEP. Nothing is unpacked, so no name in an archive becomes a path of a fi
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import zlib
 from collections.abc import Iterable, Mapping
@@ -18,9 +19,7 @@ from typing import Any, BinaryIO
 from filelock import FileLock, Timeout
 
 from lightning_ssl.app.config.identity import identity
-from lightning_ssl.app.runs.metrics import parse_events
-from lightning_ssl.app.runs.metrics_writer import converted
-from lightning_ssl.app.runs.small_files import METRICS, OLD_METRICS, SMALL_FILES, Files, mapping_of, read_files
+from lightning_ssl.app.runs.small_files import SMALL_FILES, Files, mapping_of
 from lightning_ssl.base.checks import UserError, require_folder_name
 from lightning_ssl.base.files import write_atomic
 from lightning_ssl.base.untrusted import load_json, one_line
@@ -55,16 +54,16 @@ def read(file: Path) -> dict[str, Files]:
     if not file.is_file():
         raise UserError(f"{file}: not a regular file")
     runs: dict[str, Files] = {}
-    left, number = MAX_BYTES, 0
+    left = MAX_BYTES
     try:
         with gzip.open(file) as stream:
-            while line := stream.readline(MAX_RUN + 1):
-                left, number = left - len(line), number + 1
+            for number, line in enumerate(iter(lambda: stream.readline(MAX_RUN + 1), b""), 1):
+                where, left = f"{file}: line {number}", left - len(line)
                 if left < 0 or len(line) > MAX_RUN:
-                    raise UserError(f"{file}: line {number}: larger than {MAX_RUN:,} bytes, or {MAX_BYTES:,} in all")
-                name, files = run_of(line, f"{file}: line {number}")
+                    raise UserError(f"{where}: larger than {MAX_RUN:,} bytes, or {MAX_BYTES:,} in all")
+                name, files = run_of(line, where)
                 if name in runs:
-                    raise UserError(f"{file}: line {number}: the run {name!r} is there twice")
+                    raise UserError(f"{where}: the run {name!r} is there twice")
                 runs[name] = files
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise UserError(f"{file}: not an archive of runs, or damaged: {one_line(error)}") from error
@@ -72,37 +71,21 @@ def read(file: Path) -> dict[str, Files]:
 
 
 def run_of(line: bytes, where: str) -> tuple[str, Files]:
-    """The name and the files of a run from its line."""
+    """The name and the files of a run from its line. What a later version adds is refused: it would be lost."""
+    reason = "expected a mapping with folder and files, all of them known to this version"
     try:
         match load_json(line.decode()):
-            case {"folder": str(name), "files": dict(files), **rest}:
+            case {"folder": str(name), "files": dict(files), **rest} if not rest and files.keys() <= {*SMALL_FILES}:
                 require_folder_name("folder", name)
-                unknown = [key for key, text in files.items() if key not in SMALL_FILES or not isinstance(text, str)]
-                if not (unknown := [*rest, *unknown]):
+                if all(isinstance(text, str) for text in files.values()):
                     return name, files
-                reason = f"{unknown[0]!r} is not known to this version"
-            case _:
-                reason = "expected a mapping with folder and files"
     except ValueError as error:
         reason = one_line(error)
     raise UserError(f"{where} is not a run: {reason}")
 
 
-def files_of(folder: Path) -> Files:
-    """The small files of a run folder. A metrics.csv is converted."""
-    files = read_files(folder)[0]
-    old = files.pop(OLD_METRICS, None)
-    if old is not None:
-        files.setdefault(METRICS, converted(parse_events(old, OLD_METRICS)[0]).decode())
-    return files
-
-
-def summary_of(files: Files) -> dict[str, Any]:
-    return mapping_of(files.get("summary.json", ""), "summary.json")[0]
-
-
 def is_finished(files: Files) -> bool:
-    return summary_of(files).get("status") == "finished"
+    return mapping_of(files, "summary.json")[0].get("status") == "finished"
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -139,22 +122,21 @@ def add(file: Path, runs: Iterable[tuple[str, Files]]) -> int:
 
 def place_for(name: str, files: Files, runs: Mapping[str, Files]) -> str:
     """The name of a run in an archive: its own, unless a run of another configuration has it."""
-    number, place = 1, name
-    while place in runs and {} not in (found := [experiment(files), experiment(runs[place])]) and found[0] != found[1]:
-        number += 1
-        place = f"{name}-{number}"
+    mine, numbers, place = experiment(files), itertools.count(2), name
+    while place in runs and mine and experiment(runs[place]) not in ({}, mine):
+        place = f"{name}-{next(numbers)}"
     return place
 
 
 def original_of(files: Files, file: Path) -> str | None:
     """The name in an archive of the run from which a run was copied (app/reproduce/sharing.py)."""
-    sweep, _, name = str(summary_of(files).get("copied_from")).rpartition("/")
+    sweep, _, name = str(mapping_of(files, "summary.json")[0].get("copied_from")).rpartition("/")
     return name if sweep == file.name.removesuffix(SUFFIX) else None
 
 
 def experiment(files: Files) -> dict[str, Any]:
     """The values that tell the configuration of a run from others; none if it cannot be read."""
-    config = mapping_of(files.get("config.yaml", ""), "config.yaml")[0]
+    config = mapping_of(files, "config.yaml")[0]
     return identity(config) if config else {}
 
 

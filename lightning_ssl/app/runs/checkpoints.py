@@ -85,13 +85,12 @@ def has_form(found: Any) -> bool:
     """Whether the content of a checkpoint has the parts above, each of its type."""
     match found:
         case {"lightning_ssl": {"config": {"model": {"class_path": str(), **model}, **config}}, "state_dict": state}:
-            # A training from Python can have other data than a DataModule.
-            data: Any = config.get("data") or {"name": ""}
+            data: Any = config.get("data") or {}  # a training from Python can have other data than a DataModule
             mappings = [state, model.get("init_args", {}), data]
             if not all(map(has_names, mappings)) or not has_names(data.get("options") or {}):
                 return False
+            texts = [data.get("name", ""), data.get("root", "")]
             counts = [found.get(key, 0) for key in ("epoch", "global_step")]
-            texts = [data.get("name"), data.get("root", "")]
             return all(map(is_whole, counts)) and all(isinstance(text, str) for text in texts)
     return False
 
@@ -108,13 +107,14 @@ def require_weights(module: nn.Module, state: Mapping[str, Any], file: Path) -> 
     """Refuse weights of another network: the error names the first mismatches and their number."""
     expected = {name: form_of(value) for name, value in module.state_dict().items() if hasattr(value, "shape")}
     found = {name: form_of(value) if is_whole_tensor(value) else "unknown" for name, value in state.items()}
-    names = [*expected, *(name for name in found if name not in expected)]
-    wrong = [name for name in names if expected.get(name) != found.get(name)]
-    if not wrong:
-        return
-    first = "; ".join(mismatch(printable(name), expected.get(name), found.get(name)) for name in wrong[:SHOWN])
-    count = f" ({len(wrong)} of {len(names)} differ)" if len(wrong) > 1 else ""
-    raise UserError(f"checkpoint={str(file)!r}: its weights do not fit the network{count}: {first}")
+    wrong = [name for name in {**expected, **found} if expected.get(name) != found.get(name)]
+    if wrong:
+        first = "; ".join(
+            f"{printable(name)} is {found.get(name, 'absent')} instead of {expected.get(name, 'absent')}"
+            for name in wrong[:SHOWN]
+        )
+        count = f"({len(wrong)} of {len({**expected, **found})} differ)"
+        raise UserError(f"checkpoint={str(file)!r}: its weights do not fit the network {count}: {first}")
 
 
 def form_of(value: torch.Tensor) -> str:
@@ -130,11 +130,3 @@ def is_whole_tensor(value: Any) -> bool:
     if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.device.type != "cpu":
         return False
     return value.numel() * value.element_size() <= value.untyped_storage().nbytes()
-
-
-def mismatch(name: str, expected: str | None, found: str | None) -> str:
-    if found is None:
-        return f"{name} is missing"
-    if expected is None:
-        return f"{name} is not in the network"
-    return f"{name} has shape {found} instead of {expected}"

@@ -55,23 +55,17 @@ def require_record(trained: TrainedMethod) -> None:
     file = record_file(trained)
     read_records(file)
     require_writable(file, f"cannot write {file}")
-    if trained.run is not None:
-        problems = read_mapping(trained.run.path / "summary.json")[1]
-        if problems:
-            raise UserError(f"{trained.run.path}: {problems[0]}")
+    if trained.run is not None and (problems := read_mapping(trained.run.path / "summary.json")[1]):
+        raise UserError(f"{trained.run.path}: {problems[0]}")
 
 
 def update_summary(run: RunFolder, step: int, metrics: dict[str, float]) -> None:
     """Add the accuracies to summary.json. Those of an earlier step are removed; evaluation.json still has them."""
     summary = run.summary()
     previous = as_mapping(summary.get("linear")) if summary.get("linear_step", step) == step else {}
-    new = {name: value for name, value in metrics.items() if is_result(name)}
+    # Not a classifier that was chosen on the test images.
+    new = {name: value for name, value in metrics.items() if name.startswith("linear/") and "best_test" not in name}
     run.update_summary(linear={**previous, **new}, linear_step=step)
-
-
-def is_result(name: str) -> bool:
-    """Whether a metric is an accuracy of a linear classifier that was not chosen on the test images."""
-    return name.startswith("linear/") and "best_test" not in name
 
 
 def append_record(file: Path, record: dict[str, Any]) -> None:

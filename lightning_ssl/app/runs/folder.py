@@ -24,7 +24,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,17 +33,8 @@ import yaml  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
 
 from lightning_ssl.app.runs.checkpoints import damage, load_checkpoint
-from lightning_ssl.app.runs.metrics import Series, growing_metric, read_metrics
-from lightning_ssl.app.runs.metrics_writer import MetricsWriter
-from lightning_ssl.app.runs.small_files import (
-    FILES,
-    METRICS,
-    OLD_METRICS,
-    as_mapping,
-    as_number,
-    metrics_file,
-    read_mapping,
-)
+from lightning_ssl.app.runs.metrics import METRICS, MetricsWriter, Series, events_of, growing_metric, metrics_of
+from lightning_ssl.app.runs.small_files import FILES, OLD_METRICS, as_mapping, as_number, read_files, read_mapping
 from lightning_ssl.app.runs.status import status_of
 from lightning_ssl.base.checks import UserError, require
 from lightning_ssl.base.files import remove_leftovers, special_kind, write_atomic
@@ -91,8 +82,8 @@ class RunFolder:
         return begun or self.has_metrics() or bool(self.step_checkpoints())
 
     def has_metrics(self) -> bool:
-        file = metrics_file(self.path)
-        return file.is_file() and file.stat().st_size > 0
+        files = [self.path / name for name in (METRICS, OLD_METRICS)]
+        return any(file.is_file() and file.stat().st_size > 0 for file in files)
 
     def status(self) -> str:
         """The status in summary.json (status.py). `run_record.py` also checks the other files."""
@@ -109,9 +100,13 @@ class RunFolder:
         if self.checkpoints.exists() and not self.checkpoints.is_dir():
             raise UserError(f"{self.checkpoints}: it is not a folder")
 
+    def events(self) -> list[dict[str, Any] | None]:
+        """The lines of metrics.jsonl; None for an unreadable one."""
+        return events_of(read_files(self.path)[0].get(METRICS, ""))
+
     def metrics(self) -> dict[str, Series]:
         """Every metric that was logged."""
-        return read_metrics(self.path)[0]
+        return metrics_of(self.events())[0]
 
     def history(self, metric: str | None) -> list[float]:
         """The finite values of a metric, in the order in which they were logged."""
@@ -138,7 +133,7 @@ class RunFolder:
         """Why a trial failed: the error of its summary, or else the last line of its log."""
         error = self.summary().get("error")
         if isinstance(error, str) and error.strip():
-            return printable(error).strip().splitlines()[-1]
+            return " ".join(printable(error).split())
         line = self.last_line()
         if exit_code >= 0:
             return line or f"exit code {exit_code}"
@@ -149,12 +144,9 @@ class RunFolder:
         log = self.path / "log.txt"
         if not log.is_file():  # a pipe would wait for its writer
             return None
-        try:
-            with log.open("rb") as stream:
-                stream.seek(max(0, stream.seek(0, os.SEEK_END) - LOG_TAIL))
-                text = stream.read().decode("utf-8", errors="replace")
-        except OSError:
-            return None
+        with log.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, os.SEEK_END) - LOG_TAIL))
+            text = stream.read().decode("utf-8", errors="replace")
         lines = [line.strip() for line in printable(text.replace("\r", "\n")).splitlines() if line.strip()]
         return lines[-1][:MAX_LINE] if lines else None
 
@@ -210,27 +202,22 @@ class RunFolder:
         Temporary files of killed processes are removed.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.path / ".lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise UserError(f"name={self.path.name!r}: another process is training in {self.path}") from None
-        try:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(FileLock(self.path / ".lock").acquire(timeout=0))
+            except Timeout:
+                raise UserError(f"name={self.path.name!r}: another process is training in {self.path}") from None
             for folder in (self.path, self.checkpoints):
                 remove_leftovers(folder)
             yield
-        finally:
-            lock.release()
 
     def is_locked(self) -> bool:
         """Whether a living process trains in this folder."""
         if not (self.path / ".lock").exists():
             return False
-        try:
-            with FileLock(self.path / ".lock").acquire(timeout=0):
-                return False
-        except Timeout:
-            return True
+        with suppress(Timeout), FileLock(self.path / ".lock").acquire(timeout=0):
+            return False
+        return True
 
 
 def find(*folders: str | Path) -> list[RunFolder]:
@@ -265,10 +252,12 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     Traceback (most recent call last):
     lightning_ssl.base.checks.UserError: checkpoint=...: ... holds no undamaged checkpoint
     """
-    file = Path(path)
-    if file.is_dir():
-        newest = RunFolder(file).newest_checkpoint()
-        if newest is None:
-            raise UserError(f"checkpoint={str(path)!r}: {file / 'checkpoints'} holds no undamaged checkpoint")
-        file = newest
-    return load_checkpoint(file)
+    return load_checkpoint(checkpoint_file(Path(path)))
+
+
+def checkpoint_file(path: Path, key: str = "checkpoint") -> Path:
+    """A checkpoint, or the newest undamaged one of a run folder. `key` is the option that names it, for the error."""
+    newest = RunFolder(path).newest_checkpoint() if path.is_dir() else path
+    if newest is None:
+        raise UserError(f"{key}={str(path)!r}: {path / 'checkpoints'} holds no undamaged checkpoint")
+    return newest

@@ -1,4 +1,4 @@
-"""The metrics of a run: metrics.jsonl, read by this module and appended by metrics_writer.py.
+"""The metrics of a run: metrics.jsonl, its only readers and its only writer.
 
     {"epoch": 0, "step": 9, "train/loss": 0.69, "lr": 0.01}
     {"epoch": 0, "step": 19, "train/loss": null, "lr": 0.01, "nonfinite": {"train/loss": "nan"}}
@@ -6,26 +6,30 @@
 A line is one event: what was logged at a step or at the end of an epoch. JSON has no NaN and no infinity: such a value
 is null, and `nonfinite` has its kind: nan, inf or -inf. `pandas.read_json(file, lines=True)` reads the file.
 
-The reader accepts any content: it keeps what it can read and lists the problems. A folder of an older version has
-metrics.csv instead (metrics_csv.py).
+The reader accepts any content: it keeps what it can read and counts the rest. A folder of an older version has
+metrics.csv instead, which programs of the user may write too: it is converted wherever it is read.
 """
 
 from __future__ import annotations
 
+import csv
+import json
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from lightning_ssl.app.runs import metrics_csv, panels
-from lightning_ssl.app.runs.small_files import METRICS, OLD_METRICS, metrics_file, read_text
+from lightning_ssl.app.runs import panels
+from lightning_ssl.base.files import write_atomic
 from lightning_ssl.base.untrusted import load_json
 
+METRICS, OLD_METRICS = "metrics.jsonl", "metrics.csv"
 LOWER_IS_BETTER = re.compile(
     "|".join(["loss", *(re.escape(each.key) for each in panels.METRICS if each.better == "lower")])
 )
@@ -62,31 +66,11 @@ class Series:
         return trained, np.add.reduceat(values, first) / (ends - first) if mean else values[ends - 1]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Reading
-
-
-def read_events(folder: Path) -> tuple[list[Event | None], list[str]]:
-    """The events of a run folder, and a list of problems. An unreadable event is None and keeps its place.
-
-    A last line without a newline is incomplete: it is being written, or its writer was killed. It is left out.
-    """
-    file = metrics_file(folder)
-    text, problems = read_text(file)
-    return parse_events(text, file.name) if text else ([], problems)
-
-
-def parse_events(text: str, name: str = METRICS) -> tuple[list[Event | None], list[str]]:
-    """The events of the text of a metrics file, and a list of problems. The name tells its form."""
-    end = text.rfind("\n") + 1
-    if name == OLD_METRICS:
-        events = metrics_csv.events_of(text[:end])
-        if events is None:
-            return [], ["metrics.csv does not begin with a line 'epoch,step,…'"]
-    else:
-        events = [event_of(line) for line in text[:end].split("\n")[:-1]]
-    incomplete = sum(event is None for event in events) + (end < len(text))
-    return events, [unreadable(name, incomplete)] if incomplete else []
+def line_of(event: Event) -> str:
+    """The line of an event in metrics.jsonl."""
+    kinds = {name: str(value) for name, value in event.items() if isinstance(value, float) and not math.isfinite(value)}
+    nonfinite = {"nonfinite": kinds} if kinds else {}
+    return json.dumps({**event, **dict.fromkeys(kinds), **nonfinite}, allow_nan=False) + "\n"
 
 
 def event_of(line: str) -> Event | None:
@@ -101,30 +85,29 @@ def event_of(line: str) -> Event | None:
     return {**event, **kinds} if isinstance(kinds, dict) else event
 
 
-def read_metrics(folder: Path) -> tuple[dict[str, Series], list[str]]:
-    """Every metric of a run folder, and a list of problems."""
-    return metrics_of(*read_events(folder), metrics_file(folder).name)
+def events_of(text: str) -> list[Event | None]:
+    """The events of metrics.jsonl. An unreadable one is None and keeps its place.
+
+    A last line without a newline is unreadable: it is being written, or its writer was killed.
+    """
+    *lines, rest = text.split("\n")
+    events = [event_of(line) for line in lines]
+    return [*events, None] if rest else events
 
 
-def metrics_of(events: Sequence[Event | None], problems: list[str], name: str) -> tuple[dict[str, Series], list[str]]:
-    """Every metric of the events of a file, and a list of problems. `problems` are those of reading the events."""
-    found, bad = series_of(events)
-    return found, [*problems, unreadable(name, bad)] if bad else problems
-
-
-def series_of(events: Sequence[Event | None]) -> tuple[dict[str, Series], int]:
-    """The metrics of events, and the number of values that are no numbers.
+def metrics_of(events: Sequence[Event | None]) -> tuple[dict[str, Series], int]:
+    """Every metric of events, and how many events and values are unreadable.
 
     An event without an epoch or a step has that of the event before it.
     """
     place = dict.fromkeys(PLACE, 0.0)
     rows: dict[str, list[tuple[float, float, float]]] = {}
-    bad = 0
-    for event in events:
+    bad = events.count(None)
+    for event in filter(None, events):
         for name in PLACE:
-            number = as_float((event or {}).get(name))
+            number = as_float(event.get(name))
             place[name] = number if number is not None and math.isfinite(number) else place[name]
-        for name, value in (event or {}).items():
+        for name, value in event.items():
             if name in PLACE or value is None:
                 continue
             if (number := as_float(value)) is None:
@@ -144,10 +127,6 @@ def as_float(value: Any) -> float | None:
         return None
 
 
-def unreadable(name: str, count: int) -> str:
-    return f"{name}: {count} incomplete or unreadable {'entry' if count == 1 else 'entries'}"
-
-
 class GrowingMetric:
     """The values of one metric of a metrics.jsonl to which another process appends. A look reads only what is new."""
 
@@ -162,30 +141,123 @@ class GrowingMetric:
 
     def look(self) -> list[float]:
         """All values so far, in the order in which they were logged."""
-        try:
-            if not self.file.is_file():  # a pipe would wait for its writer
-                raise FileNotFoundError(self.file)
-            with self.file.open("rb") as stream:
-                self.read_new(stream)
-        except OSError:  # it does not exist yet, or it was removed
+        if not self.file.is_file():  # it does not exist yet, or it was removed; a pipe would wait for its writer
             self.start_over()
-        return self.values
-
-    def read_new(self, stream: BinaryIO) -> None:
-        stream.seek(self.position - len(self.end))
-        if stream.read(len(self.end)) != self.end:
-            self.start_over()
-            stream.seek(0)
-        new = stream.read()
+            return self.values
+        with self.file.open("rb") as stream:
+            stream.seek(self.position - len(self.end))
+            if stream.read(len(self.end)) != self.end:
+                self.start_over()
+                stream.seek(0)
+            new = stream.read()
         new = new[: new.rfind(b"\n") + 1]
-        events = map(event_of, new.decode("utf-8", errors="replace").split("\n"))
-        found = (as_float(event.get(self.metric)) for event in events if event is not None)
-        self.values += [value for value in found if value is not None]
+        for event in filter(None, events_of(new.decode("utf-8", errors="replace"))):
+            value = as_float(event.get(self.metric))
+            self.values += [] if value is None else [value]
         self.position += len(new)
         self.end = (self.end + new)[-64:]
+        return self.values
 
 
 @lru_cache(maxsize=1024)
 def growing_metric(file: Path, metric: str) -> GrowingMetric:
     """The metric of a file, with what was read of it before in this process."""
     return GrowingMetric(file, metric)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# metrics.csv
+
+
+def converted(text: str) -> str:
+    """The events of a metrics.csv as metrics.jsonl. An unreadable row keeps its place, as resuming counts.
+
+    The first line names the columns, among them `epoch` or `step`; every metric has a column. A row is one event. A
+    cell is empty where the event did not log the metric; empty cells at the end of a row may be missing. A line of
+    spaces, which kept room for the header, may follow it.
+    """
+    *lines, rest = text.split("\n")
+    header, *rows = [cells_of(line) for line in lines] or [[]]
+    if rows and not "".join(rows[0]).strip():
+        rows = rows[1:]
+    if rest:  # it is being written, or its writer was killed
+        rows.append([])
+    return "".join(line_of(event_of_cells(header, row)) for row in rows)
+
+
+def cells_of(line: str) -> list[str]:
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:  # a cell above the limit of `csv`
+        return ["?"]
+
+
+def event_of_cells(header: list[str], row: list[str]) -> Event:
+    """The event of a row; an empty one, which the reader of metrics.jsonl counts as unreadable, for another row."""
+    event: Event = {}
+    if 2 <= len(row) <= len(header):
+        for name, cell in zip(header, row, strict=False):
+            number = as_float(cell)
+            if cell:
+                is_place = name in PLACE and number is not None and number.is_integer()
+                event[name] = cell if number is None else int(number) if is_place else number
+    return event
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Writing
+
+
+class MetricsWriter:
+    """Appends events to the metrics.jsonl of a run folder. The cost of an event does not depend on the file's length.
+
+    A resumed run drops the events after its checkpoint, so it ends with the file of an undisturbed run. A killed writer
+    leaves all its events, and at most an incomplete last line, which the next writer removes.
+
+    rows         how many events the file has
+    last, best   of every metric: its last value, and its best finite one: the lowest for metrics that match
+                 LOWER_IS_BETTER, else the highest
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.file, self.old = folder / METRICS, folder / OLD_METRICS
+        self.rows = 0
+        self.last: dict[str, float] = {}
+        self.best: dict[str, float] = {}
+
+    def open(self, rows: int) -> None:
+        """Keep the first `rows` events. Later ones were written after the checkpoint from which the run resumes.
+
+        A metrics.csv of an older version is converted.
+        """
+        self.rows, self.last, self.best = 0, {}, {}
+        if not self.file.exists():
+            old = self.old.read_text(encoding="utf-8", errors="replace") if self.old.is_file() else ""
+            write_atomic(self.file, converted(old).encode())
+        kept = 0  # bytes
+        with self.file.open("r+b") as stream:
+            for line in islice(stream, rows):
+                if not line.endswith(b"\n"):
+                    break
+                self.note(event_of(line.decode("utf-8", errors="replace")) or {})
+                self.rows += 1
+                kept += len(line)
+            stream.truncate(kept)
+        self.old.unlink(missing_ok=True)
+
+    def append(self, event: Event) -> None:
+        """Write one event."""
+        with self.file.open("ab") as stream:
+            stream.write(line_of(event).encode())
+        self.note(event)
+        self.rows += 1
+
+    def note(self, event: Event) -> None:
+        for name, logged in event.items():
+            value = None if name in PLACE else as_float(logged)
+            if value is None:
+                continue
+            self.last[name] = value
+            if math.isfinite(value):
+                better = min if LOWER_IS_BETTER.search(name) else max
+                self.best[name] = better(self.best.get(name, value), value)

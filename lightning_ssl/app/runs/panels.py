@@ -21,19 +21,14 @@ RESULTS: dict[str, Metric] = {
 
 def panels() -> tuple[Panel, ...]:
     """The shared panels, then those of one callback. The most important metric of each callback comes first."""
-    own = sorted(
-        (each.declared["panel"] for each in callbacks() if "panel" in each.declared), key=lambda each: each.key
-    )
-    shown: dict[str, list[tuple[int, Metric]]] = {each.key: [] for each in (*SHARED, *own)}
-    for callback in callbacks():
-        for place, metric in enumerate(callback.declared.get("metrics", ())):
-            shown[metric.panel or callback.declared["panel"].key].append((place, metric))
-    return tuple(
-        replace(
-            each, metrics=(*each.metrics, *(metric for _, metric in sorted(shown[each.key], key=lambda pair: pair[0])))
-        )
-        for each in (*SHARED, *own)
-    )
+    declared = [each.declared for each in callbacks()]
+    own = sorted((each["panel"] for each in declared if "panel" in each), key=lambda panel: panel.key)
+    ranked = [(place, metric, each) for each in declared for place, metric in enumerate(each.get("metrics", ()))]
+    ranked.sort(key=lambda entry: entry[0])
+    shown: dict[str, list[Metric]] = {panel.key: [*panel.metrics] for panel in (*SHARED, *own)}
+    for _, metric, each in ranked:
+        shown[metric.panel or each["panel"].key].append(metric)
+    return tuple(replace(panel, metrics=tuple(shown[panel.key])) for panel in (*SHARED, *own))
 
 
 PANELS = panels()

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 
 from lightning_ssl import data
-from lightning_ssl.app.runs import RunFolder, read_checkpoint
-from lightning_ssl.app.runs.checkpoints import require_weights
+from lightning_ssl.app.runs.checkpoints import load_checkpoint, require_weights
+from lightning_ssl.app.runs.folder import RunFolder, checkpoint_file
 from lightning_ssl.base.checks import UserError
 from lightning_ssl.base.tree import build as build_tree
 from lightning_ssl.base.trust import OURS, is_trusted, paths_in, require_trusted
@@ -38,8 +38,8 @@ def restore_method(path: str | Path, trust: Sequence[str] = ()) -> TrainedMethod
     """
     path = Path(path)
     run = RunFolder(path) if path.is_dir() else RunFolder(path.parent.parent)
-    checkpoint = (run.newest_checkpoint() if path.is_dir() else None) or path
-    content = read_checkpoint(checkpoint)
+    checkpoint = checkpoint_file(path)
+    content = load_checkpoint(checkpoint)
     config = content["lightning_ssl"]["config"]
     model = config["model"]
     # Without compilation: it takes longer than one pass over the images.

@@ -13,6 +13,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,22 +21,12 @@ from typing import Any, TypeAlias
 from lightning_ssl.app.config.labels import Scalar, flatten
 from lightning_ssl.app.runs import archive
 from lightning_ssl.app.runs.folder import RunFolder, find
-from lightning_ssl.app.runs.metrics import STEPWISE, Curve, Series, metrics_of, parse_events
-from lightning_ssl.app.runs.small_files import (
-    METRICS,
-    OLD_METRICS,
-    Files,
-    as_mapping,
-    as_number,
-    mapping_of,
-    metrics_file,
-    read_files,
-)
+from lightning_ssl.app.runs.metrics import METRICS, STEPWISE, Curve, Series, events_of, metrics_of
+from lightning_ssl.app.runs.small_files import FILES, READ, Files, as_mapping, as_number, mapping_of, read_files
 from lightning_ssl.app.runs.status import BROKEN, status_of
 from lightning_ssl.base.untrusted import printable
 
 STALE_AFTER = 3600.0  # seconds without a write after which a "running" run is reported as possibly killed
-STALE = "no write for"
 
 TrialReader: TypeAlias = Callable[[Path], Mapping[str, Any]]
 """What the sweep of a run folder knows about it: `status`, `error`, and the `settings` of the sweep."""
@@ -72,20 +63,17 @@ class RunRecord:
         """The last logged value. Values of a linear evaluation are in the summary only."""
         if metric in self.metrics:
             return self.metrics[metric].last
-        for table in ("last", "linear"):
-            value = as_number(as_mapping(self.summary.get(table)).get(metric))
-            if value is not None:
-                return value
-        return None
+        values = [self.number(metric, table) for table in ("last", "linear")]
+        return next((value for value in values if value is not None), None)
 
     def best(self, metric: str) -> float | None:
         """The best logged value. It is chosen on the images it is measured on, so it is never a result."""
-        return as_number(as_mapping(self.summary.get("best")).get(metric))
+        return self.number(metric, "best")
 
     def linear(self) -> list[str]:
         """Names of the top-1 accuracies that `lightning-ssl evaluate` added."""
-        found = as_mapping(self.summary.get("linear"))
-        return sorted(name for name, value in found.items() if name.endswith("top1") and as_number(value) is not None)
+        names = as_mapping(self.summary.get("linear"))
+        return sorted(name for name in names if name.endswith("top1") and self.number(name, "linear") is not None)
 
     def curve(self, metric: str) -> Curve | None:
         """The metric by epochs trained, or None where it was never logged."""
@@ -93,9 +81,9 @@ class RunRecord:
             return self.metrics[metric].by_epoch(mean=metric.startswith(STEPWISE))
         return None
 
-    def number(self, key: str) -> float | None:
-        """A number of the summary, or None."""
-        return as_number(self.summary.get(key))
+    def number(self, key: str, table: str | None = None) -> float | None:
+        """A number of the summary, or of a table in it; None if there is none."""
+        return as_number(as_mapping(self.summary.get(table) if table else self.summary).get(key))
 
 
 def read_record(folder: Path, read_trial: TrialReader = lambda _: {}) -> RunRecord:
@@ -108,6 +96,9 @@ def read_record(folder: Path, read_trial: TrialReader = lambda _: {}) -> RunReco
     run.problems += problems
     if run.error is None and run.summary.get("status") not in ("finished", "running"):
         run.error = RunFolder(folder).last_line()
+    idle = time.time() - max((modified for _, modified, _ in stamps(folder)), default=0) / 1e9
+    if run.status == "running" and idle > STALE_AFTER:
+        run.problems.append(f"no write for {idle / 3600:.1f} h: the process may have been killed")
     return run
 
 
@@ -116,18 +107,14 @@ def record_of(folder: Path, files: Files, trial: Mapping[str, Any]) -> RunRecord
 
     trial   what the sweep.db of an older version knows about it
     """
-    run = RunRecord(folder, folder.name)
-    metrics = OLD_METRICS if OLD_METRICS in files and METRICS not in files else METRICS
-    run.problems += [f"{name} is missing" for name in ("config.yaml", metrics, "summary.json") if name not in files]
-    run.config = files.get("config.yaml", "")
-    config, problems = mapping_of(run.config, "config.yaml")
-    run.settings = flatten(config)
-    run.summary, more = mapping_of(files.get("summary.json", ""), "summary.json")
-    run.problems += [*problems, *more]
-    if metrics in files:
-        run.metrics, more = metrics_of(*parse_events(files[metrics], metrics), metrics)
-        run.problems += more
-    run.parameters = flatten(mapping_of(files.get("parameters.json", ""), "parameters.json")[0])
+    run = RunRecord(folder, folder.name, config=files.get("config.yaml", ""))
+    config, wrong_config = mapping_of(files, "config.yaml")
+    run.summary, wrong_summary = mapping_of(files, "summary.json")
+    run.metrics, bad = metrics_of(events_of(files.get(METRICS, "")))
+    run.problems += [f"{name} is missing" for name in FILES if name not in files]
+    run.problems += [*wrong_config, *wrong_summary]
+    run.problems += [f"{METRICS}: incomplete or unreadable entries: {bad}"] if bad else []
+    run.settings, run.parameters = flatten(config), flatten(mapping_of(files, "parameters.json")[0])
     run.sweep = as_mapping(trial.get("settings"))
     is_readable = bool(run.settings) and (bool(run.metrics) or run.summary.get("status") != "finished")
     run.status = status_of(run.summary, trial=trial.get("status"), readable=is_readable)
@@ -149,7 +136,7 @@ def files_to_archive(source: Path, read_trial: TrialReader) -> Iterator[tuple[st
     for file in archive.archives_in([source]):
         yield from archive.read(file).items()
     for folder in [] if archive.is_archive(source) else find(source):
-        run, files = read_record(folder.path, read_trial), archive.files_of(folder.path)
+        run, files = read_record(folder.path, read_trial), read_files(folder.path)[0]
         if run.summary.get("status") != run.status:
             summary = {**run.summary, "name": run.name, "status": run.status, "error": run.error}
             files["summary.json"] = json.dumps(summary, indent=2, ensure_ascii=False) + "\n"
@@ -179,25 +166,20 @@ class Reader:
         return runs
 
     def run(self, folder: Path) -> RunRecord:
-        """Read one run folder if it is new or has changed."""
+        """Read one run folder if it is new or has changed, or if its process may have been killed since."""
         stamp = stamps(folder)
-        if folder not in self.known or self.known[folder][0] != stamp:
-            self.known[folder] = (stamp, read_record(folder, self.read_trial))
-        run = self.known[folder][1]
-        run.problems = [problem for problem in run.problems if not problem.startswith(STALE)]
-        idle = time.time() - max((entry[0] for entry in stamp if entry is not None), default=0) / 1e9
-        if run.status == "running" and idle > STALE_AFTER:
-            run.problems.append(f"{STALE} {idle / 3600:.1f} h: the process may have been killed")
+        before, run = self.known.get(folder, ((), None))
+        if run is None or before != stamp or run.status == "running":
+            run = read_record(folder, self.read_trial)
+            self.known[folder] = (stamp, run)
         return run
 
 
-def stamps(folder: Path) -> tuple[tuple[int, int] | None, ...]:
-    """Modification time and size of each of a run's files. They change when a file does."""
-    found: list[tuple[int, int] | None] = []
-    for file in (folder / "config.yaml", metrics_file(folder), folder / "summary.json"):
-        try:
-            status = file.stat()
-            found.append((status.st_mtime_ns, status.st_size))
-        except OSError:
-            found.append(None)
-    return tuple(found)
+def stamps(folder: Path) -> tuple[tuple[str, int, int], ...]:
+    """Name, modification time and size of each small file of a run. They change when a file does."""
+    found = []
+    with suppress(OSError), os.scandir(folder) as entries:  # the folder may be removed now
+        for entry in entries:
+            if entry.name in READ:
+                found.append((entry.name, entry.stat().st_mtime_ns, entry.stat().st_size))
+    return tuple(sorted(found))

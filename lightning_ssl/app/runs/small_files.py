@@ -9,28 +9,26 @@ import math
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from lightning_ssl.app.runs.metrics import METRICS, OLD_METRICS, converted
 from lightning_ssl.base.checks import UserError
 from lightning_ssl.base.untrusted import load_json, load_yaml, one_line
 from lightning_ssl.base.untrusted import read_text as read_limited
 
-METRICS, OLD_METRICS = "metrics.jsonl", "metrics.csv"
 FILES = ("config.yaml", METRICS, "summary.json")
-SMALL_FILES = (*FILES, OLD_METRICS, "parameters.json", "evaluation.json")
+SMALL_FILES = (*FILES, "parameters.json", "evaluation.json")
+READ = (*SMALL_FILES, OLD_METRICS)
 
 Files: TypeAlias = dict[str, str]
 """The texts of the small files of a run, by their names."""
 
 
-def metrics_file(folder: Path) -> Path:
-    """The file with the metrics of a run: metrics.jsonl, or metrics.csv in a folder of an older version."""
-    new, old = folder / METRICS, folder / OLD_METRICS
-    return old if old.exists() and not new.exists() else new
-
-
 def read_files(folder: Path) -> tuple[Files, list[str]]:
-    """The texts of the small files of a run, by their names."""
-    read = {name: read_text(folder / name) for name in SMALL_FILES if (folder / name).is_file()}
-    return {name: text for name, (text, _) in read.items()}, [line for _, more in read.values() for line in more]
+    """The texts of the small files of a run, by their names. The metrics.csv of an older version is converted."""
+    read = {name: read_text(folder / name) for name in READ if (folder / name).is_file()}
+    files = {name: text for name, (text, _) in read.items()}
+    if (old := files.pop(OLD_METRICS, None)) is not None:
+        files.setdefault(METRICS, converted(old))
+    return files, [problem for _, problems in read.values() for problem in problems]
 
 
 def read_text(file: Path) -> tuple[str, list[str]]:
@@ -48,19 +46,21 @@ def read_text(file: Path) -> tuple[str, list[str]]:
 def read_mapping(file: Path) -> tuple[dict[str, Any], list[str]]:
     """Read config.yaml or summary.json."""
     text, problems = read_text(file)
-    content, more = mapping_of(text, file.name)
+    content, more = mapping_of({file.name: text}, file.name)
     return content, [*problems, *more]
 
 
-def mapping_of(text: str, name: str) -> tuple[dict[str, Any], list[str]]:
-    """The content of the text of a YAML or JSON file."""
+def mapping_of(files: Files, name: str) -> tuple[dict[str, Any], list[str]]:
+    """The content of a YAML or JSON file among the small files of a run."""
+    text = files.get(name)
     try:
         content = (load_yaml if name.endswith(".yaml") else load_json)(text) if text else {}
+        if isinstance(content, dict):
+            return content, []
+        reason = f"expected a mapping, not {type(content).__name__}"
     except UserError as error:
-        return {}, [f"{name} cannot be read: {one_line(error)}"]
-    if not isinstance(content, dict):
-        return {}, [f"{name} cannot be read: expected a mapping, not {type(content).__name__}"]
-    return content, []
+        reason = one_line(error)
+    return {}, [f"{name} cannot be read: {reason}"]
 
 
 def as_mapping(value: Any) -> dict[str, Any]:

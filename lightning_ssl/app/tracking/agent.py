@@ -11,11 +11,11 @@ The other words of the sweep's command stand before and after these, as in the f
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from lightning_ssl.app.config.keys import FLAGS
+from lightning_ssl.base.checks import UserError
 from lightning_ssl.base.untrusted import load_yaml, read_text
 
 PARAMETERS = "WANDB_SWEEP_PARAM_PATH"  # the file in which the agent writes the configuration that it passes
@@ -40,31 +40,20 @@ def agent_words(argv: list[str]) -> tuple[range, int]:
     From ${args_no_boolean_flags} one word too: `--key` for true, and none for false.
     """
     passed = passed_configuration()
-    names = list(passed)
     without_false = [key for key in passed if passed[key] is not False]
-    for keys, step in ((names, 1), (names, 2), (without_false, 1)):
-        for start in range(len(argv) - step * len(keys) + 1 if keys else 0):
+    for keys, step in ((list(passed), 1), (list(passed), 2), (without_false, 1)):
+        for start in range(len(argv) - step * len(keys) + 1):
             words = range(start, start + step * len(keys), step)
             if [key_of(argv[at]) for at in words] == keys:
                 return words, step
-    # The file cannot be read, or does not match: `--_wandb` and its neighbours of the form --key=value.
-    start = next(at for at, word in enumerate(argv) if key_of(word) == "_wandb")
-    stop = start + 1
-    while start > 0 and key_of(argv[start - 1]) and "=" in argv[start - 1]:
-        start -= 1
-    while stop < len(argv) and key_of(argv[stop]) and "=" in argv[stop]:
-        stop += 1
-    return range(start, stop), 1
+    raise UserError(f"{PARAMETERS}={os.environ[PARAMETERS]}: it has other flags than the command line of W&B's agent")
 
 
 def passed_configuration() -> dict[str, Any]:
-    """The configuration that the agent passed, in the order of its flags; empty if its file cannot be read."""
-    with suppress(KeyError, ValueError, OSError):
-        content = load_yaml(read_text(Path(os.environ[PARAMETERS])))
-        if isinstance(content, dict):
-            entries = {str(key): entry for key, entry in content.items() if key != "wandb_version"}
-            return {key: entry.get("value") if isinstance(entry, dict) else entry for key, entry in entries.items()}
-    return {}
+    """The configuration that the agent passed, in the order of its flags."""
+    content = load_yaml(read_text(Path(os.environ.get(PARAMETERS, "")), key=PARAMETERS))
+    entries = {str(key): entry for key, entry in content.items() if key != "wandb_version"}
+    return {key: entry.get("value") if isinstance(entry, dict) else entry for key, entry in entries.items()}
 
 
 def key_of(word: str) -> str:

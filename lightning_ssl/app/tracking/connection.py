@@ -19,6 +19,7 @@ import wandb
 
 from lightning_ssl.app.tracking import private
 from lightning_ssl.base.checks import UserError
+from lightning_ssl.base.untrusted import one_line
 
 PING_TIMEOUT = 4.0  # seconds until the first response of the server
 # The client can add ten seconds to init_timeout. The sum of all timeouts is at most 30 seconds.
@@ -58,9 +59,7 @@ def is_reachable(found: wandb.Settings) -> bool:
     proxies = {"http": found.http_proxy, "https": found.https_proxy}
     try:
         requests.head(
-            found.base_url,
-            timeout=PING_TIMEOUT,
-            proxies={scheme: proxy for scheme, proxy in proxies.items() if proxy},
+            found.base_url, timeout=PING_TIMEOUT, proxies={scheme: proxy for scheme, proxy in proxies.items() if proxy}
         )
     except requests.exceptions.SSLError:  # there is a server; the client has its own certificates
         return True
@@ -71,10 +70,7 @@ def is_reachable(found: wandb.Settings) -> bool:
 
 def error_line(error: Exception) -> str:
     """An error message in one line, with every API key removed."""
-    if isinstance(error, pydantic.ValidationError):  # of the client's settings; its first line has no reason
-        first = error.errors()[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
-    line = str(error).strip().partition("\n")[0] or type(error).__name__
     key = os.environ.get("WANDB_API_KEY")
-    line = line.replace(key, "…") if key else line
-    return re.sub(r"[0-9a-fA-F]{40,}", "…", line)  # a key from another place, such as netrc
+    line = str(error).replace(key, "…") if key else str(error)
+    line = re.sub(r"[0-9a-fA-F]{40,}", "…", line)  # a key from another place, such as netrc
+    return one_line(Exception(line or type(error).__name__))

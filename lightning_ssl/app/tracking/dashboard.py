@@ -69,80 +69,48 @@ def build(
 
 
 def sections(parameters: Sequence[str]) -> list[Any]:
-    """The sections of the workspace, from accuracies to diagnostics."""
+    """The sections of the workspace, from accuracies to diagnostics. A plot has the mean of each loss over its runs."""
     import wandb_workspaces.reports.v2 as wr
     import wandb_workspaces.workspaces as ws
 
-    searched = [parallel_coordinates(parameters), wr.ParameterImportancePlot(with_respect_to=FINAL)]
-    return [
-        ws.Section(
-            name="Final accuracy",
-            is_open=True,
-            panels=[
-                bar_plot("Linear probe, last epoch: mean and standard deviation over seeds", FINAL),
-                bar_plot("Linear probe, best epoch", f"best/{FINAL}"),
-                *(bar_plot(f"{title(each)}, last epoch", each.key) for each in RESULTS.values() if each.key != FINAL),
-            ],
-        ),
-        ws.Section(
-            name="Accuracy by epoch",
-            is_open=True,
-            panels=[line_plot(title(each), each.key) for each in RESULTS.values()],
-        ),
-        ws.Section(name="Parameters", is_open=True, panels=searched),
-        *(
-            ws.Section(
-                name=panel.title,
-                is_open=True,
-                panels=[
-                    line_plot(title(each), each.key, x=STEP if each.every_step else "epoch") for each in panel.metrics
-                ],
-            )
-            for panel in PANELS[len(SHARED) :]
-        ),
-        ws.Section(
-            name="Training",
-            is_open=False,
-            panels=[
-                line_plot("Loss (each loss has its own scale)", "train/loss_epoch"),
-                line_plot("Learning rate", "lr", x=STEP),
-                line_plot("Images per second", "images_per_second", x=STEP),
-            ],
-        ),
-    ]
+    by_loss: dict[str, Any] = {"groupby": wr.Config(LOSS), "groupby_aggfunc": "mean"}
 
+    def curve(title: str, metric: str, x: str = "epoch") -> Any:
+        """A line for each loss, with the standard error over its runs."""
+        options = {**by_loss, "groupby_rangefunc": "stderr", "smoothing_type": "none", "max_runs_to_show": 100}
+        return wr.LinePlot(title=title, x=x, y=[metric], title_x=x.rpartition("_")[2], **options)
 
-def title(metric: Metric) -> str:
-    """The title of a panel, without the unit: W&B shows shares."""
-    return metric.title[:1].upper() + metric.title[1:]
-
-
-def line_plot(title: str, metric: str, x: str = "epoch") -> Any:
-    """A line plot: one line per loss, with the standard error over its runs."""
-    import wandb_workspaces.reports.v2 as wr
-
-    options = {**by_loss("stderr"), "smoothing_type": "none", "max_runs_to_show": 100}
-    return wr.LinePlot(title=title, x=x, y=[metric], title_x=x.rpartition("_")[2], **options)
-
-
-def bar_plot(title: str, metric: str) -> Any:
-    """A bar plot: one bar per loss, with the standard deviation over its runs."""
-    import wandb_workspaces.reports.v2 as wr
-
-    return wr.BarPlot(title=title, metrics=[metric], **by_loss("stddev"), max_runs_to_show=1000, max_bars_to_show=50)
-
-
-def by_loss(spread: str) -> dict[str, Any]:
-    """Arguments of a plot: the mean of each loss, with the spread over its runs."""
-    import wandb_workspaces.reports.v2 as wr
-
-    return {"groupby": wr.Config(LOSS), "groupby_aggfunc": "mean", "groupby_rangefunc": spread}
-
-
-def parallel_coordinates(parameters: Sequence[str]) -> Any:
-    """Parallel coordinates: one line per run, from loss and parameters to accuracy."""
-    import wandb_workspaces.reports.v2 as wr
+    def bars(title: str, metric: str) -> Any:
+        """A bar for each loss, with the standard deviation over its runs."""
+        options = {**by_loss, "groupby_rangefunc": "stddev", "max_runs_to_show": 1000, "max_bars_to_show": 50}
+        return wr.BarPlot(title=title, metrics=[metric], **options)
 
     axes = [wr.ParallelCoordinatesPlotColumn(wr.Config(name), log=name in LOGARITHMIC) for name in (LOSS, *parameters)]
     accuracy = wr.ParallelCoordinatesPlotColumn(wr.SummaryMetric(FINAL), display_name="linear probe")
-    return wr.ParallelCoordinatesPlot(title="From parameters to accuracy", columns=[*axes, accuracy])
+    panels = {
+        "Final accuracy": [
+            bars("Linear probe, last epoch: mean and standard deviation over seeds", FINAL),
+            bars("Linear probe, best epoch", f"best/{FINAL}"),
+            *(bars(f"{title_of(each)}, last epoch", each.key) for each in RESULTS.values() if each.key != FINAL),
+        ],
+        "Accuracy by epoch": [curve(title_of(each), each.key) for each in RESULTS.values()],
+        "Parameters": [
+            wr.ParallelCoordinatesPlot(title="From parameters to accuracy", columns=[*axes, accuracy]),
+            wr.ParameterImportancePlot(with_respect_to=FINAL),
+        ],
+    }
+    for panel in PANELS[len(SHARED) :]:
+        panels[panel.title] = [
+            curve(title_of(each), each.key, x=STEP if each.every_step else "epoch") for each in panel.metrics
+        ]
+    panels["Training"] = [
+        curve("Loss (each loss has its own scale)", "train/loss_epoch"),
+        curve("Learning rate", "lr", x=STEP),
+        curve("Images per second", "images_per_second", x=STEP),
+    ]
+    return [ws.Section(name=name, is_open=name != "Training", panels=shown) for name, shown in panels.items()]
+
+
+def title_of(metric: Metric) -> str:
+    """The title of a panel, without the unit: W&B shows shares."""
+    return metric.title[:1].upper() + metric.title[1:]

@@ -68,7 +68,7 @@ class RunFolderWandbLogger(WandbLogger):
             "settings": {**connection.settings(), "stop_fn": self.signals.stop_for_wandb},
         }
         self.run = run
-        self.failed = self.client_lost = False
+        self.error: Exception | None = None  # the first one of W&B, which is not called again after it
 
     @property
     @rank_zero_experiment
@@ -107,7 +107,6 @@ class RunFolderWandbLogger(WandbLogger):
 
     # -- calls from Lightning ------------------------------------------------------------------------------------------
 
-    @rank_zero_only
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None:
         """Do nothing: `wandb.init` gets the configuration."""
 
@@ -125,26 +124,26 @@ class RunFolderWandbLogger(WandbLogger):
         if private.started_run(self) is None:
             return
         self.finish(status)
-        if self.client_lost and self.signals.number:
-            # SLURM sends SIGTERM to all processes of a step, and the client's own process ends at it. Another one
-            # reports how the run ended; what the first one had not sent is on disk.
+        # A timeout is the server's; after another error the client's own process has ended.
+        if self.signals.number and self.error is not None and not isinstance(self.error, TimeoutError):
+            # SLURM sends SIGTERM to all processes of a step. A new client reports how the run ended; what the first one
+            # had not sent is on disk.
             with suppress(Exception):  # the connection to the first one is lost
                 wandb.teardown()
             private.set_run(self, None)
             if not os.environ.get("WANDB_SWEEP_ID"):
                 self.init_arguments["id"] = self.run.summary()["wandb"]["id"]
-            self.failed = self.client_lost = False
+            self.error = None
             self.finish(status)
         private.set_run(self, None)
 
     def finish(self, status: str) -> None:
         """Send the final summary and the exit code."""
         summary = self.run.summary()
-        last, best = summary.get("last", {}), summary.get("best", {})
-        final: dict[str, Any] = {name: value for name, value in last.items() if name.startswith(PROBES)}
-        final |= {f"best/{name}": value for name, value in best.items() if name.startswith(PROBES)}
-        final |= {key: summary[key] for key in ("status", "error", "duration") if summary.get(key) is not None}
-        self.try_to(lambda: self.experiment.summary.update(final))
+        last = {name: value for name, value in summary.get("last", {}).items() if name.startswith(PROBES)}
+        best = {f"best/{name}": value for name, value in summary.get("best", {}).items() if name.startswith(PROBES)}
+        ending = {key: summary[key] for key in ("status", "error", "duration") if summary.get(key) is not None}
+        self.try_to(lambda: self.experiment.summary.update({**last, **best, **ending}))
         code = self.exit_code(status)
         self.try_to(lambda: self.experiment.finish(exit_code=code))
 
@@ -178,35 +177,33 @@ class RunFolderWandbLogger(WandbLogger):
 
     def try_to(self, action: Callable[[], object]) -> None:
         """Call a function of W&B. After the first error W&B is not called again, and the training continues."""
-        if self.failed:
+        if self.error is not None:
             return
         try:
             action()
         except Exception as error:  # the client's process may have died, or the disk may be full
-            self.failed = True
-            self.client_lost = not isinstance(error, TimeoutError)  # a timeout is the server's; the client still runs
+            self.error = error
             print(f"W&B: {connection.error_line(error)}; {self.hint}", file=sys.stderr, flush=True)
 
 
 def wandb_config(config: dict[str, Any]) -> dict[str, Any]:
     """The configuration of a run for W&B: keys for filters and groups, then the complete one below `settings`."""
-    model, data, trainer = config["model"], config["data"], config["trainer"]
-    args = model.get("init_args", {})
-    words = short_label(config).split()
+    args, words = config["model"].get("init_args", {}), short_label(config).split()
+    optimization = args.get("optimization") or {}
     found: dict[str, Any] = {
         "method": words[0],
         "loss": words[-1],
-        "dataset": data["name"],
-        "batch_size": data["batch_size"],
+        "dataset": config["data"]["name"],
+        "batch_size": config["data"]["batch_size"],
         "backbone": args.get("backbone"),
         "augment": args.get("augment"),
-        "optimizer": (args.get("optimization") or {}).get("name"),
-        "lr": (args.get("optimization") or {}).get("lr"),
-        "epochs": trainer["max_epochs"],
+        "optimizer": optimization.get("name"),
+        "lr": optimization.get("lr"),
+        "epochs": config["trainer"]["max_epochs"],
         "seed": config["seed_everything"],
         "version": version(),
     }
-    for key, value in flatten({"model": model}).items():
+    for key, value in flatten({"model": config["model"]}).items():
         name = key.rpartition(".")[2]
         if role(key) == "loss" and key != "model" and value is not None and name not in FLAGS:  # see agent.py
             found.setdefault(name, value)

@@ -2,7 +2,7 @@
 
 run.py             `train`: a configuration → folder, checks, training, result
 choose_folder.py   which folder a run uses, and from which checkpoint it resumes
-check_training.py  checks of a training with its data; check_resume.py of the checkpoint; before there is a run folder
+checks.py          checks of a training with its data, and of the checkpoint that it resumes
 trainer.py         the Trainer as configured; `attach` adds what writes the run folder and guards the training
 python_runs.py     `record_run`: the same for a Trainer that the user's own program has made
 guard.py           the callback that stops a training that diverged

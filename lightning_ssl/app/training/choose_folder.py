@@ -11,6 +11,7 @@ without --name             the newest stopped run of exactly this configuration;
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -27,7 +28,8 @@ from lightning_ssl.app.config.identity import identity
 from lightning_ssl.app.config.labels import short_label
 from lightning_ssl.app.launch.ranks import is_first_process, launch, launcher_job, print_once
 from lightning_ssl.app.runs.checkpoints import damage
-from lightning_ssl.app.runs.folder import RunFolder
+from lightning_ssl.app.runs.folder import RunFolder, checkpoint_file
+from lightning_ssl.app.runs.small_files import as_mapping
 from lightning_ssl.app.runs.status import BROKEN
 from lightning_ssl.base.checks import UserError
 
@@ -47,24 +49,28 @@ class Choice:
     is_generated: bool = False  # the name of a new folder; another run may have taken it
 
     def created(self) -> Choice:
-        """The choice with its folder on disk, under a name that is unique."""
-        return Choice(new_folder(self.run.path)) if self.is_generated else self
+        """The choice with its folder on disk, under a name that is unique: several runs may start in one second."""
+        path, numbers = self.run.path, itertools.count(2)
+        while self.is_generated:
+            try:
+                path.mkdir(parents=True)
+                return Choice(RunFolder(path))
+            except FileExistsError:
+                path = self.run.path.with_name(f"{self.run.path.name}-{next(numbers)}")
+        return self
 
     @contextmanager
     def shared(self) -> Iterator[None]:
         """Pass the choice to the processes that Lightning starts for other ranks."""
-        before = os.environ.get(CHOICE)
         os.environ[CHOICE] = json.dumps([str(self.run.path), self.checkpoint and str(self.checkpoint)])
         try:
             yield
         finally:
             del os.environ[CHOICE]
-            if before is not None:
-                os.environ[CHOICE] = before
 
 
 def choose(config: Configuration) -> Choice:
-    """Choose the run folder and the checkpoint to resume from. `check_resume.py` checks the checkpoint."""
+    """Choose the run folder and the checkpoint to resume from. `checks.py` checks the checkpoint."""
     if CHOICE in os.environ and not is_first_process():
         path, checkpoint = json.loads(os.environ[CHOICE])
         return Choice(RunFolder(path), checkpoint and Path(checkpoint))
@@ -78,9 +84,12 @@ def choose_folder(config: Configuration) -> Choice:
         return choose_path(Path(resume))
     if name is None and (shared := shared_identity(config)):
         name = f"{generated_name(config)}-{slug(shared)}"
-    if name is None:
-        return choose_unnamed(config, folder, resume)
-    return choose_named(config, folder, name, resume)
+    if name is not None:
+        return choose_named(config, RunFolder(folder / name), resume)
+    if resume == "auto" and (stopped := stopped_run(config, folder)):
+        return Choice(stopped, stopped.newest_checkpoint())
+    name = f"{generated_name(config)}-{time.strftime('%Y%m%d-%H%M%S')}"
+    return Choice(RunFolder(folder / name), is_generated=True)
 
 
 def choose_path(path: Path) -> Choice:
@@ -88,46 +97,32 @@ def choose_path(path: Path) -> Choice:
     run = RunFolder(path if path.is_dir() else path.parent.parent)
     if not (run.path / "config.yaml").exists():
         raise UserError(f"resume={str(path)!r}: expected auto, never, a run folder or a checkpoint of one")
-    checkpoint = run.newest_checkpoint() if path.is_dir() else path
-    if checkpoint is None:
-        raise UserError(f"resume={str(path)!r}: {run.checkpoints} holds no undamaged checkpoint")
-    return Choice(run, checkpoint)
+    return Choice(run, checkpoint_file(path, "resume"))
 
 
-def choose_unnamed(config: Configuration, folder: Path, resume: str) -> Choice:
-    """Without --name: the newest stopped run of this configuration, or a new folder."""
-    found = stopped_run(config, folder) if resume == "auto" else None
-    if found is not None:
-        return Choice(found, found.newest_checkpoint())
-    name = f"{generated_name(config)}-{time.strftime('%Y%m%d-%H%M%S')}"
-    return Choice(RunFolder(folder / name), is_generated=True)
-
-
-def choose_named(config: Configuration, folder: Path, name: str, resume: str) -> Choice:
+def choose_named(config: Configuration, run: RunFolder, resume: str) -> Choice:
     """With --name: that folder. A run with another configuration is refused."""
-    run = RunFolder(folder / name)
+    refused = f"name={run.path.name!r}: {run.path}"
     if resume == "never":
         if run.has_files() and is_first_process():  # other ranks may find the folder that the first one just made
-            raise UserError(f"name={name!r}: {run.path} exists; choose another --name, or --resume auto")
+            raise UserError(f"{refused} exists; choose another --name, or --resume auto")
         return Choice(run)
     if run.has_files() and (change := first_change(config, run)):
-        anyway = f", or --resume {run.path} to resume it anyway" if can_resume(run) else ""
+        can_resume = run.config() and not all(map(damage, run.step_checkpoints()))
+        anyway = f", or --resume {run.path} to resume it anyway" if can_resume else ""
         raise UserError(f"{change}, in {run.path}; choose another --name{anyway}")
     checkpoint = run.newest_checkpoint()
-    is_lost = "started" not in run.summary() and not run.is_finished()
-    if checkpoint is None and is_lost and run.has_metrics():
-        lost = "has metrics, but neither a summary nor a whole checkpoint"
-        raise UserError(f"name={name!r}: {run.path} {lost}; choose another --name")
-    if checkpoint is None and run.step_checkpoints() and not run.is_finished():
-        warnings.warn(f"{run.checkpoints} holds no undamaged checkpoint; training starts again", stacklevel=2)
-    if checkpoint is None and run.is_finished() and extends(config, run):
-        raise UserError(f"name={name!r}: {run.path} is finished and has no whole checkpoint; choose another --name")
+    if checkpoint is None and run.is_finished():
+        if extends(config, run):
+            raise UserError(f"{refused} is finished and has no whole checkpoint; choose another --name")
+    elif checkpoint is None:
+        if "started" not in run.summary() and run.has_metrics():
+            raise UserError(
+                f"{refused} has metrics, but neither a summary nor a whole checkpoint; choose another --name"
+            )
+        if run.step_checkpoints():
+            warnings.warn(f"{run.checkpoints} holds no undamaged checkpoint; training starts again", stacklevel=2)
     return Choice(run, checkpoint)
-
-
-def can_resume(run: RunFolder) -> bool:
-    """Whether `--resume FOLDER` finds a configuration and a checkpoint."""
-    return (run.path / "config.yaml").exists() and not all(damage(path) for path in run.step_checkpoints())
 
 
 def generated_name(config: Configuration) -> str:
@@ -180,23 +175,10 @@ def first_change(config: Configuration, run: RunFolder, may_change: tuple[str, .
 
 def extends(config: Configuration, run: RunFolder) -> bool:
     """Whether the configuration asks for more epochs or steps than a finished run, and for fewer of neither."""
-    stored, now = run.config().get("trainer"), config.values["trainer"]
-    before = stored if isinstance(stored, dict) else {}
+    before, now = as_mapping(run.config().get("trainer")), config.values["trainer"]
     changed = [key for key in ("max_epochs", "max_steps") if now[key] != before.get(key)]
     return bool(changed) and all(limit(now[key]) > limit(before.get(key)) for key in changed)
 
 
 def limit(value: int | None) -> float:
     return math.inf if value is None or value == -1 else value
-
-
-def new_folder(path: Path) -> RunFolder:
-    """Create a new, unique run folder. Several runs may start in the same second."""
-    number, chosen = 1, path
-    while True:
-        try:
-            chosen.mkdir(parents=True)
-            return RunFolder(chosen)
-        except FileExistsError:
-            number += 1
-            chosen = path.with_name(f"{path.name}-{number}")

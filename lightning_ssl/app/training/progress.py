@@ -39,10 +39,6 @@ class TrainingBar(pl.callbacks.ProgressBar):
         """Switch the bar off. Lightning does so on every rank but the first."""
         self.enabled = False
 
-    def enable(self) -> None:
-        """Switch the bar on."""
-        self.enabled = True
-
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,47 +50,20 @@ def record_run(
     >>> record_run(trainer, "runs/mine", tags=["first"])
     RunFolder('runs/mine')
     """
-    run = RunFolder(folder)
+    run, saver = RunFolder(folder), checkpoints or Checkpoints()
     if run.has_files() and not resume:
         raise UserError(f"folder={str(folder)!r}: there is a run already; choose another folder, or resume=True")
-    saver = checkpoints or Checkpoints()
-    recorder = PythonRecorder(run, saver, {"group": group, "tags": list(tags)})
-    attach(trainer, run, recorder, saver)
+
+    def start(trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        config = {**configuration_of(trainer, module), "group": group, "tags": list(tags)}
+        saver.into(run.checkpoints, record_in_checkpoints(config))
+        if trainer.is_global_zero:
+            command = [Path(sys.argv[0]).name, *sys.argv[1:]]
+            begin(run, config, command, Path(trainer.ckpt_path) if trainer.ckpt_path else None)
+
+    attach(trainer, run, Recorder(run, start), saver)
     trainer.loggers = [*trainer.loggers, RunLogger(run)]  # `trainer.logger` stays the first one of the user
     return run
-
-
-class PythonRecorder(Recorder):
-    """A recorder that takes the configuration from the Trainer, the module and the data when training starts."""
-
-    def __init__(self, run: RunFolder, saver: Checkpoints, words: dict[str, Any]) -> None:
-        super().__init__(run, images_per_step=0)
-        self.saver, self.words = saver, words
-
-    @property
-    def state_key(self) -> str:
-        return Recorder.__qualname__  # that of `lightning-ssl fit`: either can resume the other's run
-
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if stage != "fit":
-            return
-        config = {**configuration_of(trainer, pl_module), **self.words}
-        self.saver.into(self.run.checkpoints, record_in_checkpoints(config))
-        data = getattr(trainer, "datamodule", None)
-        self.images_per_step = int(getattr(data, "batch_size", 0) or 0)
-        checkpoint = Path(trainer.ckpt_path) if trainer.ckpt_path else None
-        start = partial(begin, self.run, config, [Path(sys.argv[0]).name, *sys.argv[1:]], checkpoint)
-        if checkpoint is not None:
-            self.begin = start
-        elif trainer.is_global_zero:
-            start()
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if not self.images_per_step:
-            self.images_per_step = len(batch[0]) * trainer.world_size
-        super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
 
 
 def configuration_of(trainer: pl.Trainer, module: pl.LightningModule) -> dict[str, Any]:
@@ -100,17 +72,15 @@ def configuration_of(trainer: pl.Trainer, module: pl.LightningModule) -> dict[st
     callbacks = [callback for callback in getattr(trainer, "callbacks", []) if isinstance(callback, OUR_CALLBACKS)]
     settings = {name: to_tree(getattr(trainer, name, None)) for name in RECORDED}
     seed = os.environ.get("PL_GLOBAL_SEED")  # of pl.seed_everything
+    configuration: Any = getattr(module, "configuration", lambda: own_module(module))
     return {
         "seed_everything": int(seed) if seed is not None else getattr(module, "seed", None),
         "trainer": {**settings, "devices": trainer.num_devices, "callbacks": to_tree(callbacks)},
-        "model": part(module),
+        "model": configuration(),
         "data": data.configuration() if isinstance(data, DataModule) else {"name": type(data).__name__},
     }
 
 
-def part(module: pl.LightningModule) -> dict[str, Any]:
-    """The class of a module and its arguments; those of a module of the user's are its hparams."""
-    if hasattr(module, "configuration"):
-        found: dict[str, Any] = module.configuration()  # type: ignore[operator]
-        return found
+def own_module(module: pl.LightningModule) -> dict[str, Any]:
+    """The class of a module of the user's, and its arguments, which are its hparams."""
     return {"class_path": import_path(type(module)), "init_args": to_tree(dict(module.hparams))}

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import math
 import time
+import traceback
 from argparse import Namespace
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lightning_ssl._lightning import pl
+from lightning_ssl.app.launch.ranks import is_first_process
 from lightning_ssl.app.runs.folder import RunFolder
 from lightning_ssl.callbacks.log import is_log_step, log_now
 
@@ -40,11 +43,6 @@ class RunLogger(pl.loggers.Logger):
     def save_dir(self) -> str:
         return str(self.run.path.parent)
 
-    @property
-    def log_dir(self) -> str:
-        return str(self.run.path)
-
-    @pl.utilities.rank_zero.rank_zero_only
     def log_hyperparams(self, params: dict[str, Any] | Namespace, *args: Any, **kwargs: Any) -> None:
         """Do nothing: config.yaml holds the hyperparameters."""
 
@@ -65,9 +63,9 @@ class Recorder(pl.Callback):
 
     logs_train_loss = True  # so the method does not log it a second time
 
-    def __init__(self, run: RunFolder, images_per_step: int, begin: Callable[[], object] | None = None) -> None:
-        """`begin` writes the first files of a resumed run, when Lightning has restored its state."""
-        self.run, self.images_per_step, self.begin = run, images_per_step, begin
+    def __init__(self, run: RunFolder, begin: Callable[[pl.Trainer, pl.LightningModule], object] | None = None) -> None:
+        """`begin` writes the first files of the run."""
+        self.run, self.begin = run, begin
         self.is_open = False
         self.elapsed, self.training, self.images = 0.0, 0.0, 0  # seconds of fit, of training steps; images trained on
         # Of this epoch: their sum in double precision, on the device after the first step, and their number.
@@ -75,7 +73,6 @@ class Recorder(pl.Callback):
         self.losses = 0
         self.rows = 0
         self.began = self.mark = 0.0
-        self.images_here, self.training_here = 0, 0.0  # of this process, for its speed
 
     # -- state --------------------------------------------------------------------------------------------------------
 
@@ -96,25 +93,27 @@ class Recorder(pl.Callback):
 
     # -- hooks --------------------------------------------------------------------------------------------------------
 
+    def open(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write into the folder for the first time: before the training of a new run, after all is restored otherwise.
+
+        An error before it leaves the folder of a resumed run as it is.
+        """
+        if self.is_open:
+            return
+        self.is_open = True
+        if self.begin is not None:
+            self.begin(trainer, pl_module)
+        if is_first_process():
+            self.run.metrics_writer.open(self.rows)
+            self.summarize(trainer)
+
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.began = time.perf_counter()
-        if self.begin is None:
-            self.open(trainer)
 
     # A step is timed from the end of the previous one: waiting for data counts, validation does not.
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if not self.is_open:  # Lightning has restored everything now; an error before it leaves the folder as it is
-            self.open(trainer)
+        self.open(trainer, pl_module)
         self.mark = time.perf_counter()
-
-    def open(self, trainer: pl.Trainer) -> None:
-        """Write into the folder for the first time."""
-        self.is_open = True
-        if trainer.is_global_zero:
-            if self.begin is not None:
-                self.begin()
-            self.run.metrics_writer.open(self.rows)
-            self.summarize(trainer, status="running", error=None)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.mark = time.perf_counter()
@@ -128,9 +127,7 @@ class Recorder(pl.Callback):
         now = time.perf_counter()
         spent, self.mark = now - self.mark, now
         self.training += spent
-        self.training_here += spent
-        self.images += self.images_per_step
-        self.images_here += self.images_per_step
+        self.images += pl.utilities.data.extract_batch_size(batch) * trainer.world_size
         loss = loss_of_batch(trainer, outputs)
         if loss is not None:
             self.loss = self.loss + loss.to(torch.float32 if loss.device.type == "mps" else torch.float64)
@@ -148,13 +145,11 @@ class Recorder(pl.Callback):
             local = torch.tensor(mean, dtype=torch.float64, device=pl_module.device)
             mean = float(trainer.strategy.reduce(local, reduce_op="mean"))
         self.loss, self.losses = 0.0, 0
-        cost = {"lr": learning_rate(trainer), "images_per_second": self.speed}
-        log_now(trainer, {"train/loss_epoch": mean, **cost})
+        log_now(trainer, {"train/loss_epoch": mean, "lr": learning_rate(trainer), "images_per_second": self.speed})
         self.summarize(trainer)
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if not self.is_open:  # the checkpoint was the last one
-            self.open(trainer)
+        self.open(trainer, pl_module)  # it is closed still if the checkpoint was the last one
         timers = [each for each in getattr(trainer, "callbacks", []) if isinstance(each, pl.callbacks.Timer)]
         left = [timer.time_remaining() for timer in timers]
         out_of_time = any(seconds is not None and seconds <= 0 for seconds in left)  # `max_time`: training is not done
@@ -163,30 +158,39 @@ class Recorder(pl.Callback):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         if not self.is_open:
             return
-        stopped = isinstance(exception, (KeyboardInterrupt, pl.utilities.exceptions.SIGTERMException))
-        reason = str(exception).strip().partition("\n")[0] or type(exception).__name__
-        self.summarize(trainer, status="interrupted" if stopped else "failed", error=None if stopped else reason)
+        with suppress(ValueError, OSError):  # the disk may be full
+            if isinstance(exception, (KeyboardInterrupt, pl.utilities.exceptions.SIGTERMException)):
+                self.summarize(trainer, status="interrupted", error=None)
+            else:
+                self.summarize(trainer, status="failed", error=first_line(exception))
+                if is_first_process():
+                    text = "".join(traceback.format_exception(exception))
+                    (self.run.path / "error.txt").write_text(text, encoding="utf-8")
 
     # -- summary ------------------------------------------------------------------------------------------------------
 
     @property
     def speed(self) -> float:
-        """Images per second of training steps, measured in this process, for the global batch."""
-        return self.images_here / self.training_here if self.training_here else math.nan
+        """Images per second of training steps, for the global batch."""
+        return self.images / self.training if self.training else math.nan
 
     def summarize(self, trainer: pl.Trainer, **fields: Any) -> None:
         """Update summary.json."""
-        if not trainer.is_global_zero:
+        if not is_first_process():  # a rank that Lightning starts has no `is_global_zero` before the training
             return
         self.run.update_summary(
             duration=self.elapsed + (time.perf_counter() - self.began if self.began else 0.0),
-            images_per_second=self.images / self.training if self.training else None,
+            images_per_second=self.speed if self.training else None,
             epoch=trainer.current_epoch,
             step=trainer.global_step,
             last=self.run.metrics_writer.last,
             best=self.run.metrics_writer.best,
             **fields,
         )
+
+
+def first_line(error: BaseException) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def loss_of_batch(trainer: pl.Trainer, outputs: Any) -> Tensor | None:

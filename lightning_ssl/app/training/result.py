@@ -23,26 +23,19 @@ def print_result(run: RunFolder) -> None:
     table = Table("metric", "last", "best", title=Text(printable(f"{summary['label']}, seed {summary['seed']}")))
     for column in table.columns[1:]:
         column.justify = "right"
-    names = ordered([name for name in summary["last"] if name not in TIMING_METRICS])
-    for name in names:
-        best = summary["best"].get(name, float("nan"))
-        results_end = name in RESULTS and names.index(name) + 1 == sum(each in RESULTS for each in names)
-        table.add_row(Text(printable(name)), f"{summary['last'][name]:.4g}", f"{best:.4g}", end_section=results_end)
+    names = [name for name in summary["last"] if name not in TIMING_METRICS]
+    results = [name for name in RESULTS if name in names]
+    for section in (results, [name for name in names if name not in results]):
+        for name in section:
+            best = summary["best"].get(name, float("nan"))
+            table.add_row(Text(printable(name)), f"{summary['last'][name]:.4g}", f"{best:.4g}")
+        table.add_section()
     console = Console(soft_wrap=True, highlight=False)
     console.print(table)
     console.print(
         f"{summary['step']} steps in {summary['duration']:.0f} s, {summary['images_per_second'] or 0:.0f} images/s"
     )
     console.print(f"run folder: {run.path}\n{next_steps(run)}", markup=False)
-
-
-def ordered(names: list[str]) -> list[str]:
-    """The results first, then the other metrics as they were logged.
-
-    >>> ordered(["train/loss", "knn/top1", "online/top1"])
-    ['online/top1', 'knn/top1', 'train/loss']
-    """
-    return [name for name in RESULTS if name in names] + [name for name in names if name not in RESULTS]
 
 
 def next_steps(run: RunFolder) -> str:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 
 from lightning_ssl.app.config.configuration import Configuration, Parts
 from lightning_ssl.app.launch import devices, ranks
@@ -14,10 +13,9 @@ from lightning_ssl.app.launch.noted_signals import NotedSignals
 from lightning_ssl.app.launch.ranks import is_first_process, print_once
 from lightning_ssl.app.launch.signals import Stopped, StopSignals
 from lightning_ssl.app.runs.first_files import begin
-from lightning_ssl.app.runs.folder import RunFolder
 from lightning_ssl.app.training import choose_folder
-from lightning_ssl.app.training.check_resume import require_resumable
-from lightning_ssl.app.training.check_training import check_training
+from lightning_ssl.app.training.checks import check_training, require_resumable
+from lightning_ssl.app.training.recorder import Recorder
 from lightning_ssl.app.training.result import print_result
 from lightning_ssl.app.training.trainer import check_logger, make_trainer, warn_of_local_batch_norm
 from lightning_ssl.base.checks import RunFailed, UserError
@@ -70,60 +68,47 @@ def train(config: Configuration, argv: list[str], early: NotedSignals | None = N
 def train_in_folder(
     config: Configuration, parts: Parts, choice: choose_folder.Choice, argv: list[str], signals: StopSignals
 ) -> int:
-    """Train, and record how it ended. Returns the exit code."""
-    run, stored, begun = choice.run, config.stored(), False
+    """Train; the recorder writes how it ends. Returns the exit code."""
+    run, stored = choice.run, config.stored()
 
-    def start() -> None:
-        nonlocal begun
-        begun = True
+    def start(*_: object) -> None:
         if is_first_process():
             label = begin(run, stored, ["lightning-ssl", "fit", *argv], choice.checkpoint)
             resumed = "" if choice.checkpoint is None else f", resumed from {choice.checkpoint.name}"
             print_once(f"{label} on {stored['data']['name']} in {run.path}{resumed}")
 
-    if choice.checkpoint is None:
-        start()
+    recorder = Recorder(run, start)
     try:
         with quiet():
-            trainer = make_trainer(parts, run, stored, signals, None if begun else start)
+            trainer = make_trainer(parts, run, stored, signals, recorder)
             # Before the first step there is nothing to save. A run of W&B takes it, to be marked as preempted.
             signals.raises = trainer.world_size == 1 and config.values["logger"] != "wandb"
             warn_of_local_batch_norm(trainer, parts)
+            if choice.checkpoint is None:
+                recorder.open(trainer, parts.method)
             trainer.fit(parts.method, parts.data, ckpt_path=choice.checkpoint, weights_only=True)
-    except Stopped as reason:
-        if is_first_process():
-            run.update_summary(status="interrupted")
+    except Stopped as stop:
         print_once(f"stopped; the same command resumes {run.path}")
         signals.leave_together(is_first_process())
         # Lightning kills the process that started this rank if it ends with an error.
-        return 0 if ranks.is_started_by_lightning() else 128 + reason.number
-    except SystemExit as end:  # Lightning's, after a second Ctrl-C
-        if run.status() == "interrupted":
-            print_once(f"stopped; the same command resumes {run.path}")
-            return 130
-        raise end
+        return 0 if ranks.is_started_by_lightning() else 128 + stop.number
+    except SystemExit:  # Lightning's, after a second Ctrl-C
+        if run.status() != "interrupted":
+            raise
+        print_once(f"stopped; the same command resumes {run.path}")
+        return 130
     except Exception as error:
-        if choice.checkpoint is not None and not begun and is_first_process():
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        if choice.checkpoint is not None and not recorder.is_open and is_first_process():
             where = f"{choice.checkpoint.name} was not resumed, its run folder is unchanged"
-            raise RunFailed(f"{where}: {type(error).__name__}: {one_line(error)}") from error
-        line = record_failure(run, error)
+            raise RunFailed(f"{where}: {reason}") from error
         if isinstance(error, (UserError, OSError)):
-            raise error
-        written = f"; {run.path / 'error.txt'} has the traceback" if is_first_process() else ""
-        raise RunFailed(f"{type(error).__name__}: {line}{written}") from error
+            raise
+        written = f"; {run.path / 'error.txt'} has the traceback" if recorder.is_open and is_first_process() else ""
+        raise RunFailed(f"{reason}{written}") from error
     if trainer.is_global_zero:
         print_result(run)
     return 0
-
-
-def record_failure(run: RunFolder, error: Exception) -> str:
-    """Write the error to summary.json and the traceback to error.txt. Returns the error's first line."""
-    line = str(error).strip().partition("\n")[0] or type(error).__name__
-    if is_first_process():
-        with suppress(ValueError, OSError):  # the disk may be full
-            run.update_summary(status="failed", error=line)
-            (run.path / "error.txt").write_text(traceback.format_exc(), encoding="utf-8")
-    return line
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import io
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +31,9 @@ def make_trainer(
     run: RunFolder,
     config: dict[str, Any],
     signals: StopSignals | None = None,
-    begin: Callable[[], object] | None = None,
+    recorder: Recorder | None = None,
 ) -> pl.Trainer:
-    """The Trainer of `lightning-ssl fit`. `begin` writes the first files of a resumed run."""
+    """The Trainer of `lightning-ssl fit`."""
     arguments, signals = dict(parts.trainer), signals or StopSignals()
     loggers = [] if arguments["logger"] in (None, True, False) else as_list(arguments["logger"])
     arguments["logger"] = [RunLogger(run), *loggers, *chosen_logger(config["logger"], run, config, signals)]
@@ -49,7 +48,7 @@ def make_trainer(
     arguments["default_root_dir"] = arguments["default_root_dir"] or str(run.path)
     trainer = pl.Trainer(**arguments)
     saver = parts.checkpoints.into(run.checkpoints, record_in_checkpoints(config))
-    attach(trainer, run, Recorder(run, parts.data.batch_size, begin), saver, StopAtSignal(signals, saver))
+    attach(trainer, run, recorder or Recorder(run), saver, StopAtSignal(signals, saver))
     replace_lightnings_handlers(trainer)
     return trainer
 

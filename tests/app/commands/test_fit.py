@@ -9,10 +9,13 @@ import warnings
 from pathlib import Path
 
 import pytest
+import torch
 from helpers import small_fit
 from helpers.killing import fit_until_killed, in_a_fork, one_thread  # noqa: F401
 from helpers.outcome import assert_same, outcome
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
+from lightning_ssl import methods
 from lightning_ssl.app import cli, runs
 from lightning_ssl.app.commands import fit
 from lightning_ssl.app.config.configuration import Configuration
@@ -20,7 +23,6 @@ from lightning_ssl.app.launch.signals import StopSignals
 from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.runs.metrics import TIMING_METRICS
 from lightning_ssl.app.training import result
-from lightning_ssl.app.training import run as training
 from lightning_ssl.app.training.progress import TrainingBar
 from lightning_ssl.app.training.trainer import check_logger, chosen_logger, make_trainer
 from lightning_ssl.base.checks import RunFailed
@@ -211,13 +213,13 @@ def lost(*_):
     raise RuntimeError("connection closed")
 
 
-@pytest.mark.parametrize(("is_first", "end"), [(True, "; .*error.txt has the traceback"), (False, "")])
-def test_the_error_of_a_rank_names_error_txt_only_if_the_rank_wrote_it(is_first, end, tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "is_first_process", lambda: is_first)
-    monkeypatch.setattr(training, "make_trainer", lost)
+@pytest.mark.parametrize(("rank", "end"), [(0, "; .*error.txt has the traceback"), (1, "")])
+def test_the_error_of_a_rank_names_error_txt_only_if_the_rank_wrote_it(rank, end, tmp_path, monkeypatch):
+    monkeypatch.setattr(rank_zero_only, "rank", rank)
+    monkeypatch.setattr(methods.SimCLR, "training_step", lost)
     with pytest.raises(RunFailed, match=f"^RuntimeError: connection closed{end}$"):
         fit.main(words(tmp_path))
-    assert (tmp_path / "run" / "error.txt").exists() == is_first
+    assert (tmp_path / "run" / "error.txt").exists() == (rank == 0)
 
 
 @pytest.mark.parametrize("limit", ["--trainer.max_epochs=2", "--trainer.max_steps=12"])
@@ -253,6 +255,23 @@ def test_a_run_requires_a_model(capfd):
     """Every other refusal of flags and files: tests/app/hostile/."""
     assert cli.main(["fit"]) == 2
     assert "model: a run requires it" in capfd.readouterr().err
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_saves_the_weights(tmp_path, monkeypatch, capfd):
+    original = methods.SimCLR.compute_loss
+
+    def compute_loss(self, views):
+        return original(self, views) * (float("nan") if self.global_step == 8 else 1.0)
+
+    monkeypatch.setattr(methods.SimCLR, "compute_loss", compute_loss)
+    assert cli.main(["fit", *words(tmp_path)]) == 2
+    (line,) = filter(None, capfd.readouterr().err.splitlines())
+    assert "train/loss=nan at step 8: the last finite loss was" in line
+    run = RunFolder(tmp_path / "run")
+    assert run.summary()["status"] == "failed"
+    assert "at step 8" in run.summary()["error"]
+    weights = runs.read_checkpoint(run.checkpoints / "last_finite.ckpt")["state_dict"]
+    assert all(torch.isfinite(value).all() for value in weights.values())
 
 
 def test_a_full_disk_is_one_line_and_leaves_no_partial_file(tmp_path, monkeypatch, capfd):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lightning_ssl.app.runs import RunFolder
-from lightning_ssl.app.runs.metrics import GrowingMetric, read_events, read_metrics
-from lightning_ssl.app.runs.metrics_writer import MetricsWriter
+from lightning_ssl.app.runs.metrics import GrowingMetric, MetricsWriter, converted
+from lightning_ssl.app.runs.run_record import read_record
 
 
 def written(folder, *events):
@@ -27,26 +27,17 @@ def reopened(folder, rows):
     return writer
 
 
-def test_a_line_is_one_event_in_json(tmp_path):
-    writer = written(tmp_path, {"train/loss": 0.5}, {"a,b": 1.0, 'say "x"': 2.0})
+def test_a_line_is_one_event_in_json_and_a_value_that_is_not_finite_is_null_with_its_kind(tmp_path):
+    values = {"a": math.nan, "b": math.inf, "c": -math.inf, 'say "x", y': 1.0}
+    writer = written(tmp_path, {"train/loss": 0.5}, values)
     assert [json.loads(line) for line in writer.file.read_text().splitlines()] == [
         {"epoch": 0, "step": 0, "train/loss": 0.5},
-        {"epoch": 0, "step": 1, "a,b": 1.0, 'say "x"': 2.0},
-    ]
-    found = read_metrics(tmp_path)[0]["a,b"]
-    assert (found.epochs.tolist(), found.steps.tolist(), found.values.tolist()) == ([0], [1], [1.0])
-
-
-def test_a_value_that_is_not_finite_is_null_with_its_kind(tmp_path):
-    bad = {"a": math.nan, "b": math.inf, "c": -math.inf, "d": 1.0}
-    writer = written(tmp_path, bad)
-    assert json.loads(writer.file.read_text()) == {
-        "epoch": 0, "step": 0, "a": None, "b": None, "c": None, "d": 1.0,
-        "nonfinite": {"a": "nan", "b": "inf", "c": "-inf"},
-    }  # fmt: skip
-    found, problems = read_metrics(tmp_path)
-    assert {name: repr(series.last) for name, series in found.items()} == {k: repr(v) for k, v in bad.items()}
-    assert problems == []
+        {"epoch": 0, "step": 1, **dict.fromkeys("abc"), 'say "x", y': 1.0,
+         "nonfinite": {"a": "nan", "b": "inf", "c": "-inf"}},
+    ]  # fmt: skip
+    found = RunFolder(tmp_path).metrics()
+    assert {name: repr(found[name].last) for name in values} == {name: repr(value) for name, value in values.items()}
+    assert (found["a"].epochs.tolist(), found["a"].steps.tolist()) == ([0], [1])
 
 
 def test_pandas_reads_the_file(tmp_path):
@@ -79,9 +70,8 @@ FIRST = {"metrics.jsonl": '{"epoch": 0, "step": 0, "x": 0.25}\n', "metrics.csv":
 @pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in UNREADABLE.items() for line in lines])
 def test_an_incomplete_or_unreadable_line_is_skipped_and_reported(tmp_path, name, line):
     (tmp_path / name).write_text(FIRST[name] + line)
-    series, problems = read_metrics(tmp_path)
-    assert series["x"].values.tolist() == [0.25]
-    assert problems == [f"{name}: 1 incomplete or unreadable entry"]
+    assert RunFolder(tmp_path).metrics()["x"].values.tolist() == [0.25]
+    assert "metrics.jsonl: incomplete or unreadable entries: 1" in read_record(tmp_path).problems
     assert RunFolder(tmp_path).history("x") == [0.25]
 
 
@@ -99,7 +89,7 @@ def test_a_resumed_writer_ends_with_the_file_of_an_undisturbed_one(kept, tmp_pat
         for step, event in list(enumerate(events))[kept:]:
             resumed.append({"epoch": 0, "step": step, **event})
         assert killed.file.read_bytes() == whole.file.read_bytes()
-    assert read_metrics(tmp_path / "whole")[1] == []
+    assert None not in RunFolder(tmp_path / "whole").events()
 
 
 def test_a_file_with_fewer_events_than_the_checkpoint_counts_keeps_its_whole_lines(tmp_path):
@@ -120,7 +110,7 @@ def test_a_file_with_fewer_events_than_the_checkpoint_counts_keeps_its_whole_lin
 def test_an_unreadable_line_keeps_its_place_when_a_run_resumes(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     assert reopened(tmp_path, 3).last == {"x": 3.0}
-    assert [event and event["step"] for event in read_events(tmp_path)[0]] == [0, None, 2]
+    assert [event and event["step"] for event in RunFolder(tmp_path).events()] == [0, None, 2]
 
 
 def test_a_file_that_is_written_again_is_read_again(tmp_path):
@@ -133,20 +123,11 @@ def test_a_file_that_is_written_again_is_read_again(tmp_path):
     assert run.history("x") == []
 
 
-def test_a_resumed_file_is_read_again_from_its_truncation(tmp_path):
-    writer, metric = written(tmp_path, {"x": 1.0}, {"x": 2.0}, {"x": 3.0}), None
-    metric = GrowingMetric(writer.file, "x")
-    assert metric.look() == [1.0, 2.0, 3.0]
-    resumed = reopened(tmp_path, 1)
-    resumed.append({"epoch": 0, "step": 1, "x": 2.5})
-    assert metric.look() == [1.0, 2.5]
-
-
 @pytest.mark.parametrize("name", ["metrics.jsonl", "metrics.csv"])
 def test_a_pipe_is_no_file_of_metrics(tmp_path, name):
     os.mkfifo(tmp_path / name)
     assert GrowingMetric(tmp_path / name, "x").look() == []
-    assert read_metrics(tmp_path) == ({}, [])
+    assert RunFolder(tmp_path).metrics() == {}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -183,23 +164,25 @@ OLD = 'epoch,step,x,"a,b"\n     \n0,0,1.0\n0,1,,0.5\n0,2,nan,\n1,3,2.5\n'
 
 def test_metrics_csv_is_read_with_quoted_names_and_short_rows(tmp_path):
     (tmp_path / "metrics.csv").write_text(OLD)
-    found, problems = read_metrics(tmp_path)
+    found = RunFolder(tmp_path).metrics()
     assert [repr(value) for value in found["x"].values.tolist()] == ["1.0", "nan", "2.5"]
     assert (found["x"].steps.tolist(), found["x"].epochs.tolist()) == ([0, 2, 3], [0, 0, 1])
-    assert (found["a,b"].values.tolist(), problems) == ([0.5], [])
+    assert found["a,b"].values.tolist() == [0.5]
     assert RunFolder(tmp_path).history("x") == [1.0, 2.5]
     assert RunFolder(tmp_path).last_value("a,b") == 0.5
 
 
 def test_columns_of_metrics_csv_may_come_in_any_order(tmp_path):
     (tmp_path / "metrics.csv").write_text("step,accuracy\n1,0.5\n2,0.75\n")
-    series, problems = read_metrics(tmp_path)
-    steps, values = series["accuracy"].steps.tolist(), series["accuracy"].values.tolist()
-    assert (steps, values, problems) == ([1, 2], [0.5, 0.75], [])
+    (series,) = RunFolder(tmp_path).metrics().values()
+    assert (series.steps.tolist(), series.values.tolist()) == ([1, 2], [0.5, 0.75])
 
 
-def test_a_resumed_old_folder_is_converted_once_up_to_its_checkpoint(tmp_path):
+@pytest.mark.parametrize("killed", [False, True])  # between the two steps of an earlier conversion
+def test_a_resumed_old_folder_is_converted_once_up_to_its_checkpoint(tmp_path, killed):
     (tmp_path / "metrics.csv").write_text(OLD)
+    if killed:
+        (tmp_path / "metrics.jsonl").write_text(converted(OLD))
     writer = reopened(tmp_path, 3)
     assert not (tmp_path / "metrics.csv").exists()
     assert writer.file.read_text().splitlines() == [
@@ -208,15 +191,3 @@ def test_a_resumed_old_folder_is_converted_once_up_to_its_checkpoint(tmp_path):
         '{"epoch": 0, "step": 2, "x": null, "nonfinite": {"x": "nan"}}',
     ]
     assert (writer.rows, writer.last["a,b"], writer.best) == (3, 0.5, {"x": 1.0, "a,b": 0.5})
-    writer.append({"epoch": 1, "step": 3, "x": 4.0})
-    assert read_metrics(tmp_path)[0]["x"].last == 4.0
-    assert reopened(tmp_path, 4).rows == 4
-
-
-def test_a_killed_conversion_is_finished_by_the_next_one(tmp_path):
-    """Both files are there if the writer was killed between its two steps; the new one is whole then."""
-    (tmp_path / "metrics.csv").write_text(OLD)
-    MetricsWriter(tmp_path).convert()
-    assert len(read_events(tmp_path)[0]) == 4
-    assert reopened(tmp_path, 4).rows == 4
-    assert not (tmp_path / "metrics.csv").exists()

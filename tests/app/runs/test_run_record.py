@@ -14,7 +14,10 @@ from lightning_ssl.app.sweep.state import State, recorded
 
 
 def test_complete_run_is_read_completely(tmp_path):
-    run = read_record(write_run(tmp_path / "a", "direct", seed=3, accuracy=0.7123, epochs=5))
+    folder = write_run(tmp_path / "a", "direct", seed=3, accuracy=0.7123, epochs=5)
+    with (folder / "config.yaml").open("ab") as stream:
+        stream.write(b"note: \xff\xfe\n")  # not UTF-8
+    run = read_record(folder)
     assert run.status == "finished"
     assert run.problems == []
     assert run.seed == 3
@@ -57,10 +60,13 @@ def test_run_without_a_file_is_listed_as_broken_unless_it_ended_with_an_error(tm
         ("config.yaml", "just words", None),
         ("config.yaml", "a: &x {b: *x}", "config.yaml cannot be read"),
         ("config.yaml", "a: &x [*x]", "config.yaml cannot be read"),
+        ("config.yaml", "a: !!timestamp x", "config.yaml cannot be read"),
+        ("config.yaml", "- " * 5000 + "x", "config.yaml cannot be read"),
+        ("summary.json", '{"last": {"x": ' + "9" * 400 + "}}", "summary.json cannot be read"),
         ("summary.json", '{"status": "fini', "summary.json cannot be read"),
         ("summary.json", "[1, 2]", None),
         ("summary.json", "[" * 100_000, "summary.json cannot be read"),
-        ("metrics.jsonl", "nonsense\n1\n", "2 incomplete or unreadable entries"),
+        ("metrics.jsonl", "nonsense\n1\n", "metrics.jsonl: incomplete or unreadable entries: 2"),
         ("metrics.jsonl", "", None),
     ],
 )
@@ -72,12 +78,6 @@ def test_run_with_an_unreadable_file_is_broken(tmp_path, file, content, words):
     assert words is None or any(words in problem for problem in run.problems)
 
 
-def test_bytes_that_are_not_utf8_are_read(tmp_path):
-    folder = write_run(tmp_path / "a")
-    (folder / "config.yaml").write_bytes((folder / "config.yaml").read_bytes() + b"note: \xff\xfe\n")
-    assert read_record(folder).status == "finished"
-
-
 def test_runs_are_found_at_any_depth_and_named_by_their_path(tmp_path):
     write_run(tmp_path / "one" / "a")
     write_run(tmp_path / "two" / "deep" / "a")
@@ -86,24 +86,15 @@ def test_runs_are_found_at_any_depth_and_named_by_their_path(tmp_path):
     assert len(Reader().runs([tmp_path, tmp_path / "one"])) == 2
 
 
-def test_trial_with_only_a_log_is_shown_with_its_last_line(tmp_path):
-    (tmp_path / "sweep" / "trial").mkdir(parents=True)
-    (tmp_path / "sweep" / "sweep.db").touch()
-    (tmp_path / "sweep" / "trial" / "log.txt").write_text("starting\nlightning-ssl: tau=0: must be above 0\n\n")
-    (run,) = Reader().runs([tmp_path])
-    assert run.status == "broken"  # sweep.db does not know the trial
-    assert run.error == "lightning-ssl: tau=0: must be above 0"
-
-
-def test_a_trial_of_an_older_version_that_failed_before_it_wrote_a_file_is_failed(tmp_path):
+def test_a_trial_with_only_a_log_is_shown_with_its_last_line_or_with_what_sweep_db_knows(tmp_path):
     (tmp_path / "trial").mkdir()
-    (tmp_path / "trial" / "log.txt").write_text("lightning-ssl: tau=0: must be above 0\n")
-    with State(tmp_path / "sweep.db") as state:
+    (tmp_path / "trial" / "log.txt").write_text("starting\nlightning-ssl: tau=0: must be above 0\n\n")
+    with State(tmp_path / "sweep.db") as state:  # of an older version
         state.add(1, "trial", {"model.tau": 0})
         state.set("trial", status="failed", error="model.tau=0")
-    (run,) = Reader(recorded).runs([tmp_path])
-    assert (run.status, run.error) == ("failed", "model.tau=0")
-    assert Reader().runs([tmp_path])[0].status == "broken"
+    for reader, shown in ((Reader(), ("broken", "lightning-ssl: tau=0: must be above 0")),
+                          (Reader(recorded), ("failed", "model.tau=0"))):  # fmt: skip
+        assert [(run.status, run.error) for run in reader.runs([tmp_path])] == [shown]
 
 
 def test_a_folder_of_an_older_version_is_read_as_a_new_one(tmp_path):

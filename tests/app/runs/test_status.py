@@ -6,18 +6,14 @@ from lightning_ssl.app.runs.status import STATUSES, Exit, status_of
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_the_status_is_that_of_the_summary(status):
+def test_the_status_is_that_of_the_summary_and_broken_without_its_files_unless_the_run_failed(status):
     assert status_of({"status": status}) == status
+    assert status_of({"status": status}, readable=False) == ("failed" if status == "failed" else "broken")
 
 
 @pytest.mark.parametrize("summary", [{}, {"status": None}, {"status": "words"}, {"status": ["finished"]}])
 def test_a_summary_without_a_known_status_is_broken(summary):
     assert status_of(summary) == "broken"
-
-
-@pytest.mark.parametrize("status", STATUSES)
-def test_a_run_whose_files_cannot_be_read_is_broken_unless_it_failed(status):
-    assert status_of({"status": status}, readable=False) == ("failed" if status == "failed" else "broken")
 
 
 @pytest.mark.parametrize(

@@ -19,16 +19,12 @@ def place(monkeypatch, tmp_path):
     return tmp_path
 
 
-def test_an_image_names_the_commit_that_it_was_built_from(place):
-    assert version() == f"{PLAIN}+g0123abc"
-
-
-@pytest.mark.parametrize("commit", ["", None])
-def test_a_package_without_a_known_commit_has_the_plain_version(place, monkeypatch, commit):
+@pytest.mark.parametrize(("commit", "end"), [("0123abc", "+g0123abc"), ("", ""), (None, "")])
+def test_an_image_names_the_commit_that_it_was_built_from_if_it_knows_it(commit, end, place, monkeypatch):
     monkeypatch.delenv(COMMIT)
-    if commit is not None:  # an image built without the argument
+    if commit is not None:  # else an image built without the argument
         monkeypatch.setenv(COMMIT, commit)
-    assert version() == PLAIN
+    assert version() == f"{PLAIN}{end}"
 
 
 def test_a_checkout_in_an_image_names_its_own_commit(place):

@@ -12,7 +12,6 @@ import pytest
 from pytorch_lightning.loggers import WandbLogger
 
 from lightning_ssl.app.tracking import private
-from lightning_ssl.app.tracking.dashboard import build
 
 pytestmark = pytest.mark.filterwarnings("ignore:Pydantic V1 style")  # those of wandb-workspaces
 
@@ -45,12 +44,6 @@ def test_lightnings_logger_keeps_its_run_in_the_private_attribute(tmp_path):
     assert private.started_run(logger) is None, changed(path, "it is not None before the run starts")
     private.set_run(logger, SimpleNamespace(id="after"))
     assert logger.version == "after", changed(path, "Lightning does not read it any more")
-
-
-def test_the_view_of_a_workspace_has_the_fields_that_are_used():
-    content = private.workspace_as_dict(build("me", "p"))
-    assert (content["entity"], content["project"], content["displayName"]) == ("me", "p", "Losses")
-    assert content["spec"]["section"]["panelBankConfig"]["sections"]
 
 
 def private_names(file: Path) -> list[str]:

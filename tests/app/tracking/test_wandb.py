@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import torch
 import wandb.sdk.launch  # noqa: F401  (the client imports it; here once instead of in every process)
-from helpers.run_folders import config_of, content_of
+from helpers.run_folders import config_of, content_of, from_family
 from helpers.wandb_server import ENTITY, FLAGS, KEY, Server, closed_port
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
@@ -161,13 +161,9 @@ def test_the_label_of_a_run_is_that_of_the_report_and_needs_no_import_of_a_user_
 
 
 def test_a_family_is_the_loss_and_its_fields_are_keys():
-    family = {"class_path": "lightning_ssl.losses.Triplet", "init_args": {"margin": 0.25}}
-    importance = {"class_path": "lightning_ssl.losses.importance.FromFamily", "init_args": {"family": family}}
-    arguments = {"importance": importance, "backprop_alpha": True}
-    model = {"class_path": "lightning_ssl.methods.AlphaCL", "init_args": arguments}
-    found = wandb_config({**CONFIG, "model": model})
+    found = wandb_config({**CONFIG, "model": from_family("Triplet", margin=0.25)})
     keys = ("method", "loss", "margin", "backprop_alpha")
-    assert [found[key] for key in keys] == ["AlphaCL", "Triplet", 0.25, True]
+    assert [found[key] for key in keys] == ["AlphaCL", "Triplet", 0.25, False]
     assert not [key for key in found if "." in key]  # W&B reads a dot in a key as a nested level
 
 
@@ -255,7 +251,7 @@ def test_a_disabled_client_and_other_ranks_send_and_write_nothing(mode, rank, tm
 
 def test_an_invalid_wandb_mode_is_rejected(tmp_path, environment):
     def refused():
-        with pytest.raises(ValueError, match=r"^W&B's settings: mode: .*'offline'"):
+        with pytest.raises(ValueError, match=r"^W&B's settings: .* mode .*'offline'"):
             _ = RunFolderWandbLogger(RunFolder(tmp_path), CONFIG).experiment
 
     environment({"WANDB_MODE": "maybe"})
@@ -347,15 +343,6 @@ def test_a_server_that_stops_during_a_run_prints_one_line(tmp_path, environment,
     assert [row["online/top1"] for row in sent.history if "online/top1" in row] == [0.5, 0.3]
 
 
-def test_an_unreachable_server_does_not_stop_fit(tmp_path, environment):
-    environment({"WANDB_BASE_URL": f"http://127.0.0.1:{closed_port()}", "WANDB_API_KEY": KEY})
-    for name in ("none", "wandb"):
-        in_a_process(fit.main, [*SMALL, f"--runs={tmp_path}", f"--name={name}", f"--logger={name}"])
-    none, logged = (RunFolder(tmp_path / name).summary() for name in ("none", "wandb"))
-    assert logged["status"] == "finished"
-    assert logged["last"].keys() == none["last"].keys()
-
-
 # -- the dashboard -----------------------------------------------------------------------------------------------------
 
 WORDS = ["--entity", ENTITY, "--project", "p"]
@@ -397,15 +384,13 @@ def test_the_dashboard_uses_keys_that_every_run_has():
 
 
 def test_the_dashboard_is_saved_in_the_project_of_the_runs(environment):
+    written = workspace_as_dict(workspace.build(ENTITY, "p"))
     with Server() as server:
         environment(server.environment())
         in_a_process(dashboard.main, WORDS)
         (view,) = server.views
     assert (view["entityName"], view["projectName"], view["displayName"]) == (ENTITY, "p", "Losses")
-    assert (
-        panels(json.loads(view["spec"])).keys()
-        == panels(workspace_as_dict(workspace.build(ENTITY, "p"))["spec"]).keys()
-    )
+    assert panels(json.loads(view["spec"])).keys() == panels(written["spec"]).keys()
 
 
 def test_a_missing_key_is_named(environment):

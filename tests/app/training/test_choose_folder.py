@@ -8,7 +8,6 @@ import torch
 from helpers.run_folders import content_of
 from helpers.training import build_method
 
-from lightning_ssl.app import cli
 from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.app.runs.folder import RunFolder
 from lightning_ssl.app.training.choose_folder import choose, first_change
@@ -139,42 +138,34 @@ def test_a_run_is_never_taken_over_by_another_configuration(finished, harm, summ
     assert content_of(run.path) == {path: text for path, text in before.items() if path.name != "config.yaml"}
 
 
-@pytest.mark.parametrize("harm", [gone, damaged])
-def test_a_finished_run_without_checkpoints_stays(finished, harm, capsys):
-    run = finished
-    harm(run)
-    before = content_of(run.path)
-    with pytest.raises(ValueError, match=r"^name='run': .* is finished and has no whole checkpoint; choose another"):
-        choose(command(run.path, "--trainer.max_epochs=200"))
-    assert cli.main(["fit", *FLAGS, "--runs", str(run.path.parent), "--name", "run"]) == 0
-    assert "is finished already" in capsys.readouterr().out
-    assert content_of(run.path) == before
+LOST = "has metrics, but neither a summary nor a whole checkpoint; choose another --name"
+WHOLE = '{"status": "finished"}'
 
 
 @pytest.mark.parametrize("harm", [gone, damaged])
-@pytest.mark.parametrize("summary", [None, "{", '{"status": "running"}'])
+@pytest.mark.parametrize(
+    ("summary", "message"),
+    [(WHOLE, "is finished and has no whole checkpoint; choose another --name"), (None, LOST), ("{", LOST),
+     ('{"status": "running"}', LOST)],
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("name", "text"), [("metrics.jsonl", '{"step": 3, "x": 1.0}\n'), ("metrics.csv", "epoch,step,x\n0,3,1.0\n")]
 )
-def test_a_run_of_which_only_the_metrics_are_left_is_not_trained_again(finished, harm, summary, name, text):
+def test_a_run_that_has_lost_its_checkpoints_is_not_trained_again(finished, harm, summary, message, name, text):
     run = finished
     harm(run)
     (run.path / name).write_text(text)
     (run.path / "summary.json").unlink() if summary is None else (run.path / "summary.json").write_text(summary)
     before = content_of(run.path)
-    with pytest.raises(UserError, match=r"^name='run': .* has metrics, but neither a summary nor a whole checkpoint; "):
-        choose(command(run.path))
+    with pytest.raises(UserError, match=rf"^name='run': .* {message}$"):
+        choose(command(run.path, "--trainer.max_epochs=200"))
     assert content_of(run.path) == before
 
 
-def test_the_summary_of_a_trial_that_failed_before_its_run_began_is_no_run(finished):
-    run = RunFolder(finished.path.parent / "trial")
-    run.update_summary(status="failed", error="model.tau=0")
-    assert choose(command(run.path)).checkpoint is None
-
-
-def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(finished):
-    run = finished
+def test_a_trial_that_failed_before_its_run_and_a_run_killed_before_its_first_checkpoint_begin_again(finished):
+    trial, run = RunFolder(finished.path.parent / "trial"), finished
+    trial.update_summary(status="failed", error="model.tau=0")
+    assert choose(command(trial.path)).checkpoint is None
     gone(run)
     (run.path / "metrics.jsonl").write_text('{"step": 3, "x": 1.0}\n')
     run.update_summary(status="running", started="2026-01-01T00:00:00Z")
@@ -182,11 +173,10 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(finished
 
 
 def test_a_stopped_run_whose_checkpoints_are_damaged_begins_again_with_a_warning(finished):
-    run = finished
-    damaged(run)
-    run.update_summary(status="interrupted")
+    damaged(finished)
+    finished.update_summary(status="interrupted")
     with pytest.warns(UserWarning, match=r"run/checkpoints holds no undamaged checkpoint; training starts again$"):
-        assert choose(command(run.path)).checkpoint is None
+        assert choose(command(finished.path)).checkpoint is None
 
 
 def test_error_txt_and_temporary_files_go_when_a_run_goes_on(finished):

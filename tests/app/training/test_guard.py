@@ -9,7 +9,7 @@ import torch
 from helpers.precision import bf16, scaled
 from helpers.training import METHODS, SMALL, data, same, seeded
 
-from lightning_ssl.app import cli, runs
+from lightning_ssl.app import runs
 from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.training.guard import LossNotFinite
 from lightning_ssl.app.training.python_runs import record_run
@@ -167,21 +167,3 @@ def test_weights_that_explode_stop_the_run_before_a_checkpoint(make, batches, tm
     assert run.summary()["status"] == "failed"
     checkpoint = last_finite(run.path)
     assert all(value.isfinite().all() for value in checkpoint["state_dict"].values())
-
-
-def test_the_command_prints_one_line_with_the_step_and_what_to_try(tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
-    argv = [
-        "fit",
-        "--model=SimCLR",
-        "--model.backbone=resnet_tiny",
-        "--model.optimization.lr=1e30",
-        "--data.batch_size=16",
-    ]
-    argv += ['--data.options={"train_images": 96, "test_images": 32}', "--trainer.accelerator=cpu", "--name=run"]
-    assert cli.main([*argv, "--trainer.max_epochs=1"]) == 2
-    err = [line for line in capfd.readouterr().err.splitlines() if line]
-    assert len(err) == 1
-    assert "train/loss=nan at step 1: the last finite loss was" in err[0]
-    assert "try a lower learning rate" in err[0]
-    assert "last_finite.ckpt" in err[0]

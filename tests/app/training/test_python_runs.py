@@ -57,8 +57,9 @@ def test_a_recorded_run_resumes_to_the_same_result(tmp_path):
         return run
 
     whole = training("whole", 3)
-    training("parts", 2)
+    training("parts", 2).update_summary(started="2026-01-01T00:00:00Z")
     parts = training("parts", 3, resume=True)
+    assert parts.summary()["started"] == "2026-01-01T00:00:00Z"
     assert same(*(read_checkpoint(run.path)["state_dict"] for run in (whole, parts)))
     assert parts.history("train/loss_epoch") == whole.history("train/loss_epoch")
 
