@@ -33,9 +33,10 @@ def find(folder: Folder, name: str) -> str:
             if file.is_file():
                 return str(file)
     known = names(folder)
-    close = difflib.get_close_matches(inner.with_suffix("").as_posix(), known, n=3, cutoff=0.5)
+    close = difflib.get_close_matches(inner.as_posix().removesuffix(".yaml"), known, n=3, cutoff=0.5)
+    what = "a folder, expected a file" if given.is_dir() else "no such file"
     hint = f"did you mean {' or '.join(close)}?" if close else f"packaged files: {', '.join(known[:SHOWN])}, …"
-    raise UserError(f"{folder.removesuffix('s')}={cut(name, MAX_SHOWN)}: no such file; {hint}")
+    raise UserError(f"{folder.removesuffix('s')}={cut(name, MAX_SHOWN)}: {what}; {hint}")
 
 
 def names(folder: Folder) -> list[str]:

@@ -74,6 +74,7 @@ def only_refusals(workspace, monkeypatch):
         raise TimeoutError(f"no answer after {SECONDS} s")
 
     monkeypatch.chdir(workspace)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python's own file beside a module is not the command's
     tests = str(Path(__file__).parents[2])  # pytest adds folders of tests to the path; a user has none of them
     monkeypatch.setattr(sys, "path", [folder for folder in sys.path if not folder.startswith(tests)])
     before = set(sys.modules)
