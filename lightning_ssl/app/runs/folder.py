@@ -24,7 +24,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -37,7 +37,7 @@ from lightning_ssl.app.runs.metrics import METRICS, MetricsWriter, Series, event
 from lightning_ssl.app.runs.small_files import FILES, OLD_METRICS, as_mapping, as_number, read_files, read_mapping
 from lightning_ssl.app.runs.status import status_of
 from lightning_ssl.base.checks import UserError, require
-from lightning_ssl.base.files import remove_leftovers, special_kind, write_atomic
+from lightning_ssl.base.files import locked, remove_leftovers, special_kind, write_atomic
 from lightning_ssl.base.untrusted import printable
 
 LOG_TAIL = 20_000  # bytes at the end of a log in which its last line is looked for
@@ -202,11 +202,7 @@ class RunFolder:
         Temporary files of killed processes are removed.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(FileLock(self.path / ".lock").acquire(timeout=0))
-            except Timeout:
-                raise UserError(f"name={self.path.name!r}: another process is training in {self.path}") from None
+        with locked(self.path / ".lock", f"name={self.path.name!r}: another process is training in {self.path}"):
             for folder in (self.path, self.checkpoints):
                 remove_leftovers(folder)
             yield
