@@ -20,7 +20,7 @@ from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut
 from lightning_ssl.base.signatures import arguments_of
 from lightning_ssl.base.tree import Group, checked
 from lightning_ssl.base.user_code import is_path
-from lightning_ssl.base.walk import walk
+from lightning_ssl.base.walk import parents, walk
 
 BASES = {base for _, base in catalog.CLASSES.values()}
 LIBRARIES = ("lightning_ssl", "pytorch_lightning", "lightning", "torch", "torchvision")
@@ -107,11 +107,6 @@ def wrong_flag(step: Step) -> str | None:
     if plain in groups.union(known) or any(above in known and above not in groups for above in parents(plain)):
         return None
     return f"--{cut(step.key, MAX_SHOWN)}: unknown flag{did_you_mean(plain)}"
-
-
-def parents(key: str) -> list[str]:
-    """The keys above a key: `model` and `model.importance` for `model.importance.p`."""
-    return [key[:place] for place, letter in enumerate(key) if letter == "."]
 
 
 def suggestions(key: str, known: Iterable[str]) -> list[str]:

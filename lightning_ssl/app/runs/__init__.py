@@ -16,6 +16,5 @@ version.py        the version that a run records
 from __future__ import annotations
 
 from lightning_ssl.app.runs.folder import RunFolder, find, read_checkpoint
-from lightning_ssl.app.runs.metrics import LOWER_IS_BETTER, TIMING_METRICS
 
-__all__ = ["LOWER_IS_BETTER", "TIMING_METRICS", "RunFolder", "find", "read_checkpoint"]
+__all__ = ["RunFolder", "find", "read_checkpoint"]

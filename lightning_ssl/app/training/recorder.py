@@ -162,7 +162,8 @@ class Recorder(pl.Callback):
             if isinstance(exception, (KeyboardInterrupt, pl.utilities.exceptions.SIGTERMException)):
                 self.summarize(trainer, status="interrupted", error=None)
             else:
-                self.summarize(trainer, status="failed", error=first_line(exception))
+                reason = str(exception).strip().partition("\n")[0] or type(exception).__name__
+                self.summarize(trainer, status="failed", error=reason)
                 if is_first_process():
                     text = "".join(traceback.format_exception(exception))
                     (self.run.path / "error.txt").write_text(text, encoding="utf-8")
@@ -187,10 +188,6 @@ class Recorder(pl.Callback):
             best=self.run.metrics_writer.best,
             **fields,
         )
-
-
-def first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def loss_of_batch(trainer: pl.Trainer, outputs: Any) -> Tensor | None:
