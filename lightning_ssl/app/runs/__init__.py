@@ -2,7 +2,6 @@
 
 folder.py         the run folder: layout, reading, writing, lock
 small_files.py    the texts and mappings of its small files
-first_files.py    the first write of a run: config.yaml and summary.json
 metrics.py        reads and writes metrics.jsonl, and converts metrics.csv of older versions
 panels.py         the metrics by panel, for the report and W&B
 status.py         the status of a run

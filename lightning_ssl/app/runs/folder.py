@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -32,10 +33,14 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
 
+from lightning_ssl.app.config.keys import role
+from lightning_ssl.app.config.labels import flatten, label_of
 from lightning_ssl.app.runs.checkpoints import damage, load_checkpoint
 from lightning_ssl.app.runs.metrics import METRICS, MetricsWriter, Series, events_of, growing_metric, metrics_of
 from lightning_ssl.app.runs.small_files import FILES, OLD_METRICS, as_mapping, as_number, read_files, read_mapping
 from lightning_ssl.app.runs.status import status_of
+from lightning_ssl.app.runs.version import version
+from lightning_ssl.base import machine
 from lightning_ssl.base.checks import UserError, require
 from lightning_ssl.base.files import locked, remove_leftovers, special_kind, write_atomic
 from lightning_ssl.base.untrusted import printable
@@ -156,6 +161,35 @@ class RunFolder:
     def metrics_writer(self) -> MetricsWriter:
         """The writer of metrics.jsonl."""
         return MetricsWriter(self.path)
+
+    def begin(self, config: dict[str, Any], command: list[str], checkpoint: Path | None = None) -> str:
+        """Write config.yaml and the first summary.json of a run, or of a resumed one. Returns the label of the loss."""
+        before = self.summary() if checkpoint is not None else {}
+        if checkpoint is not None:
+            self.abandon_newer(checkpoint)
+        flat = flatten(config)
+        label = label_of(flat)
+        roles = {"loss": "loss", "data": "data", "settings": "setting"}
+        self.write_config(config)  # first: a folder with a summary and without a configuration would be refused later
+        self.update_summary(
+            name=self.path.name,
+            status="running",
+            error=None,
+            label=label,
+            # What the run is: the report and other programs need no list of keys to know it.
+            **{name: {k: v for k, v in flat.items() if role(k) == kind} for name, kind in roles.items()},
+            command=command,
+            started=before.get("started") or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            seed=config.get("seed_everything"),
+            group=config.get("group"),
+            tags=config.get("tags") or [],
+            version=version(),
+            machine=machine.describe(),
+            last=before.get("last", {}),
+            best=before.get("best", {}),
+            linear={},  # an evaluation of other weights
+        )
+        return label
 
     def update_summary(self, **fields: Any) -> None:
         """Replace some fields of summary.json atomically."""
