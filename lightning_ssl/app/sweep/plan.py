@@ -191,16 +191,7 @@ def read(
     limits = [limit for limit in (cap, count, len(cells) or None) if limit is not None]
     if not limits:
         raise UserError(f"{file}: a {config['method']} search has no limit: give --count N, or run_cap in the file")
-    return Plan(
-        name=name,
-        config=config,
-        command=command,
-        program=program,
-        limit=min(limits),
-        seed=seed,
-        extra_flags=list(extra_flags),
-        cells=cells,
-    )
+    return Plan(name, config, command, program, min(limits), seed, list(extra_flags), cells)
 
 
 def grid_cells(file: Path, config: dict[str, Any]) -> list[Parameters]:
