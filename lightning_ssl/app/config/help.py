@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import shutil
 import textwrap
 from typing import TYPE_CHECKING
 
-from lightning_ssl.base.checks import UserError
+from lightning_ssl.base.checks import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from lightning_ssl.app.config.flags import Flag, Section
@@ -45,8 +44,7 @@ def describe(topic: str) -> str:
     if found := {each.title: flag for each in known.values() for flag in each.flags if flag.key == key}:
         return "".join(f"in {title}:\n{flag_text(flag)}" for title, flag in found.items())
     names = {"all", *known, *(flag.key for each in known.values() for flag in each.flags)}
-    close = difflib.get_close_matches(key, names, n=3)
-    hint = f"did you mean {' or '.join(close)}?" if close else "expected all, a part or a flag"
+    hint = did_you_mean(key, names) or "expected all, a part or a flag"
     raise UserError(f"help={topic}: unknown topic; {hint} (see lightning-ssl fit --help)")
 
 
