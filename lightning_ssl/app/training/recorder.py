@@ -27,6 +27,8 @@ from lightning_ssl.callbacks.log import is_log_step, log_now
 class RunLogger(pl.loggers.Logger):
     """Appends metrics to metrics.jsonl as they are logged."""
 
+    version = ""
+
     def __init__(self, run: RunFolder) -> None:
         super().__init__()
         self.run = run
@@ -34,10 +36,6 @@ class RunLogger(pl.loggers.Logger):
     @property
     def name(self) -> str:
         return self.run.path.name
-
-    @property
-    def version(self) -> str:
-        return ""
 
     @property
     def save_dir(self) -> str:
