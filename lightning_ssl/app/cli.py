@@ -15,7 +15,6 @@ from collections.abc import MutableMapping, Sequence
 
 from lightning_ssl.app.commands.names import COMMANDS
 from lightning_ssl.app.commands.parser import choose
-from lightning_ssl.app.config import help
 from lightning_ssl.app.launch.noted_signals import NotedSignals, must_start
 from lightning_ssl.app.launch.rank_variables import check_rank_variables
 from lightning_ssl.base.checks import MAX_ERROR, MAX_SHOWN, RunFailed, UserError, cut
@@ -124,8 +123,6 @@ def dispatch(words: list[str]) -> int:
         return 0
     check_rank_variables(os.environ)
     name, arguments = command.replace("-", "_"), words[1:]
-    if name == "fit" and help.asks_for_help(arguments):
-        return help.main(arguments)
     if name == "fit" and must_start(os.environ):
         with NotedSignals() as early:
             return run_command(name, arguments, early)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
+from collections.abc import Iterable
 from typing import Any, TypeGuard
 
 MAX_SHOWN = 80  # characters of a value in an error
@@ -85,6 +87,16 @@ def cut(text: str, length: int) -> str:
     'a long…'
     """
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
+
+
+def did_you_mean(name: str, known: Iterable[str], most: int = 3, cutoff: float = 0.6) -> str:
+    """The question with the names that are close to a wrong one; empty if none is.
+
+    >>> did_you_mean("Directt", ["Direct", "Entropy"])
+    'did you mean Direct?'
+    """
+    close = difflib.get_close_matches(name, list(known), most, cutoff)
+    return f"did you mean {' or '.join(close)}?" if close else ""
 
 
 def is_number(value: object) -> TypeGuard[int | float]:

@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from filelock import FileLock, Timeout
+
 from lightning_ssl.base.checks import UserError
 
 Content = bytes | memoryview | Callable[[BinaryIO], object]
@@ -91,6 +93,17 @@ def created_folder(folder: Path) -> Iterator[None]:
         for each in created:
             with contextlib.suppress(OSError):  # it has files
                 each.rmdir()
+
+
+@contextlib.contextmanager
+def locked(file: Path, refusal: str, timeout: float = 0.0) -> Iterator[None]:
+    """Hold the lock on a file. If another process has it until the timeout, that is refused."""
+    try:
+        held = FileLock(file).acquire(timeout=timeout)
+    except Timeout:
+        raise UserError(refusal) from None
+    with held:
+        yield
 
 
 def copy_of(path: Path) -> Callable[[BinaryIO], object]:

@@ -13,7 +13,6 @@ A part of a tree is one of
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 import sys
@@ -24,7 +23,7 @@ from types import NoneType
 from typing import Any, cast, get_args
 
 import lightning_ssl
-from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut, shown
+from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut, did_you_mean, shown
 from lightning_ssl.base.convert import SEQUENCES, Mismatch, as_object, convert, members, origin, text_of
 from lightning_ssl.base.signatures import REQUIRED, Argument, arguments_of, concrete, subclasses, takes_any_name
 from lightning_ssl.base.trust import require_trusted
@@ -134,8 +133,8 @@ def not_a_name(name: str, bases: Sequence[type]) -> str:
     ours = [kind.__name__ for base in bases for kind in concrete(base)]
     every = [kind.__name__ for base in bases for kind in subclasses(base) if not inspect.isabstract(kind)]
     known = sorted(set(ours or every))  # none of ours: callbacks of Lightning
-    close = difflib.get_close_matches(name, known, n=3)
-    hint = f"did you mean {' or '.join(close)}? Or give the" if close else f"expected one of {', '.join(known)}, or the"
+    meant = did_you_mean(name, known)
+    hint = f"{meant} Or give the" if meant else f"expected one of {', '.join(known)}, or the"
     return f"{cut(hint, 120)} path of a class"
 
 
@@ -259,8 +258,8 @@ def with_default(value: Any, argument: Argument) -> Any:
 def unknown_key(name: str, owner: str, arguments: Mapping[str, Argument]) -> str:
     parts: dict[str, Any] = {key: type(each.default) for key, each in arguments.items()}
     below = [f"{key}.{name}" for key, kind in parts.items() if name in arguments_of(kind)]
-    close = below or difflib.get_close_matches(name, arguments, n=1)
-    hint = f"did you mean {close[0]}?" if close else f"valid keys: {cut(', '.join(arguments), 100) or 'none'}"
+    meant = f"did you mean {below[0]}?" if below else did_you_mean(name, arguments, most=1)
+    hint = meant or f"valid keys: {cut(', '.join(arguments), 100) or 'none'}"
     return f"unknown key {cut(name, MAX_SHOWN)} for {owner or 'the configuration'}; {hint}"
 
 

@@ -118,6 +118,18 @@ def load_yaml(text: str) -> Any:
         raise UserError(one_line(error).replace(' in "<unicode string>",', " at")) from error
 
 
+def yaml_mapping(text: str, where: str, expected: str) -> dict[str, Any]:
+    """The mapping of a YAML document that a person has written. `where` begins the error."""
+    try:
+        content = load_yaml(text)
+    except UserError as error:
+        raise UserError(f"{where}: not YAML: {error}") from error
+    if not isinstance(content, dict):
+        found = "an empty file" if content is None else type(content).__name__
+        raise UserError(f"{where}: expected {expected} and found {found}")
+    return content
+
+
 def load_json(text: str) -> Any:
     """The plain values of a JSON document. A key that is given twice is refused; JSON would keep the last."""
     try:

@@ -7,7 +7,6 @@ Every failure is a UserError of one line, `key=path: reason`, with the file and 
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import inspect
 import os
@@ -21,7 +20,7 @@ from types import ModuleType
 from typing import Any
 
 import lightning_ssl
-from lightning_ssl.base.checks import UserError
+from lightning_ssl.base.checks import UserError, did_you_mean
 
 PATH = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)+")
 PACKAGE = os.path.dirname(os.path.abspath(lightning_ssl.__file__))
@@ -67,11 +66,8 @@ def missing_name(owner: Any, name: str) -> str:
     if isinstance(owner, ModuleType):
         where = shorten(owner.__file__) if owner.__file__ else owner.__name__
         names += [each.name for each in pkgutil.iter_modules(getattr(owner, "__path__", []))]
-    close = difflib.get_close_matches(name, names, n=3)
-    hint = f"it has {', '.join(sorted(set(names))[:SHOWN]) or 'no names'}"
-    if close:
-        hint = f"did you mean {' or '.join(close)}?"
-    return f"{where} has no {name!r}; {hint}"
+    listed = f"it has {', '.join(sorted(set(names))[:SHOWN]) or 'no names'}"
+    return f"{where} has no {name!r}; {did_you_mean(name, names) or listed}"
 
 
 def reason(error: BaseException) -> str:

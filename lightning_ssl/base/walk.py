@@ -26,6 +26,11 @@ def joined(key: str, name: object) -> str:
     return f"{key}.{name}" if key else str(name)
 
 
+def parents(key: str) -> list[str]:
+    """The keys above a key: `model` and `model.importance` for `model.importance.p`."""
+    return [key[:place] for place, letter in enumerate(key) if letter == "."]
+
+
 def walk(tree: Any, key: str = "", into_lists: bool = False) -> Iterator[tuple[str, Any]]:
     """Every leaf of a tree with its dotted key, and every class as `ClassPath` at the key of its node.
 

@@ -56,15 +56,10 @@ def standard_error(*samples: tuple[float, int]) -> float:
 
 def interval(estimate: float, error: float, freedom: float) -> tuple[float, float]:
     """Return the 95 % interval, estimate ± t_{0.975, freedom} error. Without a degree of freedom it is the estimate."""
-    half = t_quantile(freedom) * error if freedom > 0 else 0.0
-    return estimate - half, estimate + half
-
-
-def t_quantile(freedom: float) -> float:
-    """Return the 97.5 % quantile of Student's t."""
     from scipy.special import stdtrit  # late: scipy takes long to import
 
-    return float(stdtrit(freedom, 0.975))
+    half = float(stdtrit(freedom, 0.975)) * error if freedom > 0 else 0.0
+    return estimate - half, estimate + half
 
 
 def p_value(difference: float, error: float, freedom: float) -> float | None:

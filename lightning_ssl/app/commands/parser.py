@@ -6,14 +6,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, NoReturn
 
-from lightning_ssl.base.checks import MAX_SHOWN, NEGATIVE_NUMBER, UserError, cut, require, shown
+from lightning_ssl.base.checks import MAX_SHOWN, NEGATIVE_NUMBER, UserError, cut, did_you_mean, require, shown
 from lightning_ssl.base.convert import Mismatch, as_object, choices_in, convert, in_words, members, origin
 from lightning_ssl.base.signatures import REQUIRED, Argument, arguments_of, parameters, summary
 
@@ -38,8 +37,8 @@ class Parser(argparse.ArgumentParser):
         """The flag that an unknown one resembles, as `; did you mean --batch-size?`; else empty."""
         unknown = re.match(r"unrecognized arguments: (--[^\s=]+)", message)
         known = [flag for action in self._actions for flag in action.option_strings]
-        close = difflib.get_close_matches(unknown[1].replace("_", "-"), known, n=1) if unknown else []
-        return f"; did you mean {close[0]}?" if close else ""
+        meant = did_you_mean(unknown[1].replace("_", "-"), known, most=1) if unknown else ""
+        return f"; {meant}" if meant else ""
 
 
 @dataclass(frozen=True)

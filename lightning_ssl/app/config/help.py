@@ -1,66 +1,16 @@
-"""`lightning-ssl fit --help`: one screen without torch; `--help TOPIC` describes every flag of a part."""
+"""`lightning-ssl fit --help TOPIC` describes every flag of a part; without a topic it is one screen without torch."""
 
 from __future__ import annotations
 
-import difflib
 import shutil
 import textwrap
 from typing import TYPE_CHECKING
 
-from lightning_ssl.base.checks import UserError
+from lightning_ssl.base.checks import UserError, did_you_mean
 
 if TYPE_CHECKING:
     from lightning_ssl.app.config.flags import Flag, Section
 
-PAGE = """\
-usage: lightning-ssl fit --config FILE [--config FILE …] [--FLAG VALUE …]
-
-Train one model in one run folder.
-
-examples:
-  lightning-ssl fit --config quickstart                              a minute on one core
-  lightning-ssl fit --config data/cifar10 --config method/direct --seed_everything 1
-  lightning-ssl fit --config quickstart --config method/direct --model.importance.p 6
-  lightning-ssl fit … --trainer.devices 4 --trainer.strategy ddp     4 GPUs
-  lightning-ssl fit … --print_config                                 print the configuration, stop
-
-Later files and flags win. A file is a path, or the name of a packaged file (`lightning-ssl list`).
-The same command resumes a run that was stopped.
-
-the run
-  --config FILE                          configuration; can be given several times
-  --name NAME                            name of the run folder; generated if not given
-  --runs DIR                             folder of run folders (default: runs)
-  --resume auto|never|PATH               resume a stopped run; a new run; a folder or checkpoint
-  --seed_everything INT                  seed of weights, batches and views (default: 0)
-  --logger none|csv|tensorboard|wandb    where metrics are logged besides the run folder
-
-the loss
-  --model NAME                           SimCLR, AlphaCL, SimSiam, BYOL
-  --model.tau FLOAT                      temperature of SimCLR
-  --model.importance NAME                α of AlphaCL: Direct, Entropy, Inverse, Square, Tsallis, …
-  --model.importance.tau FLOAT           temperature, or strength of the regularizer
-
-the network and its training
-  --model.backbone NAME                  resnet18, resnet34, resnet50, resnet_tiny, timm:NAME
-  --model.augment NAME                   paper_cifar, simclr_cifar, byol_cifar, simsiam_cifar, …
-  --model.optimization.name NAME         adam, sgd, lars
-  --model.optimization.lr FLOAT          base learning rate
-  --trainer.max_epochs INT               length of the training
-  --trainer.devices INT                  GPUs or processes; --trainer.accelerator cpu for no GPU
-  --trainer.precision NAME               32-true, bf16-mixed, 16-mixed
-
-the data
-  --data.name NAME                       shapes, cifar10, cifar100, stl10, folder
-  --data.root DIR                        folder of the data sets (default: data)
-  --data.batch_size INT                  images per step of all GPUs together
-
-what is measured
-  --probe null | --knn null              switch off the linear probe, the nearest neighbours
-
-more: lightning-ssl fit --help TOPIC     all, run, model, model.AlphaCL, model.importance, Direct,
-                                         data, trainer, probe, knn, checkpoint, trainer.precision
-"""
 COLUMN = 40  # where the descriptions start
 
 
@@ -68,11 +18,11 @@ def asks_for_help(words: list[str]) -> bool:
     return "-h" in words or "--help" in words or any(word.startswith("--help=") for word in words)
 
 
-def main(words: list[str]) -> int:
+def main(words: list[str], page: str) -> int:
     """Print the one screen, or the topic after `--help`."""
     place = next(k for k, word in enumerate(words) if word == "-h" or word.partition("=")[0] == "--help")
     topic = words[place].partition("=")[2] or next(iter(words[place + 1 :]), "-")
-    print(PAGE if topic.startswith("-") else describe(topic), end="")
+    print(f"{page}\n" if topic.startswith("-") else describe(topic), end="")
     return 0
 
 
@@ -94,8 +44,7 @@ def describe(topic: str) -> str:
     if found := {each.title: flag for each in known.values() for flag in each.flags if flag.key == key}:
         return "".join(f"in {title}:\n{flag_text(flag)}" for title, flag in found.items())
     names = {"all", *known, *(flag.key for each in known.values() for flag in each.flags)}
-    close = difflib.get_close_matches(key, names, n=3)
-    hint = f"did you mean {' or '.join(close)}?" if close else "expected all, a part or a flag"
+    hint = did_you_mean(key, names) or "expected all, a part or a flag"
     raise UserError(f"help={topic}: unknown topic; {hint} (see lightning-ssl fit --help)")
 
 

@@ -16,11 +16,11 @@ from lightning_ssl.app.config.merge import merge
 from lightning_ssl.app.config.run_flags import check_run_flags, run
 from lightning_ssl.app.config.text import PRINT, SEE, Step
 from lightning_ssl.base import facts
-from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut
+from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut, did_you_mean
 from lightning_ssl.base.signatures import arguments_of
 from lightning_ssl.base.tree import Group, checked
 from lightning_ssl.base.user_code import is_path
-from lightning_ssl.base.walk import walk
+from lightning_ssl.base.walk import parents, walk
 
 BASES = {base for _, base in catalog.CLASSES.values()}
 LIBRARIES = ("lightning_ssl", "pytorch_lightning", "lightning", "torch", "torchvision")
@@ -100,18 +100,12 @@ def wrong_flag(step: Step) -> str | None:
     if step.key in catalog.CLASSES and isinstance(step.value, str) and step.value.isidentifier():
         names = list(catalog.classes(step.key))
         if step.value not in names:
-            close = difflib.get_close_matches(step.value, names, n=1)
-            hint = f"did you mean {close[0]}?" if close else f"expected one of {cut(', '.join(names), 100)}, or a path"
-            return f"{step.key}={cut(step.value, MAX_SHOWN)}: {hint}"
+            expected = f"expected one of {cut(', '.join(names), 100)}, or a path"
+            return f"{step.key}={cut(step.value, MAX_SHOWN)}: {did_you_mean(step.value, names, most=1) or expected}"
     groups = {above for flag in known for above in parents(flag)}
     if plain in groups.union(known) or any(above in known and above not in groups for above in parents(plain)):
         return None
-    return f"--{cut(step.key, MAX_SHOWN)}: unknown flag{did_you_mean(plain)}"
-
-
-def parents(key: str) -> list[str]:
-    """The keys above a key: `model` and `model.importance` for `model.importance.p`."""
-    return [key[:place] for place, letter in enumerate(key) if letter == "."]
+    return f"--{cut(step.key, MAX_SHOWN)}: unknown flag{flags_meant(plain)}"
 
 
 def suggestions(key: str, known: Iterable[str]) -> list[str]:
@@ -128,6 +122,6 @@ def suggestions(key: str, known: Iterable[str]) -> list[str]:
     return found[:3] or difflib.get_close_matches(plain, known, n=1)
 
 
-def did_you_mean(key: str) -> str:
+def flags_meant(key: str) -> str:
     found = [f"--{each}" for each in suggestions(key, known_flags())]
     return f"; did you mean {' or '.join(found)}?" if found else ""

@@ -9,12 +9,11 @@ source checkout `lightning_ssl/configs` and `lightning_ssl/sweeps` are symbolic 
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 from typing import Literal
 
 import lightning_ssl
-from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut
+from lightning_ssl.base.checks import MAX_SHOWN, UserError, cut, did_you_mean
 
 PACKAGE = Path(lightning_ssl.__file__).parent
 Folder = Literal["configs", "sweeps"]
@@ -33,9 +32,9 @@ def find(folder: Folder, name: str) -> str:
             if file.is_file():
                 return str(file)
     known = names(folder)
-    close = difflib.get_close_matches(inner.as_posix().removesuffix(".yaml"), known, n=3, cutoff=0.5)
     what = "a folder, expected a file" if given.is_dir() else "no such file"
-    hint = f"did you mean {' or '.join(close)}?" if close else f"packaged files: {', '.join(known[:SHOWN])}, …"
+    short = inner.as_posix().removesuffix(".yaml")
+    hint = did_you_mean(short, known, cutoff=0.5) or f"packaged files: {', '.join(known[:SHOWN])}, …"
     raise UserError(f"{folder.removesuffix('s')}={cut(name, MAX_SHOWN)}: {what}; {hint}")
 
 

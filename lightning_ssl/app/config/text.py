@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from lightning_ssl.app.config import packaged
 from lightning_ssl.base.checks import MAX_SHOWN, NEGATIVE_NUMBER, UserError, cut, shown
-from lightning_ssl.base.untrusted import load_yaml, read_text
+from lightning_ssl.base.untrusted import read_text, yaml_mapping
 
 PRINT = "print_config"
 SEE = "(see lightning-ssl fit --help)"
@@ -61,13 +61,5 @@ def is_flag(word: str) -> bool:
 def configuration(given: str) -> dict[str, Any]:
     """The content of a file, or of YAML text. A short name is that of a packaged file."""
     is_text = given.lstrip().startswith(("{", "["))
-    where = f"config={cut(given, MAX_SHOWN)}"
     text = given if is_text else read_text(Path(packaged.find("configs", given)), key="config")
-    try:
-        content = load_yaml(text)
-    except UserError as error:
-        raise UserError(f"{where}: not YAML: {error}") from error
-    if not isinstance(content, dict) or not (content or is_text):
-        found = "an empty file" if content in (None, {}) else type(content).__name__
-        raise UserError(f"{where}: expected `trainer`, `model`, `data`, … and found {found}")
-    return content
+    return yaml_mapping(text, f"config={cut(given, MAX_SHOWN)}", "`trainer`, `model`, `data`, …")

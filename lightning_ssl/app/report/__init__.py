@@ -23,13 +23,6 @@ figure_data.py  the data of the page's figures
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from lightning_ssl._lazy import lazy_names
-
-if TYPE_CHECKING:
-    from lightning_ssl.app.report.compose import Built as Built
-    from lightning_ssl.app.report.compose import build as build
+from lightning_ssl.app.report.compose import Built, build
 
 __all__ = ["Built", "build"]
-__getattr__, __dir__ = lazy_names(__name__, {"compose": __all__})

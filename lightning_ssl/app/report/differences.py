@@ -23,6 +23,7 @@ from lightning_ssl.app.config.labels import Scalar, format_value, loss_of, plain
 from lightning_ssl.app.report.formats import list_names
 from lightning_ssl.app.runs.panels import RESULTS
 from lightning_ssl.app.runs.run_record import RunRecord
+from lightning_ssl.base.walk import parents
 
 Settings = dict[str, Scalar]
 VALUES_SHOWN = 4  # values of a key that a note lists
@@ -128,11 +129,6 @@ def differing(rows: Iterable[Settings]) -> dict[str, list[Scalar]]:
         if len(values) > 1:
             varied[key] = values
     return varied
-
-
-def parents(key: str) -> list[str]:
-    """The parts that contain a key: "trainer" and "trainer.callbacks" of "trainer.callbacks.Timer"."""
-    return [key[:place] for place, character in enumerate(key) if character == "."]
 
 
 def split(runs: Iterable[RunRecord], property_of: Callable[[RunRecord], object]) -> list[list[RunRecord]]:

@@ -46,25 +46,21 @@ def render(results: Results, title: str, downloads: Sequence[tuple[str, str]], r
     """
     package, grouping = files("lightning_ssl.app.report"), results.grouping
     css, js = ((package / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
-    plotly = plotly_js()
-    return (
-        templates()
-        .get_template("page.html")
-        .render(
-            **vars(results),
-            policy=content_security_policy([plotly, js]),
-            title=title,
-            # Markup is safe for these three: they are files of this package and of plotly and contain no text of a run.
-            css=Markup(css),
-            js=Markup(js),
-            plotly=Markup(plotly),
-            data=figure_data(results, refresh),
-            filters=filters(grouping),
-            cautions=cautions(grouping),
-            panels=[(panel, logged_metrics(panel, results.runs)) for panel in PANELS],
-            downloads=downloads,
-            built=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-        )
+    plotly, page = plotly_js(), templates().get_template("page.html")
+    return page.render(
+        **vars(results),
+        policy=content_security_policy([plotly, js]),
+        title=title,
+        # Markup is safe for these three: they are files of this package and of plotly and contain no text of a run.
+        css=Markup(css),
+        js=Markup(js),
+        plotly=Markup(plotly),
+        data=figure_data(results, refresh),
+        filters=filters(grouping),
+        cautions=cautions(grouping),
+        panels=[(panel, logged_metrics(panel, results.runs)) for panel in PANELS],
+        downloads=downloads,
+        built=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     )
 
 

@@ -119,8 +119,6 @@ def untested(leader: Group, groups: Sequence[Group], found: Lead) -> tuple[str, 
     """Headline and reason where at least one comparison has no test."""
     if len(leader.results) == 1:
         why = "it has one seed, so there is no test"
-    elif all(len(groups[rival.index].results) == 1 for rival in found.rivals):
-        why = "the other losses have one seed each, so there is no test"
     else:
         why = f"there is no test against {groups[found.decisive[0].index].title}"
     second = groups[found.rivals[0].index]

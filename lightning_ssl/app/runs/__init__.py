@@ -2,7 +2,6 @@
 
 folder.py         the run folder: layout, reading, writing, lock
 small_files.py    the texts and mappings of its small files
-first_files.py    the first write of a run: config.yaml and summary.json
 metrics.py        reads and writes metrics.jsonl, and converts metrics.csv of older versions
 panels.py         the metrics by panel, for the report and W&B
 status.py         the status of a run
@@ -16,6 +15,5 @@ version.py        the version that a run records
 from __future__ import annotations
 
 from lightning_ssl.app.runs.folder import RunFolder, find, read_checkpoint
-from lightning_ssl.app.runs.metrics import LOWER_IS_BETTER, TIMING_METRICS
 
-__all__ = ["LOWER_IS_BETTER", "TIMING_METRICS", "RunFolder", "find", "read_checkpoint"]
+__all__ = ["RunFolder", "find", "read_checkpoint"]

@@ -16,12 +16,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from filelock import FileLock, Timeout
-
 from lightning_ssl.app.config.identity import identity
 from lightning_ssl.app.runs.small_files import SMALL_FILES, Files, mapping_of
 from lightning_ssl.base.checks import UserError, require_folder_name
-from lightning_ssl.base.files import write_atomic
+from lightning_ssl.base.files import locked, write_atomic
 from lightning_ssl.base.untrusted import load_json, one_line
 
 SUFFIX = ".jsonl.gz"
@@ -101,23 +99,20 @@ def add(file: Path, runs: Iterable[tuple[str, Files]]) -> int:
     Returns how many runs it has.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(file.with_name(f".{file.name}.lock"), timeout=LOCK_TIMEOUT):
-            known = read(file) if file.exists() else {}
-            merged = dict(known)
-            for name, files in runs:
-                require_folder_name("folder", name)
-                if original_of(files, file) in merged:
-                    continue
-                place = place_for(name, files, merged)
-                old = merged.get(place)
-                if old is None or (is_finished(files) and (not is_finished(old) or old.keys() <= files.keys())):
-                    merged[place] = files
-            if merged != known:
-                write_atomic(file, lambda target: write(target, merged))
-            return len(merged)
-    except Timeout:
-        raise UserError(f"{file}: another process is writing it") from None
+    with locked(file.with_name(f".{file.name}.lock"), f"{file}: another process is writing it", LOCK_TIMEOUT):
+        known = read(file) if file.exists() else {}
+        merged = dict(known)
+        for name, files in runs:
+            require_folder_name("folder", name)
+            if original_of(files, file) in merged:
+                continue
+            place = place_for(name, files, merged)
+            old = merged.get(place)
+            if old is None or (is_finished(files) and (not is_finished(old) or old.keys() <= files.keys())):
+                merged[place] = files
+        if merged != known:
+            write_atomic(file, lambda target: write(target, merged))
+        return len(merged)
 
 
 def place_for(name: str, files: Files, runs: Mapping[str, Files]) -> str:

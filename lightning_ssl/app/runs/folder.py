@@ -22,9 +22,10 @@ from __future__ import annotations
 import json
 import math
 import os
+import time
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,12 +33,16 @@ from typing import Any
 import yaml  # type: ignore[import-untyped]
 from filelock import FileLock, Timeout
 
+from lightning_ssl.app.config.keys import role
+from lightning_ssl.app.config.labels import flatten, label_of
 from lightning_ssl.app.runs.checkpoints import damage, load_checkpoint
 from lightning_ssl.app.runs.metrics import METRICS, MetricsWriter, Series, events_of, growing_metric, metrics_of
 from lightning_ssl.app.runs.small_files import FILES, OLD_METRICS, as_mapping, as_number, read_files, read_mapping
 from lightning_ssl.app.runs.status import status_of
+from lightning_ssl.app.runs.version import version
+from lightning_ssl.base import machine
 from lightning_ssl.base.checks import UserError, require
-from lightning_ssl.base.files import remove_leftovers, special_kind, write_atomic
+from lightning_ssl.base.files import locked, remove_leftovers, special_kind, write_atomic
 from lightning_ssl.base.untrusted import printable
 
 LOG_TAIL = 20_000  # bytes at the end of a log in which its last line is looked for
@@ -157,6 +162,35 @@ class RunFolder:
         """The writer of metrics.jsonl."""
         return MetricsWriter(self.path)
 
+    def begin(self, config: dict[str, Any], command: list[str], checkpoint: Path | None = None) -> str:
+        """Write config.yaml and the first summary.json of a run, or of a resumed one. Returns the label of the loss."""
+        before = self.summary() if checkpoint is not None else {}
+        if checkpoint is not None:
+            self.abandon_newer(checkpoint)
+        flat = flatten(config)
+        label = label_of(flat)
+        roles = {"loss": "loss", "data": "data", "settings": "setting"}
+        self.write_config(config)  # first: a folder with a summary and without a configuration would be refused later
+        self.update_summary(
+            name=self.path.name,
+            status="running",
+            error=None,
+            label=label,
+            # What the run is: the report and other programs need no list of keys to know it.
+            **{name: {k: v for k, v in flat.items() if role(k) == kind} for name, kind in roles.items()},
+            command=command,
+            started=before.get("started") or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            seed=config.get("seed_everything"),
+            group=config.get("group"),
+            tags=config.get("tags") or [],
+            version=version(),
+            machine=machine.describe(),
+            last=before.get("last", {}),
+            best=before.get("best", {}),
+            linear={},  # an evaluation of other weights
+        )
+        return label
+
     def update_summary(self, **fields: Any) -> None:
         """Replace some fields of summary.json atomically."""
         text = json.dumps({**self.summary(), **fields}, indent=2, ensure_ascii=False, default=str)
@@ -202,11 +236,7 @@ class RunFolder:
         Temporary files of killed processes are removed.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(FileLock(self.path / ".lock").acquire(timeout=0))
-            except Timeout:
-                raise UserError(f"name={self.path.name!r}: another process is training in {self.path}") from None
+        with locked(self.path / ".lock", f"name={self.path.name!r}: another process is training in {self.path}"):
             for folder in (self.path, self.checkpoints):
                 remove_leftovers(folder)
             yield

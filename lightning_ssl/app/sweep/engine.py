@@ -21,8 +21,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from filelock import AcquireReturnProxy, FileLock, Timeout
-
 from lightning_ssl.app.launch.noted_signals import NotedSignals
 from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.runs.status import Exit, signal_of, status_of
@@ -32,6 +30,7 @@ from lightning_ssl.app.sweep.screen import Screen
 from lightning_ssl.app.sweep.state import UNFINISHED, State, Trial
 from lightning_ssl.app.sweep.wandb_sweeps import Parameters
 from lightning_ssl.base.checks import UserError
+from lightning_ssl.base.files import locked
 
 POLL_INTERVAL = 0.5  # seconds
 PRUNE_INTERVAL = 2.0  # seconds
@@ -96,7 +95,9 @@ class Engine:
     def run(self) -> int:
         """Run or resume the sweep. The exit code is 0 if no trial failed, 1 if one failed, 130 if interrupted."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        with State(self.folder / "sweep.db") as self.state, exclusive_lock(self.folder), self.signals:
+        running = f"{self.folder}: another `lightning-ssl sweep` is running in this folder"
+        lock = locked(self.folder / "sweep.lock", running)
+        with State(self.folder / "sweep.db") as self.state, lock, self.signals:
             check_settings(self.state, self.plan, self.folder)
             self.state.set_settings(self.plan.fixed_settings())
             self.recover()
@@ -273,14 +274,6 @@ class SignalCounter(NotedSignals):
 
     def note(self, number: int, frame: FrameType | None = None) -> None:
         self.count += 1
-
-
-def exclusive_lock(folder: Path) -> AcquireReturnProxy:
-    """Take the lock of a sweep's folder until the end of a `with`. Refuse a second engine in the same folder."""
-    try:
-        return FileLock(folder / "sweep.lock").acquire(timeout=0)
-    except Timeout as error:
-        raise UserError(f"{folder}: another `lightning-ssl sweep` is running in this folder") from error
 
 
 # -- a trial's id and command -----------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from lightning_ssl.app.sweep import wandb_sweeps
 from lightning_ssl.app.sweep.state import Trial
 from lightning_ssl.app.sweep.wandb_sweeps import Parameters
 from lightning_ssl.base.checks import UserError, require_folder_name, require_line, shown
-from lightning_ssl.base.untrusted import load_yaml, read_text
+from lightning_ssl.base.untrusted import read_text, yaml_mapping
 from lightning_ssl.base.walk import walk
 
 RESERVED_FLAGS = ("name", "runs", "resume")
@@ -170,7 +170,7 @@ def read(
 
     seeds   replaces the values of `seed_everything` by 0 … seeds − 1
     """
-    config = load_file(file)
+    config = yaml_mapping(read_text(file), str(file), "a sweep: `method`, `parameters`, …")
     if seeds is not None:
         config["parameters"] = {**config["parameters"], SEED: {"values": list(range(seeds))}}
     cap = config.pop("run_cap", None)  # known to W&B's servers, but not to the schema of `sweeps`
@@ -191,27 +191,7 @@ def read(
     limits = [limit for limit in (cap, count, len(cells) or None) if limit is not None]
     if not limits:
         raise UserError(f"{file}: a {config['method']} search has no limit: give --count N, or run_cap in the file")
-    return Plan(
-        name=name,
-        config=config,
-        command=command,
-        program=program,
-        limit=min(limits),
-        seed=seed,
-        extra_flags=list(extra_flags),
-        cells=cells,
-    )
-
-
-def load_file(file: Path) -> dict[str, Any]:
-    text = read_text(file)
-    try:
-        config = load_yaml(text)
-    except ValueError as error:
-        raise UserError(f"{file}: not YAML: {error}") from error
-    if not isinstance(config, dict):
-        raise UserError(f"{file}: expected a sweep: `method`, `parameters`, …")
-    return config
+    return Plan(name, config, command, program, min(limits), seed, list(extra_flags), cells)
 
 
 def grid_cells(file: Path, config: dict[str, Any]) -> list[Parameters]:

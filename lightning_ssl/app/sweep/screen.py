@@ -18,6 +18,7 @@ from rich.text import Text
 
 from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.runs.run_record import read_record
+from lightning_ssl.app.runs.small_files import as_mapping
 from lightning_ssl.app.runs.status import BROKEN
 from lightning_ssl.app.sweep.plan import Plan, any_fit_flags
 from lightning_ssl.app.sweep.state import UNFINISHED, State, Trial
@@ -161,8 +162,7 @@ def plain(text: str) -> Text:
 
 def planned_epochs(run: RunFolder) -> int | None:
     """`trainer.max_epochs` of a run; None before its configuration is written, or if it has no limit."""
-    trainer = run.config().get("trainer")
-    epochs = trainer.get("max_epochs") if isinstance(trainer, dict) else None
+    epochs = as_mapping(run.config().get("trainer")).get("max_epochs")
     return epochs if isinstance(epochs, int) and epochs > 0 else None
 
 

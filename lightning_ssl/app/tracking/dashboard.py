@@ -42,13 +42,7 @@ def save(workspace: Workspace) -> None:
     print(f"the workspace is at {workspace.url}")
 
 
-def build(
-    entity: str,
-    project: str,
-    name: str = "Losses",
-    group: str | None = None,
-    parameters: Sequence[str] = PARAMETERS,
-) -> Workspace:
+def build(entity: str, project: str, name: str, group: str | None, parameters: Sequence[str]) -> Workspace:
     """Build the workspace as an object of wandb-workspaces. Nothing is sent."""
     import wandb_workspaces.workspaces as ws
 

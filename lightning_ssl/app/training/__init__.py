@@ -12,12 +12,6 @@ progress.py        the progress bar; result.py the table at the end
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from lightning_ssl._lazy import lazy_names
-
-if TYPE_CHECKING:
-    from lightning_ssl.app.training.python_runs import record_run as record_run
+from lightning_ssl.app.training.python_runs import record_run
 
 __all__ = ["record_run"]
-__getattr__, __dir__ = lazy_names(__name__, {"python_runs": ("record_run",)})

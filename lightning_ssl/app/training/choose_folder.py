@@ -74,11 +74,6 @@ def choose(config: Configuration) -> Choice:
     if CHOICE in os.environ and not is_first_process():
         path, checkpoint = json.loads(os.environ[CHOICE])
         return Choice(RunFolder(path), checkpoint and Path(checkpoint))
-    return choose_folder(config)
-
-
-def choose_folder(config: Configuration) -> Choice:
-    """The folder and the checkpoint by --name, --runs and --resume."""
     folder, name, resume = Path(config.values["runs"]), config.values["name"], config.values["resume"]
     if resume not in ("auto", "never"):
         return choose_path(Path(resume))

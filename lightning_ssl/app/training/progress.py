@@ -15,6 +15,7 @@ from lightning_ssl._lightning import pl
 from lightning_ssl.callbacks.log import is_log_step
 
 WIDTH = 80
+METRIC = "online/top1"  # at the end of the line, once it is logged
 FORMAT = "{desc} {percentage:3.0f}%|{bar}| {remaining} left{postfix}"
 FORMAT_WITHOUT_END = "{desc} step {n_fmt}, {elapsed}{postfix}"  # neither max_epochs nor max_steps
 
@@ -23,15 +24,12 @@ class TrainingBar(pl.callbacks.ProgressBar):
     """Shows the epoch, the time left of all epochs, the speed, and the last accuracy of the probe.
 
     The host reads the speed and the accuracy at log steps only.
-
-    metric   the metric at the end of the line, once it is logged
     """
 
     shows_loss = False  # so the method does not log it for the bar
 
-    def __init__(self, metric: str = "online/top1") -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.metric = metric
         self.bar: tqdm | None = None
         self.enabled = True
 
@@ -79,9 +77,9 @@ class TrainingBar(pl.callbacks.ProgressBar):
             return
         self.bar.set_description_str(epoch_of(trainer), refresh=False)
         speed = trainer.progress_bar_metrics.get("images_per_second")
-        last = trainer.callback_metrics.get(self.metric)
+        last = trainer.callback_metrics.get(METRIC)
         values = [] if speed is None else [f"{float(speed):.0f} images/s"]
-        values += [] if last is None else [f"{self.metric} {float(last):.3f}"]
+        values += [] if last is None else [f"{METRIC} {float(last):.3f}"]
         self.bar.set_postfix_str(", ".join(values), refresh=False)
 
     def print(self, *args: Any, **kwargs: Any) -> None:

@@ -17,7 +17,6 @@ from typing import Any
 
 import lightning_ssl
 from lightning_ssl._lightning import pl
-from lightning_ssl.app.runs.first_files import begin
 from lightning_ssl.app.runs.folder import RunFolder
 from lightning_ssl.app.training.recorder import Recorder, RunLogger
 from lightning_ssl.app.training.trainer import attach, record_in_checkpoints
@@ -59,7 +58,7 @@ def record_run(
         saver.into(run.checkpoints, record_in_checkpoints(config))
         if trainer.is_global_zero:
             command = [Path(sys.argv[0]).name, *sys.argv[1:]]
-            begin(run, config, command, Path(trainer.ckpt_path) if trainer.ckpt_path else None)
+            run.begin(config, command, Path(trainer.ckpt_path) if trainer.ckpt_path else None)
 
     attach(trainer, run, Recorder(run, start), saver)
     trainer.loggers = [*trainer.loggers, RunLogger(run)]  # `trainer.logger` stays the first one of the user

@@ -27,6 +27,8 @@ from lightning_ssl.callbacks.log import is_log_step, log_now
 class RunLogger(pl.loggers.Logger):
     """Appends metrics to metrics.jsonl as they are logged."""
 
+    version = ""
+
     def __init__(self, run: RunFolder) -> None:
         super().__init__()
         self.run = run
@@ -34,10 +36,6 @@ class RunLogger(pl.loggers.Logger):
     @property
     def name(self) -> str:
         return self.run.path.name
-
-    @property
-    def version(self) -> str:
-        return ""
 
     @property
     def save_dir(self) -> str:
@@ -162,7 +160,8 @@ class Recorder(pl.Callback):
             if isinstance(exception, (KeyboardInterrupt, pl.utilities.exceptions.SIGTERMException)):
                 self.summarize(trainer, status="interrupted", error=None)
             else:
-                self.summarize(trainer, status="failed", error=first_line(exception))
+                reason = str(exception).strip().partition("\n")[0] or type(exception).__name__
+                self.summarize(trainer, status="failed", error=reason)
                 if is_first_process():
                     text = "".join(traceback.format_exception(exception))
                     (self.run.path / "error.txt").write_text(text, encoding="utf-8")
@@ -187,10 +186,6 @@ class Recorder(pl.Callback):
             best=self.run.metrics_writer.best,
             **fields,
         )
-
-
-def first_line(error: BaseException) -> str:
-    return str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def loss_of_batch(trainer: pl.Trainer, outputs: Any) -> Tensor | None:

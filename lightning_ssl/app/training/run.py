@@ -12,7 +12,6 @@ from lightning_ssl.app.launch import devices, ranks
 from lightning_ssl.app.launch.noted_signals import NotedSignals
 from lightning_ssl.app.launch.ranks import is_first_process, print_once
 from lightning_ssl.app.launch.signals import Stopped, StopSignals
-from lightning_ssl.app.runs.first_files import begin
 from lightning_ssl.app.training import choose_folder
 from lightning_ssl.app.training.checks import check_training, require_resumable
 from lightning_ssl.app.training.recorder import Recorder
@@ -73,7 +72,7 @@ def train_in_folder(
 
     def start(*_: object) -> None:
         if is_first_process():
-            label = begin(run, stored, ["lightning-ssl", "fit", *argv], choice.checkpoint)
+            label = run.begin(stored, ["lightning-ssl", "fit", *argv], choice.checkpoint)
             resumed = "" if choice.checkpoint is None else f", resumed from {choice.checkpoint.name}"
             print_once(f"{label} on {stored['data']['name']} in {run.path}{resumed}")
 

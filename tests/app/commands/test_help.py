@@ -5,13 +5,16 @@ import re
 import pytest
 
 from lightning_ssl.app import cli
+from lightning_ssl.app.commands import fit
+from lightning_ssl.app.commands.parser import below_first_line
 from lightning_ssl.app.config import flags as fit_flags
-from lightning_ssl.app.config import help as fit_help
 from lightning_ssl.app.config.configuration import CALLBACKS, root
 from lightning_ssl.app.config.known import known_flags
 from lightning_ssl.augment import PRESETS
 from lightning_ssl.base.tree import Group
 from lightning_ssl.data import DATASETS
+
+PAGE = below_first_line(fit.__doc__)
 
 
 @pytest.fixture(scope="module")
@@ -33,17 +36,17 @@ def shown(topic, capsys):
 def test_help_is_one_screen(capsys):
     assert cli.main(["fit", "--config", "quickstart", "--help"]) == 0
     page = capsys.readouterr().out
-    assert page == fit_help.PAGE
+    assert page == f"{PAGE}\n"
     assert len(page.splitlines()) <= 52
     assert max(map(len, page.splitlines())) <= 100
 
 
 def test_every_flag_and_topic_of_the_screen_exists(sections, capsys):
     keys = {flag.key for section in sections.values() for flag in section.flags} | {"print_config", "probe", "knn"}
-    used = set(re.findall(r"--([\w.]+)", fit_help.PAGE)) - {"help", "FLAG"}
+    used = set(re.findall(r"--([\w.]+)", PAGE)) - {"help", "FLAG"}
     assert len(used) >= 20
     assert used <= keys
-    topics = fit_help.PAGE.partition("--help TOPIC")[2].replace(",", " ").split()
+    topics = PAGE.partition("--help TOPIC")[2].replace(",", " ").split()
     assert len(topics) > 10
     for topic in topics:
         assert shown(topic, capsys)
@@ -52,7 +55,7 @@ def test_every_flag_and_topic_of_the_screen_exists(sections, capsys):
 def test_the_names_on_the_screen_can_be_chosen(sections):
     flags = {flag.key: flag for section in sections.values() for flag in section.flags}
     for key in ("model", "model.importance", "model.backbone", "model.augment", "data.name", "logger"):
-        line = next(line for line in fit_help.PAGE.splitlines() if line.startswith(f"  --{key} "))
+        line = next(line for line in PAGE.splitlines() if line.startswith(f"  --{key} "))
         text = line[41:].rpartition(": ")[2]
         names = line.split()[1].split("|") if key == "logger" else text.split(", ")
         assert set(names) - {"…"} <= set(flags[key].choices), key

@@ -9,7 +9,7 @@ from lightning_ssl.app.commands import fit
 from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.app.launch import ranks
 from lightning_ssl.app.launch.devices import SrunEnvironment, for_launched_ranks
-from lightning_ssl.app.training.choose_folder import choose_folder, generated_name
+from lightning_ssl.app.training.choose_folder import choose, generated_name
 from lightning_ssl.app.training.run import quiet
 
 BATCH = {
@@ -171,10 +171,10 @@ def test_ranks_meet_at_the_first_node_and_steps_of_one_job_at_different_ports(st
 def test_every_rank_and_every_restart_names_the_folder_alike(variables, end, started, tmp_path):
     started(variables)
     config = Configuration.parse([*FLAGS, f"--runs={tmp_path}"])
-    name = choose_folder(config).run.path.name
-    assert name == choose_folder(config).run.path.name
+    name = choose(config).run.path.name
+    assert name == choose(config).run.path.name
     assert re.fullmatch(generated_name(config) + end, name)
     other = Configuration.parse([*FLAGS, f"--runs={tmp_path}", "--model.tau=0.1"])
     longer = Configuration.parse([*FLAGS, f"--runs={tmp_path}", "--trainer.max_epochs=7"])
-    assert choose_folder(longer).run.path.name == name
-    assert (choose_folder(other).run.path.name == name) == ("WANDB_RUN_ID" in variables)  # the id is unique already
+    assert choose(longer).run.path.name == name
+    assert (choose(other).run.path.name == name) == ("WANDB_RUN_ID" in variables)  # the id is unique already

@@ -384,7 +384,7 @@ def test_the_dashboard_uses_keys_that_every_run_has():
 
 
 def test_the_dashboard_is_saved_in_the_project_of_the_runs(environment):
-    written = workspace_as_dict(workspace.build(ENTITY, "p"))
+    written = workspace_as_dict(workspace.build(ENTITY, "p", "Losses", None, workspace.PARAMETERS))
     with Server() as server:
         environment(server.environment())
         in_a_process(dashboard.main, WORDS)
@@ -395,7 +395,7 @@ def test_the_dashboard_is_saved_in_the_project_of_the_runs(environment):
 
 def test_a_missing_key_is_named(environment):
     with pytest.raises(ValueError, match=r"there is no key .*--dump"):
-        workspace.save(workspace.build(ENTITY, "p"))
+        workspace.save(workspace.build(ENTITY, "p", "Losses", None, workspace.PARAMETERS))
 
 
 def test_dump_imports_no_torch(tmp_path):
