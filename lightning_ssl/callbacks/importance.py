@@ -57,9 +57,7 @@ class ImportanceMonitor(pl.Callback):
     flag = "importance_monitor"
     role = "incidental"
     panel = Panel(
-        "alpha",
-        "Pair importance α",
-        "How many negatives have weight in a row of α, and how even the weights are.",
+        "alpha", "Pair importance α", "How many negatives have weight in a row of α, and how even the weights are."
     )
     metrics = (
         Metric("alpha/effective_negatives", "effective negatives", every_step=True),

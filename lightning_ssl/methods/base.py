@@ -91,12 +91,8 @@ class Optimization:
         require(0 <= self.momentum < 1, "momentum", self.momentum, "in [0, 1)")
         require(0 <= self.weight_decay < math.inf, "weight_decay", self.weight_decay, "a finite number, at least 0")
         require(self.warmup_epochs >= 0, "warmup_epochs", self.warmup_epochs, "at least 0")
-        require(
-            self.warmup_epochs == 0 or self.schedule == "warmup_cosine",
-            "warmup_epochs",
-            self.warmup_epochs,
-            "0 unless schedule='warmup_cosine'",
-        )
+        used = self.warmup_epochs == 0 or self.schedule == "warmup_cosine"
+        require(used, "warmup_epochs", self.warmup_epochs, "0 unless schedule='warmup_cosine'")
 
     def optimizer(
         self, groups: list[dict[str, Any]], fused: bool = False, unscales: bool = False

@@ -79,10 +79,7 @@ class SimSiam(Method):
     roles: ClassVar = {"predictor": "setting"}
 
     def __init__(
-        self,
-        predictor: PredictorHead = SIMSIAM_PREDICTOR,
-        projector: Head = SIMSIAM_PROJECTOR,
-        **network: Any,
+        self, predictor: PredictorHead = SIMSIAM_PREDICTOR, projector: Head = SIMSIAM_PROJECTOR, **network: Any
     ) -> None:
         super().__init__(projector=projector, **network)
         self.predictor = make_predictor(self.projector, predictor)
