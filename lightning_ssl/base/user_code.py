@@ -68,9 +68,8 @@ def missing_name(owner: Any, name: str) -> str:
         where = shorten(owner.__file__) if owner.__file__ else owner.__name__
         names += [each.name for each in pkgutil.iter_modules(getattr(owner, "__path__", []))]
     close = difflib.get_close_matches(name, names, n=3)
-    hint = f"it has {', '.join(sorted(set(names))[:SHOWN]) or 'no names'}"
-    if close:
-        hint = f"did you mean {' or '.join(close)}?"
+    present = ", ".join(sorted(set(names))[:SHOWN]) or "no names"
+    hint = f"did you mean {' or '.join(close)}?" if close else f"it has {present}"
     return f"{where} has no {name!r}; {hint}"
 
 

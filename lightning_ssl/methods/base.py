@@ -260,9 +260,7 @@ class Method(pl.LightningModule):
 
     def make_augment(self) -> TwoViews:
         """The augmentation with the image size and the channel statistics in `hparams`."""
-        moments: dict[str, Any] = {
-            name: tuple(self.hparams[name]) for name in ("mean", "std") if self.hparams[name] is not None
-        }
+        moments: Any = {key: tuple(value) for key in ("mean", "std") if (value := self.hparams[key]) is not None}
         size = self.hparams["image_size"] or DEFAULT_SIZE
         return TwoViews(self.hparams["augment"], size=size, clean=self.needs_clean, **moments)
 
@@ -272,10 +270,8 @@ class Method(pl.LightningModule):
         missing = {name: value for name, value in known.items() if self.hparams[name] is None and value is not None}
         size = missing.get("image_size", self.built_for)
         if size != self.built_for and stem_for(size) != getattr(self.backbone, "stem_name", None):
-            raise UserError(
-                f"image_size=None: the images have {size} pixels, and the backbone was built for {self.built_for}; "
-                f"pass image_size={size} to {type(self).__name__}"
-            )
+            differ = f"the images have {size} pixels, and the backbone was built for {self.built_for}"
+            raise UserError(f"image_size=None: {differ}; pass image_size={size} to {type(self).__name__}")
         if missing:
             self.hparams.update({name: to_tree(value) for name, value in missing.items()})
             self.augment = self.make_augment()
