@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_ssl import _torchvision_guard
@@ -23,7 +22,7 @@ __version__ = "0.1.0"
 
 # The public names by room. A file of a room exports those in its `__all__`.
 PUBLIC_NAMES = {
-    room: [name for names in exported(Path(__file__).parent / room).values() for name in names]
+    room: [name for names in exported(room).values() for name in names]
     for room in ("losses", "methods", "callbacks", "data")
 }
 __getattr__, __dir__ = lazy_names(__name__, PUBLIC_NAMES)

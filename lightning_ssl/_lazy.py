@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 
-def exported(folder: Path) -> dict[str, list[str]]:
-    """The names in `__all__` of each file of a package, by file, without importing it."""
+def exported(room: str) -> dict[str, list[str]]:
+    """The names in `__all__` of each file of a room, such as "losses", by file, without importing it."""
     found = {}
-    for file in sorted(folder.glob("[!_]*.py")):
+    for file in sorted((Path(__file__).parent / room).glob("[!_]*.py")):
         if listed := re.search(r"^__all__ = \[(.*?)\]", file.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL):
             found[file.stem] = re.findall(r'"(\w+)"', listed[1])
     return found
 
 
-def import_files(package: str, folder: Path) -> dict[str, Any]:
-    """Import every file of a package that exports names. Returns these names with their values."""
-    files = exported(folder)
+def import_files(package: str) -> dict[str, Any]:
+    """Import every file of a room that exports names. Returns these names with their values."""
+    files = exported(package.rpartition(".")[2])
     modules = {file: importlib.import_module(f"{package}.{file}") for file in files}
     return {name: getattr(modules[file], name) for file, names in files.items() for name in names}
 

@@ -14,7 +14,7 @@ import importlib
 import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
+from itertools import pairwise, starmap
 from typing import Literal, cast, get_args
 
 import torch
@@ -139,10 +139,8 @@ class ResNetTiny(Backbone):
         self.conv1, self.maxpool = make_stem(stem, widths[0], stride=2)
         self.bn1 = nn.BatchNorm2d(widths[0])
         self.relu = nn.ReLU(inplace=True)
-        self.layers = nn.Sequential(
-            BasicBlock(widths[0], widths[0]),
-            *(downsampling_block(before, after) for before, after in pairwise(widths)),
-        )
+        first, later = BasicBlock(widths[0], widths[0]), starmap(downsampling_block, pairwise(widths))
+        self.layers = nn.Sequential(first, *later)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         for module in self.layers.modules():
             if isinstance(module, nn.Conv2d):

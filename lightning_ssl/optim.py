@@ -106,16 +106,8 @@ class LARS(Optimizer):
         unscales: bool = False,
     ) -> None:
         self._step_supports_amp_scaling = unscales  # the name by which torch's GradScaler asks
-        defaults = {
-            "lr": lr,
-            "momentum": momentum,
-            "weight_decay": weight_decay,
-            "trust_coefficient": trust_coefficient,
-            "eps": eps,
-            "nesterov": nesterov,
-            "adapt": True,
-        }
-        super().__init__(params, defaults)
+        of_sgd = {"lr": lr, "momentum": momentum, "weight_decay": weight_decay, "nesterov": nesterov}
+        super().__init__(params, {**of_sgd, "trust_coefficient": trust_coefficient, "eps": eps, "adapt": True})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a parameter group after a check of its values and defaults."""

@@ -49,7 +49,6 @@ def sample(
     """
     device = generator.device if generator is not None else None
     u = torch.rand(len(views), 2 * TRIES + 12, count, generator=generator, device=device)
-    top, left, crop_height, crop_width = crop(views, u[:, : 2 * TRIES + 2], height, width)
     flip, jitter, brightness, contrast, saturation, hue, gray, blur, sigma, solarize = u[:, 2 * TRIES + 2 :].unbind(1)
 
     def setting(values: Iterable[float]) -> Tensor:
@@ -63,10 +62,7 @@ def sample(
 
     lowest, spread = setting(v.sigma[0] for v in views), setting(v.sigma[1] - v.sigma[0] for v in views)
     return Parameters(
-        top,
-        left,
-        crop_height,
-        crop_width,
+        *crop(views, u[:, : 2 * TRIES + 2], height, width),
         flip=flip < setting(v.flip for v in views),
         brightness=factor(brightness, [v.brightness for v in views]),
         contrast=factor(contrast, [v.contrast for v in views]),

@@ -89,10 +89,9 @@ def facts_of(room: Room) -> dict[str, Facts]:
     """The classes of a room by name, in the order of the files."""
     found: dict[str, Facts] = {}
     folder = Path(lightning_ssl.__file__).parent / room
-    names = exported(folder)
     nodes = {
         node.name: (node, node.name in public)
-        for file, public in names.items()
+        for file, public in exported(room).items()
         for node in ast.parse((folder / f"{file}.py").read_text(encoding="utf-8")).body
         if isinstance(node, ast.ClassDef)
     }

@@ -294,8 +294,7 @@ def build(tree: Any, hint: Any, key: str, allow: Sequence[str] | None = None) ->
 
 def checked(tree: Any, hint: Any, key: str, allow: Sequence[str] | None = None) -> Any:
     """A complete tree that names only allowed code. All mistakes are told at once."""
-    if allow is not None:
-        require_trusted(tree, key, allow)
+    require_trusted(tree, key, allow)
     wrong: list[str] = []
     completed = complete(tree, hint, key, wrong)
     refuse(wrong)

@@ -32,9 +32,8 @@ def require_trusted(tree: Any, key: str, trust: Sequence[str] | None = ()) -> No
     for where, path in paths_in(tree, key):
         if not is_trusted(path, trust):
             root = path.partition(".")[0]
-            raise UserError(
-                f"{where}={cut(path, MAX_SHOWN)}: the code of {root} is not trusted; --trust {root} allows it"
-            )
+            refused = f"{where}={cut(path, MAX_SHOWN)}: the code of {root} is not trusted"
+            raise UserError(f"{refused}; --trust {root} allows it")
         found = load_object(path, where)
         if not is_trusted_object(found, trust):
             origin = found if isinstance(found, ModuleType) else f"{found.__module__}.{found.__qualname__}"

@@ -43,12 +43,10 @@ def load_object(path: str, key: str) -> Any:
         name = ".".join(parts[:length])
         try:
             found: Any = importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-                raise UserError(f"{key}={path}: {reason(error)}") from error  # an import inside the user's module
-            continue
-        except (Exception, SystemExit) as error:  # of the user's module
-            raise UserError(f"{key}={path}: {reason(error)}") from error
+        except (Exception, SystemExit) as error:
+            if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
+                continue  # the path names a part of the module above
+            raise UserError(f"{key}={path}: {reason(error)}") from error  # of the user's module
         for attribute in parts[length:]:
             if not hasattr(found, attribute):
                 raise UserError(f"{key}={path}: {missing_name(found, attribute)}")

@@ -17,7 +17,6 @@ the images of all ranks. Accuracies are shares between 0 and 1.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_ssl._lazy import import_files
@@ -31,7 +30,7 @@ if TYPE_CHECKING:  # a type checker cannot see the names of a file without a lin
     from lightning_ssl.callbacks.probe import *  # noqa: F403
     from lightning_ssl.callbacks.spectrum import *  # noqa: F403
 
-globals().update(public := import_files(__name__, Path(__file__).parent))
+globals().update(public := import_files(__name__))
 __all__ = sorted(public)
 BY_FLAG: dict[str, type[pl.Callback]] = {
     each.declared["flag"]: public[each.name] for each in facts.callbacks() if "flag" in each.declared

@@ -35,10 +35,8 @@ class FeatureCallback(pl.Callback, ABC):
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not callable(getattr(pl_module, "features", None)):
-            raise UserError(
-                f"{type(self).__name__}: {type(pl_module).__name__} needs a method "
-                "features(images: uint8 (B, 3, H, W)) -> features (B, F); see docs/own_parts.md"
-            )
+            method = "features(images: uint8 (B, 3, H, W)) -> features (B, F); see docs/own_parts.md"
+            raise UserError(f"{type(self).__name__}: {type(pl_module).__name__} needs a method {method}")
 
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.begin()

@@ -12,7 +12,6 @@ If all weights of a row are 0 (a triplet whose margin holds), its entropy, effec
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -57,9 +56,7 @@ class ImportanceMonitor(pl.Callback):
     flag = "importance_monitor"
     role = "incidental"
     panel = Panel(
-        "alpha",
-        "Pair importance α",
-        "How many negatives have weight in a row of α, and how even the weights are.",
+        "alpha", "Pair importance α", "How many negatives have weight in a row of α, and how even the weights are."
     )
     metrics = (
         Metric("alpha/effective_negatives", "effective negatives", every_step=True),
@@ -115,14 +112,13 @@ class ImportanceMonitor(pl.Callback):
         (sums,) = sum_over_ranks(sums)
         return sums[:4] / sums[4]
 
-    def measured_rows(self, pairs: Pairs) -> Iterator[slice]:
+    def measured_rows(self, pairs: Pairs) -> list[slice]:
         """Slices of this rank's share of the measured anchors, one for each view."""
         views = len(pairs) // pairs.samples
         height = min(-(-self.rows // views), pairs.samples)
         start, stop = (height * r // pairs.ranks for r in (pairs.rank, pairs.rank + 1))
-        for view in range(views):
-            if stop > start:
-                yield slice(view * pairs.samples + start, view * pairs.samples + stop)
+        firsts = range(0, len(pairs), pairs.samples)  # of each view
+        return [slice(first + start, first + stop) for first in firsts if stop > start]
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.hook is not None:

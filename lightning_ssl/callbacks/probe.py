@@ -46,11 +46,9 @@ class LinearProbe:
         self.memory = memory
         self.features = torch.zeros(0, features, **like)  # (m, F), the newest last
         self.labels = torch.zeros(0, dtype=torch.int64, device=like["device"])
-        groups: list[dict[str, Any]] = [
-            {"params": [self.weight], "weight_decay": weight_decay},
-            {"params": [self.bias], "weight_decay": 0.0},
-        ]
-        self.optimizer = torch.optim.AdamW(groups, lr=lr, fused=can_fuse(self.weight.device))
+        groups: list[dict[str, Any]] = [{"params": [self.weight]}, {"params": [self.bias], "weight_decay": 0.0}]
+        fused = can_fuse(self.weight.device)
+        self.optimizer = torch.optim.AdamW(groups, lr=lr, weight_decay=weight_decay, fused=fused)
         self.optimizer.register_load_state_dict_post_hook(adopt_loaded_state)
 
     def standardize(self, features: Tensor) -> Tensor:

@@ -108,11 +108,7 @@ class FeatureSpectrum(FeatureCallback):
 
     flag = "spectrum"
     role = "incidental"
-    panel = Panel(
-        "spectrum",
-        "Rank and collapse",
-        "A falling rank or a standard deviation near 0 indicates collapse.",
-    )
+    panel = Panel("spectrum", "Rank and collapse", "A falling rank or a standard deviation near 0 indicates collapse.")
     metrics = (
         Metric("spectrum/rankme", "RankMe"),
         Metric("spectrum/effective", "effective rank"),

@@ -20,7 +20,6 @@ from lightning_ssl.base.checks import UserError
 from lightning_ssl.base.user_code import reason
 from lightning_ssl.data.map_style import OPTIONS, MapStyle, kept_source
 
-PREFIX = "hf:"
 USUAL = {
     "image": ("image", "img", "picture"),
     "label": ("label", "labels", "fine_label", "target"),
@@ -63,7 +62,7 @@ def load(name: str, options: dict[str, Any]) -> MapStyle:
         raise UserError(f"data.name={name}: it needs the package datasets: pip install datasets") from error
     arguments = {key: value for key, value in options.items() if key not in (*OPTIONS, *USUAL)}
     try:
-        splits = library.load_dataset(name.removeprefix(PREFIX), **arguments)
+        splits = library.load_dataset(name.removeprefix("hf:"), **arguments)
     except Exception as error:
         raise UserError(f"data.name={name}: datasets.load_dataset failed: {reason(error)}") from error
     if not isinstance(splits, Mapping):

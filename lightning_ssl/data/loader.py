@@ -57,13 +57,10 @@ class Loader:
         if epoch is not None and isinstance(self.sampler, ShuffledSampler):
             self.sampler.set_epoch(epoch)
         self.last_epoch, self.batches_yielded = getattr(self.sampler, "epoch", 0), getattr(self.sampler, "start", 0)
-        for batch in self.decoded() if self.workers else self.in_memory():
+        decoded = decoded_batches(self.split.batch, self.sampler, self.workers)  # a generator: nothing starts yet
+        for batch in decoded if self.workers else self.in_memory():
             self.batches_yielded += 1
             yield batch
-
-    def decoded(self) -> Iterator[Batch]:
-        """Batches made by worker processes."""
-        return decoded_batches(self.split.batch, self.sampler, self.workers)
 
     def in_memory(self) -> Iterator[Batch]:
         """Batches made in this process. For a GPU they are in pinned memory: any other copy waits for the GPU."""

@@ -216,10 +216,8 @@ def require_map_style(key: str, dataset: Any) -> None:
     """Refuse a data set without a length or items."""
     usable = hasattr(type(dataset), "__len__") and hasattr(type(dataset), "__getitem__")
     if not usable or isinstance(dataset, str | dict):
-        kind = type(dataset).__name__
-        raise UserError(
-            f"{key}: {kind} is no map-style data set; expected __len__ and __getitem__ ({place_of(dataset)})"
-        )
+        kind, expected = type(dataset).__name__, f"expected __len__ and __getitem__ ({place_of(dataset)})"
+        raise UserError(f"{key}: {kind} is no map-style data set; {expected}")
     require(len(dataset) > 0, key, dataset, "a data set with at least one item")
 
 

@@ -160,9 +160,8 @@ def rotate(xy: Tensor, angle: Tensor) -> Tensor:
 
 def distance(xy: Tensor, shape: Tensor) -> Tensor:
     """Signed distance to the lines through the edges of each shape: (2, B, H, W), (B,) → (B, H, W)."""
-    points, inner, hole, radius = torch.tensor([[*outline, outline.radius] for outline in OUTLINES.values()])[shape].T[
-        ..., None, None
-    ]  # each (B, 1, 1)
+    outlines = torch.tensor([[*outline, outline.radius] for outline in OUTLINES.values()])
+    points, inner, hole, radius = outlines[shape].T[..., None, None]  # each (B, 1, 1)
     x, y = xy
     r = torch.hypot(x, y)
     # Symmetry reduces the angle to half a point of the star: 0 at the tip, π/n at the inner corner.

@@ -66,15 +66,10 @@ def evaluate(
     metrics["knn/top1"] = float(linear.accuracy(votes, test.labels))
     ends["knn"] = time.perf_counter()
     suffix = "" if trained_on in (None, module.data_set) else f"@{module.data_set}"
+    counts = {"train_images": len(train.labels), "test_images": len(test.labels), "classes": classes}
     return {
         "metrics": {f"{name}{suffix}": value for name, value in metrics.items()},
-        "data": {
-            "name": module.data_set,
-            "options": module.options,
-            "train_images": len(train.labels),
-            "test_images": len(test.labels),
-            "classes": classes,
-        },
+        "data": {"name": module.data_set, "options": module.options, **counts},
         "features": train.features.shape[1],
         "protocols": {name: outcome.details for name, outcome in outcomes.items()},
         "knn": KNN,

@@ -11,7 +11,6 @@ device.py      the size of a block and what the host may read, by device
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_ssl._lazy import import_files
@@ -23,5 +22,5 @@ if TYPE_CHECKING:  # a type checker cannot see the names of a file without a lin
     from lightning_ssl.losses.released import *  # noqa: F403
     from lightning_ssl.losses.solved import *  # noqa: F403
 
-globals().update(public := import_files(__name__, Path(__file__).parent))
+globals().update(public := import_files(__name__))
 __all__ = sorted(public)

@@ -8,7 +8,6 @@ checkpoints.py  a method from a checkpoint
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_ssl._lazy import import_files
@@ -18,5 +17,5 @@ if TYPE_CHECKING:  # a type checker cannot see the names of a file without a lin
     from lightning_ssl.methods.contrastive import *  # noqa: F403
     from lightning_ssl.methods.siamese import *  # noqa: F403
 
-globals().update(public := import_files(__name__, Path(__file__).parent))
+globals().update(public := import_files(__name__))
 __all__ = sorted(public)

@@ -91,12 +91,8 @@ class Optimization:
         require(0 <= self.momentum < 1, "momentum", self.momentum, "in [0, 1)")
         require(0 <= self.weight_decay < math.inf, "weight_decay", self.weight_decay, "a finite number, at least 0")
         require(self.warmup_epochs >= 0, "warmup_epochs", self.warmup_epochs, "at least 0")
-        require(
-            self.warmup_epochs == 0 or self.schedule == "warmup_cosine",
-            "warmup_epochs",
-            self.warmup_epochs,
-            "0 unless schedule='warmup_cosine'",
-        )
+        used = self.warmup_epochs == 0 or self.schedule == "warmup_cosine"
+        require(used, "warmup_epochs", self.warmup_epochs, "0 unless schedule='warmup_cosine'")
 
     def optimizer(
         self, groups: list[dict[str, Any]], fused: bool = False, unscales: bool = False
@@ -264,9 +260,7 @@ class Method(pl.LightningModule):
 
     def make_augment(self) -> TwoViews:
         """The augmentation with the image size and the channel statistics in `hparams`."""
-        moments: dict[str, Any] = {
-            name: tuple(self.hparams[name]) for name in ("mean", "std") if self.hparams[name] is not None
-        }
+        moments: Any = {key: tuple(value) for key in ("mean", "std") if (value := self.hparams[key]) is not None}
         size = self.hparams["image_size"] or DEFAULT_SIZE
         return TwoViews(self.hparams["augment"], size=size, clean=self.needs_clean, **moments)
 
@@ -276,10 +270,8 @@ class Method(pl.LightningModule):
         missing = {name: value for name, value in known.items() if self.hparams[name] is None and value is not None}
         size = missing.get("image_size", self.built_for)
         if size != self.built_for and stem_for(size) != getattr(self.backbone, "stem_name", None):
-            raise UserError(
-                f"image_size=None: the images have {size} pixels, and the backbone was built for {self.built_for}; "
-                f"pass image_size={size} to {type(self).__name__}"
-            )
+            differ = f"the images have {size} pixels, and the backbone was built for {self.built_for}"
+            raise UserError(f"image_size=None: {differ}; pass image_size={size} to {type(self).__name__}")
         if missing:
             self.hparams.update({name: to_tree(value) for name, value in missing.items()})
             self.augment = self.make_augment()

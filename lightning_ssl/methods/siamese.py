@@ -79,10 +79,7 @@ class SimSiam(Method):
     roles: ClassVar = {"predictor": "setting"}
 
     def __init__(
-        self,
-        predictor: PredictorHead = SIMSIAM_PREDICTOR,
-        projector: Head = SIMSIAM_PROJECTOR,
-        **network: Any,
+        self, predictor: PredictorHead = SIMSIAM_PREDICTOR, projector: Head = SIMSIAM_PROJECTOR, **network: Any
     ) -> None:
         super().__init__(projector=projector, **network)
         self.predictor = make_predictor(self.projector, predictor)
@@ -126,9 +123,8 @@ class BYOL(Method):
         require(0 <= momentum <= 1, "momentum", momentum, "between 0 and 1")
         self.momentum = momentum
         self.predictor = make_predictor(self.projector, predictor)
-        self.target = nn.ModuleDict(
-            {"backbone": copy.deepcopy(self.backbone), "projector": copy.deepcopy(self.projector)}
-        ).requires_grad_(False)
+        online = {"backbone": self.backbone, "projector": self.projector}
+        self.target = nn.ModuleDict(copy.deepcopy(online)).requires_grad_(False)
 
     def compute_loss(self, views: Views) -> Tensor:
         predictions = [self.predictor(self.projector(self(x))) for x in views[:2]]
