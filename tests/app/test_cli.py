@@ -11,7 +11,6 @@ from lightning_ssl.app.commands import bench
 from lightning_ssl.app.runs.version import version
 from lightning_ssl.base.checks import RunFailed
 
-
 QUICK = [
     "", "--help", "list", "lab list", "data list", "data fetch --help", "list data", "list sweeps", "list labs",
     *(f"{name} --help" for name in cli.COMMANDS),
