@@ -1,17 +1,13 @@
 """`fit`, `sweep`, `evaluate` and the report with the user's own loss and data, from the working directory."""
 
-import importlib
 import json
 import signal
 import textwrap
 
 import pytest
 from helpers import small_fit
-from helpers.closeness import close
 from helpers.killing import fit_until_killed, in_a_fork, one_thread  # noqa: F401
 from helpers.outcome import assert_same
-from helpers.ranks import join, start_ranks
-from helpers.training import terms_of
 
 from lightning_ssl.app import cli, runs
 from lightning_ssl.app.commands import fit
@@ -130,23 +126,3 @@ def test_a_sweep_tries_own_losses_from_its_folder(folder, forked_trials):
     assert found == {"AlphaCL weights": "finished", "AlphaCL Scaled scale=1": "finished", None: "failed"}
     logs = "".join(log.read_text() for log in (folder / "runs").rglob("log.txt"))
     assert "model.importance=mine.wights: mine.py has no 'wights'; did you mean weights?" in logs
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Data
-
-
-def test_two_ranks_train_an_own_loss_on_own_data_as_one_process_does(folder):
-    """A smooth network, as in test_fit_ddp.py: its rounding has a bound."""
-    (folder / "smooth.py").write_text(
-        "from helpers.smooth import SmoothSimCLR\nfrom lightning_ssl.losses import PairLoss\nimport mine\n\n"
-        "class Smooth(SmoothSimCLR):\n    def __init__(self, **network):\n        super().__init__(**network)\n"
-        "        self.loss = PairLoss(mine.weights)\n"
-    )
-    flags = [*SMALL, *OWN_DATA, "--model=smooth.Smooth", "--trainer.max_epochs=1"]
-    assert join(start_ranks([*flags, "--name=two"])) == [0, 0]
-    assert fit.main([*flags, "--name=one"]) == 0
-    smooth = importlib.import_module("smooth")
-    one, two = weights_of("one"), weights_of("two")
-    steps, pixels = 6, 2 * 16 * 32 * 32
-    close(two, one, terms=steps * (2 * terms_of(smooth.Smooth()) + pixels), gain=2)

@@ -34,7 +34,6 @@ INLINE = "--config={model: {init_args: {importance: {class_path: Direct, init_ar
     ("words", "tau"),
     [
         (["--model.importance=Square"], 5.0),
-        (["--model.importance", "Square"], 5.0),
         (["--config={model: {init_args: {importance: Square}}}"], 5.0),
         # A value of a file is one of the class of that file. A flag counts before and after the class.
         (["--config=method/entropy", "--model.importance=Square"], 5.0),
