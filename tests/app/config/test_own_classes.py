@@ -67,7 +67,6 @@ def folder(working_directory):
         "typo.py": "def f(:\n    pass\n",
         "needs.py": "import math\nimport not_installed_here\n",
         "crashes.py": "x = 1\n\ny = x / 0\n",
-        "leaves.py": "raise SystemExit(3)\n",
         "parts/__init__.py": "",
         "parts/losses.py": "from mine import weights\n",
     }
@@ -121,7 +120,6 @@ def test_an_own_loss_is_stored_under_its_own_path_and_builds(folder, flags, stor
         (["=needs.f"], "model.importance=needs.f: needs.py:2: ModuleNotFoundError: No module named 'not_installed"),
         (["=typo.f"], "model.importance=typo.f: typo.py:1: SyntaxError: invalid syntax"),
         (["=crashes.f"], "model.importance=crashes.f: crashes.py:3: ZeroDivisionError: division by zero"),
-        (["=leaves.f"], "model.importance=leaves.f: leaves.py:1: SystemExit: 3"),
         (["=mine.NUMBER"], "model.importance=mine.NUMBER: builtins.int has no __call__; it must accept"),
         (["=mine.Silent"], "model.importance=mine.Silent: mine.py:29 has no __call__; it must accept"),
         (
@@ -136,7 +134,6 @@ def test_an_own_loss_is_stored_under_its_own_path_and_builds(folder, flags, stor
             "model.importance.scal=2: unknown key scal for Scaled (mine.py:16); did you mean scale?",
         ),
         (["=mine.Scaled", ".x=2"], "model.importance.x=2: unknown key x for Scaled (mine.py:16); valid keys: scale"),
-        (["=mine.Scaled", ".scale=big"], "model.importance.scale=big: expected float"),
         (["=mine.Required"], "model.importance.scale: Required (mine.py:25) requires it"),
         (["=mine.Inherits"], "model.importance.scale: Inherits (mine.py:46) requires it"),
     ],
