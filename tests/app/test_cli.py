@@ -1,4 +1,4 @@
-"""The command line: help without torch, errors in one line."""
+"""The command line: help, lists and refusals without torch, errors in one line."""
 
 import json
 import subprocess
@@ -11,46 +11,58 @@ from lightning_ssl.app.commands import bench
 from lightning_ssl.app.runs.version import version
 from lightning_ssl.base.checks import RunFailed
 
-
-def command(*words):
-    words = [sys.executable, "-m", "lightning_ssl", *words]
-    return subprocess.run(words, capture_output=True, text=True, timeout=120)
-
-
 QUICK = [
-    [], ["--help"], ["lab", "list"], ["data", "list"], ["data", "fetch", "--help"],
-    ["list", "data"], ["list", "sweeps"], ["list", "labs"], *([name, "--help"] for name in cli.COMMANDS),
+    "", "--help", "list", "lab list", "data list", "data fetch --help", "list data", "list sweeps", "list labs",
+    *(f"{name} --help" for name in cli.COMMANDS),
 ]  # fmt: skip
+REFUSED = {
+    "fit --modle X": "--modle: unknown flag; did you mean --model?",
+    "fit --model.importance.taau=3": "--model.importance.taau: unknown flag; did you mean --model.importance.tau",
+    "fit --model Foo": "model=Foo: expected one of",
+    "fit --name ../x": "name='../x': name must be a folder name",
+    "fit --config quickstrat": "config=quickstrat: no such file; did you mean quickstart?",
+    "fit --resume nowhere": "resume='nowhere': resume must be auto, never",
+    "fit --seed_everything x": "seed_everything=x: expected int",
+    "fit word": "'word': expected a flag",
+}
 ANSWERS = """
 import contextlib, io, json, sys
 from lightning_ssl.app.cli import main
 answers = []
 for words in json.loads(sys.argv[1]):
-    with contextlib.redirect_stdout(io.StringIO()) as out:
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
         try:
-            code = main(words)
+            code = main(words.split())
         except SystemExit as stop:  # argparse's, after --help
             code = stop.code
     heavy = {"torch", "pytorch_lightning", "wandb", "scipy", "matplotlib", "pandas"}
-    answers.append([code or 0, sorted(heavy & set(sys.modules)), out.getvalue()])
+    answers.append([code or 0, sorted(heavy & set(sys.modules)), out.getvalue() + err.getvalue()])
 json.dump(answers, sys.stdout)
 """
 
 
 @pytest.fixture(scope="module")
 def answers():
-    """Exit code, heavy modules that are loaded by then, and output of each of QUICK, from one new process."""
-    words = [sys.executable, "-c", ANSWERS, json.dumps(QUICK)]
+    """Exit code, heavy modules that are loaded by then, and output of each command, from one new process."""
+    commands = [*QUICK, *REFUSED]
+    words = [sys.executable, "-c", ANSWERS, json.dumps(commands)]
     result = subprocess.run(words, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr
-    return dict(zip(map(" ".join, QUICK), json.loads(result.stdout), strict=True))
+    return dict(zip(commands, json.loads(result.stdout), strict=True))
 
 
-@pytest.mark.parametrize("words", [" ".join(words) for words in QUICK])
+@pytest.mark.parametrize("words", QUICK)
 def test_help_answers_without_importing_torch(words, answers):
     code, heavy, shown = answers[words]
     assert (code, heavy) == (0, [])
     assert len(shown.splitlines()) > 1
+
+
+@pytest.mark.parametrize(("words", "line"), REFUSED.items())
+def test_a_wrong_command_line_is_refused_without_importing_torch(words, line, answers):
+    code, heavy, shown = answers[words]
+    assert (code, heavy) == (2, [])
+    assert shown.startswith(f"lightning-ssl: {line}")
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
@@ -73,10 +85,9 @@ def test_a_fault_of_the_program_ends_with_code_1_and_asks_for_a_report(error, mo
     assert "not an error of your input: --debug shows where; report it" in line
 
 
-def test_debug_shows_the_traceback():
-    result = command("--debug", "trian")
-    assert result.returncode == 2
-    assert "Traceback" in result.stderr
+def test_debug_shows_the_traceback(capsys):
+    assert cli.main(["--debug", "trian"]) == 2
+    assert "Traceback" in capsys.readouterr().err
 
 
 def test_bench_needs_a_source_checkout(monkeypatch, tmp_path, capsys):
@@ -85,8 +96,9 @@ def test_bench_needs_a_source_checkout(monkeypatch, tmp_path, capsys):
     assert "source checkout" in capsys.readouterr().err
 
 
-def test_version_is_the_one_that_a_run_records():
-    assert command("--version").stdout.strip() == version()
+def test_version_is_the_one_that_a_run_records(capsys):
+    assert cli.main(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == version()
 
 
 def test_a_tilde_after_a_flag_is_the_home_folder(tmp_path, monkeypatch, capsys):

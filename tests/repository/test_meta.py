@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -130,27 +131,33 @@ LOCAL = ("tests", "docs", "benchmarks")  # folders of modules that tests import 
 DEPENDENCIES = {"packaging": "pytest"}  # imported by tests, installed with another
 
 
-def imports(file, seen):
-    """The packages that a test needs, itself or in the local modules that it imports, but those of `importorskip`.
+@cache
+def named(file):
+    """The names that a file imports, and the packages of its `importorskip`.
 
     An import inside a function of docs/ or benchmarks/ does not count.
     """
-    seen.add(file)
     found, guarded = set(), set()
     tree = ast.parse(file.read_text(encoding="utf-8"))
     for node in ast.walk(tree) if file.is_relative_to(ROOT / "tests") else tree.body:
-        names = []
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Call) and ast.unparse(node.func) == "pytest.importorskip":
             guarded.add(node.args[0].value)
-        for name in names:
-            path = name.replace(".", "/")
-            files = {ROOT / folder / end for folder in LOCAL for end in (f"{path}.py", f"{path}/__init__.py")}
-            found.add(name.partition(".")[0])
-            found.update(*(imports(each, seen) for each in files - seen if each.exists()))
+    return found, guarded
+
+
+def imports(file, seen):
+    """The packages that a test needs, itself or in the local modules that it imports, but those of `importorskip`."""
+    seen.add(file)
+    names, guarded = named(file)
+    found = {name.partition(".")[0] for name in names}
+    paths = [name.replace(".", "/") for name in names]
+    for each in {ROOT / top / end for path in paths for top in LOCAL for end in (f"{path}.py", f"{path}/__init__.py")}:
+        if each not in seen and each.exists():
+            found |= imports(each, seen)
     return found - guarded
 
 

@@ -47,12 +47,16 @@ def test_the_header_has_both_commands_and_the_name_is_that_of_the_file(file):
     assert max(map(len, file.read_text().splitlines())) <= 120
 
 
+@pytest.fixture(scope="module")
+def published():
+    """The sweeps of the tables of the papers."""
+    recipes = map(recipe.load, recipe.names())
+    return {name for each in recipes for work in each.works.values() for name in work.sweeps}
+
+
 @every_file
-def test_a_choice_of_parameters_is_made_on_held_out_images(file):
+def test_a_choice_of_parameters_is_made_on_held_out_images(file, published):
     """The tables of the papers keep the test images, as published: they compare and choose nothing."""
-    published = {
-        name for each in map(recipe.load, recipe.names()) for work in each.works.values() for name in work.sweeps
-    }
     parameters = yaml.safe_load(file.read_text())["parameters"]
     searched = [
         key for key, value in parameters.items() if key.startswith("model.importance.") and "value" not in value

@@ -1,18 +1,13 @@
 """`fit`, `sweep`, `evaluate` and the report with the user's own loss and data, from the working directory."""
 
-import importlib
 import json
 import signal
-import sys
 import textwrap
 
 import pytest
 from helpers import small_fit
-from helpers.closeness import close
 from helpers.killing import fit_until_killed, in_a_fork, one_thread  # noqa: F401
 from helpers.outcome import assert_same
-from helpers.ranks import join, start_ranks
-from helpers.training import terms_of
 
 from lightning_ssl.app import cli, runs
 from lightning_ssl.app.commands import fit
@@ -50,17 +45,11 @@ SMALL = [*small_fit("AlphaCL"), "--trainer.max_epochs=2", "--knn.k=5", "--import
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(working_directory):
     """The working directory, with the user's modules."""
-    (tmp_path / "mine.py").write_text(textwrap.dedent(MODULE))
-    (tmp_path / "photos.py").write_text(textwrap.dedent(PHOTOS))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    before = set(sys.modules)
-    yield tmp_path
-    for name in set(sys.modules) - before:
-        if name.partition(".")[0] in ("mine", "photos", "pictures", "smooth"):
-            del sys.modules[name]
+    (working_directory / "mine.py").write_text(textwrap.dedent(MODULE))
+    (working_directory / "photos.py").write_text(textwrap.dedent(PHOTOS))
+    return working_directory
 
 
 def words(*flags, name="run"):
@@ -77,11 +66,10 @@ OWN_DATA = ["--model=SimCLR", "--data.name=photos.make", "--data.options={}", "-
 @pytest.mark.parametrize(
     ("flags", "label", "module"),
     [
-        (["--model.importance=mine.weights"], "AlphaCL weights", "mine"),
         (["--model.importance=mine.Scaled", "--model.importance.scale=2"], "AlphaCL Scaled scale=2", "mine"),
         (OWN_DATA, "SimCLR InfoNCE τ=0.5", "photos"),
     ],
-    ids=["function", "class", "data"],
+    ids=["loss", "data"],
 )
 def test_a_run_with_own_parts_is_labelled_resumed_and_evaluated(folder, flags, label, module, capfd):
     assert fit.main(words(*flags)) == 0
@@ -138,38 +126,3 @@ def test_a_sweep_tries_own_losses_from_its_folder(folder, forked_trials):
     assert found == {"AlphaCL weights": "finished", "AlphaCL Scaled scale=1": "finished", None: "failed"}
     logs = "".join(log.read_text() for log in (folder / "runs").rglob("log.txt"))
     assert "model.importance=mine.wights: mine.py has no 'wights'; did you mean weights?" in logs
-
-
-# ---------------------------------------------------------------------------------------------------------------------
-# Data
-
-
-def test_two_ranks_train_an_own_loss_on_own_data_as_one_process_does(folder):
-    """A smooth network, as in test_fit_ddp.py: its rounding has a bound."""
-    (folder / "smooth.py").write_text(
-        "from helpers.smooth import SmoothSimCLR\nfrom lightning_ssl.losses import PairLoss\nimport mine\n\n"
-        "class Smooth(SmoothSimCLR):\n    def __init__(self, **network):\n        super().__init__(**network)\n"
-        "        self.loss = PairLoss(mine.weights)\n"
-    )
-    flags = [*SMALL, *OWN_DATA, "--model=smooth.Smooth", "--trainer.max_epochs=1"]
-    assert join(start_ranks([*flags, "--name=two"])) == [0, 0]
-    assert fit.main([*flags, "--name=one"]) == 0
-    smooth = importlib.import_module("smooth")
-    one, two = weights_of("one"), weights_of("two")
-    steps, pixels = 6, 2 * 16 * 32 * 32
-    close(two, one, terms=steps * (2 * terms_of(smooth.Smooth()) + pixels), gain=2)
-
-
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ("{cout: 3}", "data.options.cout=3: unknown key cout for photos.make"),
-        ("{count: none}", "photos.py:7: TypeError"),
-    ],
-)
-def test_a_mistake_about_own_data_is_one_line(folder, options, line, capfd):
-    assert cli.main(["fit", *words(*OWN_DATA, f"--data.options={options}")]) == 2
-    printed = [each for each in capfd.readouterr().err.splitlines() if each]
-    assert len(printed) == 1
-    assert line in printed[0]
-    assert not (folder / "runs").exists()

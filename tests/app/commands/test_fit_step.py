@@ -34,12 +34,12 @@ METHODS = {
 BATCH = [Counter({"copy to the device": 4})] * 2
 
 
-@pytest.mark.parametrize("flags", METHODS.values(), ids=METHODS)
-def test_the_host_waits_for_the_device_at_log_steps_only(flags):
-    assert device.steps_of_fit(*flags, "--data.on_device=false").steps == BATCH
+@pytest.mark.parametrize("name", ["Square", "Gaussian", "BYOL"])
+def test_the_host_waits_for_the_device_at_log_steps_only(name):
+    assert device.steps_of_fit(*METHODS[name], "--data.on_device=false").steps == BATCH
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd", "lars"])
+@pytest.mark.parametrize("optimizer", ["adam", "lars"])
 def test_clipping_under_bf16_does_not_make_the_host_wait_and_a_batch_of_resident_data_is_an_index(optimizer):
     flags = [f"--model.optimization.name={optimizer}", "--trainer.precision=bf16-mixed"]
     with pytest.warns(UserWarning, match="Disabling autocast"):  # there is none on the meta device

@@ -27,21 +27,6 @@ def test_words_are_steps():
     assert list(steps(["-c", "{data: {name: shapes}}"])) == [Step("", {"data": {"name": "shapes"}}, from_file=True)]
 
 
-@pytest.mark.parametrize(
-    ("words", "line"),
-    [
-        (["name"], "'name': expected a flag"),
-        (["--name"], "--name: expected a value"),
-        (["--name", "--runs", "x"], "--name: expected a value"),
-        (["--config=[]"], "expected `trainer`, `model`, `data`"),
-        (["--config={a: 1, a: 2}"], "duplicate key"),
-    ],
-)
-def test_a_wrong_word_is_refused(words, line):
-    with pytest.raises(ValueError, match=line):
-        list(steps(words))
-
-
 INLINE = "--config={model: {init_args: {importance: {class_path: Direct, init_args: {tau: 3}}}}}"
 
 
@@ -49,7 +34,6 @@ INLINE = "--config={model: {init_args: {importance: {class_path: Direct, init_ar
     ("words", "tau"),
     [
         (["--model.importance=Square"], 5.0),
-        (["--model.importance", "Square"], 5.0),
         (["--config={model: {init_args: {importance: Square}}}"], 5.0),
         # A value of a file is one of the class of that file. A flag counts before and after the class.
         (["--config=method/entropy", "--model.importance=Square"], 5.0),
@@ -61,11 +45,6 @@ INLINE = "--config={model: {init_args: {importance: {class_path: Direct, init_ar
 )
 def test_an_importance_has_its_own_default_and_not_that_of_the_class_before(words, tau):
     assert importance(*words) == ("Square", {"tau": tau})
-
-
-def test_a_flag_that_no_class_has_is_refused():
-    with pytest.raises(ValueError, match=r"model.importance.p=2: unknown key p for Square"):
-        importance("--model.importance=Square", "--model.importance.p=2")
 
 
 def test_a_family_has_its_own_default():

@@ -2,13 +2,12 @@
 
 import json
 import math
-import os
 from pathlib import Path
 
 import pytest
 
 from lightning_ssl.app.runs import RunFolder
-from lightning_ssl.app.runs.metrics import GrowingMetric, MetricsWriter, converted
+from lightning_ssl.app.runs.metrics import MetricsWriter, converted
 from lightning_ssl.app.runs.run_record import read_record
 
 
@@ -121,13 +120,6 @@ def test_a_file_that_is_written_again_is_read_again(tmp_path):
         assert run.history("x") == values
     (tmp_path / "metrics.jsonl").unlink()
     assert run.history("x") == []
-
-
-@pytest.mark.parametrize("name", ["metrics.jsonl", "metrics.csv"])
-def test_a_pipe_is_no_file_of_metrics(tmp_path, name):
-    os.mkfifo(tmp_path / name)
-    assert GrowingMetric(tmp_path / name, "x").look() == []
-    assert RunFolder(tmp_path).metrics() == {}
 
 
 # ---------------------------------------------------------------------------------------------------------------------

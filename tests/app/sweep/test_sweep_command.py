@@ -3,6 +3,7 @@
 import io
 import os
 import re
+from types import SimpleNamespace
 
 from helpers.run_folders import write_run
 from helpers.sweeps import FAKE_TRIAL
@@ -84,3 +85,16 @@ def test_the_live_table_shows_epoch_and_time_left_of_a_running_trial(write_sweep
     summary.write_text('{"epoch": 1, "step": 40, "duration": 120.0}')  # two of ten epochs in two minutes
     monkeypatch.setattr(screen.time, "time", lambda: summary.stat().st_mtime + 30)
     assert shown.progress(row) == ("3/10", "7 min 30 s")
+
+
+def test_a_narrow_terminal_shows_whole_values_and_names():
+    name = "002-importance=myloss.Margin-temperature=0.05-seed_everything=1"
+    table = screen.new_table(SimpleNamespace(metric="online/top1"))
+    row = Trial(1, name, {}, status="finished", value=0.294118, seconds=3.0)
+    table.add_row(*screen.table_cells(row, "10/10", "3 s"))
+    console = Console(file=io.StringIO(), width=80)
+    console.print(table)
+    header, *lines = console.file.getvalue().splitlines()
+    assert "online/top1" in header
+    assert lines[0].split()[1:4] == ["finished", "0.2941", "3"]
+    assert "".join(line.split()[0] for line in lines) == name

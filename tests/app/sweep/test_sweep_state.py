@@ -17,14 +17,6 @@ def test_the_state_is_written_at_once(tmp_path):
         other.close()
 
 
-def test_a_file_of_this_version_is_opened_again(tmp_path):
-    for number in (1, 2):
-        with State(tmp_path / "sweep.db") as state:
-            state.add(number, f"{number:03d}", {})
-    with State(tmp_path / "sweep.db") as state:
-        assert [row.id for row in state.trials()] == ["001", "002"]
-
-
 @pytest.mark.parametrize("version", [0, SCHEMA_VERSION + 1])
 @pytest.mark.parametrize("flags", [[], ["--status"], ["--dry-run"]])
 def test_a_file_of_another_version_is_refused_in_one_line(run_sweep, write_sweep, tmp_path, version, flags):

@@ -1,6 +1,5 @@
 """The interfaces of W&B's packages that the sweep engine uses. A failing test names the interface that has moved."""
 
-import inspect
 import re
 from pathlib import Path
 
@@ -34,22 +33,6 @@ def test_no_other_module_imports_from_sweeps_or_from_wandbs_sweep_code():
 
 
 # -- the behaviour of each --------------------------------------------------------------------------------------------
-
-
-def test_next_runs_lists_the_grid_and_then_none():
-    cells = [{"a": 1, "b": "x"}, {"a": 2, "b": "x"}]
-    assert wandb_sweeps.grid_cells(GRID, 5) == cells
-    assert wandb_sweeps.grid_cells(GRID, 1) == cells[:1]
-
-
-def test_stop_runs_names_the_runs_below_the_cut_off():
-    """The cut-off is the value at index n/eta of the n sorted values, here the second of three."""
-    config = {**GRID, **METRIC, "early_terminate": {"type": "hyperband", "min_iter": 2, "eta": 2}}
-    scores = {"good": 0.9, "middle": 0.5, "bad": 0.1}
-    trials = [Trial(1, name, {}, status="running", value=score) for name, score in scores.items()]
-    for steps, stopped in ((3, ["bad"]), (2, [])):
-        runs = runs_of(trials, "score", {name: [score] * steps for name, score in scores.items()})
-        assert wandb_sweeps.runs_to_stop(config, runs) == stopped
 
 
 def test_sweep_run_takes_its_fields_by_alias_only():
@@ -106,15 +89,6 @@ def test_a_violation_names_its_key_its_value_and_what_is_expected(keys, expected
 def test_a_distribution_without_finite_draws_is_refused(entry):
     with pytest.raises(ValueError, match=r"its draws are not finite numbers|no W&B distribution has these keys"):
         wandb_sweeps.check_distribution("x", entry)
-
-
-def test_create_sweep_command_args_returns_the_values_of_all_args_macros():
-    create = interface("wandb.sdk.launch.sweeps.utils.create_sweep_command_args")
-    values = create({"args": {"lr": {"value": 0.1}}})
-    known = {macro for macro in wandb_sweeps.MACROS if macro.startswith("args")} - {"args_json_file"}
-    assert known <= set(values)
-    assert values["args"] == ["--lr=0.1"]
-    assert list(inspect.signature(create).parameters) == ["command"]
 
 
 COMMANDS = [

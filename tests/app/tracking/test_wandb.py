@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import torch
 import wandb.sdk.launch  # noqa: F401  (the client imports it; here once instead of in every process)
+from helpers.killing import one_thread  # noqa: F401
 from helpers.run_folders import config_of, content_of, from_family
 from helpers.wandb_server import ENTITY, FLAGS, KEY, Server, closed_port
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
@@ -36,15 +36,12 @@ CONFIG = config_of("direct_p6")
 
 @pytest.fixture
 def environment(tmp_path, monkeypatch):
-    """An environment without a key; call it to add variables. One thread, because a fork loses thread pools."""
+    """An environment without a key; call it to add variables."""
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield lambda variables: [monkeypatch.setenv(name, value) for name, value in variables.items()]
-    torch.set_num_threads(threads)
+    return lambda variables: [monkeypatch.setenv(name, value) for name, value in variables.items()]
 
 
 def in_a_process(work, *arguments):

@@ -13,6 +13,7 @@ from helpers.wandb_server import ENTITY, FLAGS, KEY, Server
 
 from lightning_ssl.app.runs import RunFolder
 
+pytestmark = pytest.mark.slow
 BIN = Path(sys.executable).parent
 
 
@@ -61,9 +62,9 @@ def run_agent(tmp_path, client):
     return run
 
 
-@pytest.mark.parametrize("powers", [[4], pytest.param([2, 4], marks=pytest.mark.slow)])
-def test_wandb_agent_runs_every_cell_and_the_server_gets_its_summary(powers, tmp_path, run_agent):
+def test_wandb_agent_runs_every_cell_and_the_server_gets_its_summary(tmp_path, run_agent):
     """The agent starts a program for each cell, and polls every 5 s."""
+    powers = [2, 4]
     parameters = {"model.importance.p": [float(p) for p in powers], "seed_everything": [1]}
     server, _ = run_agent(["lightning-ssl", "fit"], parameters)
     received = list(server.runs.values())
@@ -79,7 +80,6 @@ def test_wandb_agent_runs_every_cell_and_the_server_gets_its_summary(powers, tmp
     assert not [file for file in tmp_path.rglob("*") if file.is_file() and KEY.encode() in file.read_bytes()]
 
 
-@pytest.mark.slow
 def test_a_preempted_run_continues_and_a_stopped_one_does_not(tmp_path, run_agent):
     """The agent takes neither for a failure: it stops after one with WANDB_AGENT_MAX_INITIAL_FAILURES=1."""
     script = ["python", str(TESTS / "helpers" / "preempted_fit.py"), str(tmp_path / "mark"), "step"]
@@ -100,7 +100,6 @@ def test_a_preempted_run_continues_and_a_stopped_one_does_not(tmp_path, run_agen
     assert logged == first.history("train/loss_epoch")
 
 
-@pytest.mark.slow
 def test_a_run_that_is_preempted_while_it_imports_torch_is_handed_out_again(tmp_path, run_agent):
     script = ["python", str(TESTS / "helpers" / "preempted_fit.py"), str(tmp_path / "mark"), "import"]
     server, commands = run_agent(script, {"trainer.max_epochs": [3]})

@@ -72,8 +72,6 @@ SETTINGS = {
     "noise": (SimCLR, {}, {"callbacks": [WeightNoise(0.1)]}),
     "target": (BYOL, {"projector": Head(64, 32, norm="bn")}, {}),
     "clipped bf16": (SimCLR, {}, {"plugin": bf16, "gradient_clip_val": 0.1}),
-    "scaled": (SimCLR, {}, {"plugin": scaled}),
-    "scaled noise": (SimCLR, {}, {"plugin": scaled, "callbacks": [WeightNoise(0.1)]}),
     "clipped scaled noise": (
         SimCLR, {}, {"plugin": scaled, "gradient_clip_val": 0.1, "callbacks": [WeightNoise(0.1)]}
     ),

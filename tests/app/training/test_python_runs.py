@@ -3,7 +3,7 @@
 import pytest
 import pytorch_lightning as pl
 import torch
-from helpers.training import METHODS, data, every_method, same, seeded
+from helpers.training import METHODS, data, same, seeded
 from torch import nn
 
 from lightning_ssl import AlphaCL, Direct, OnlineKNN, OnlineProbe, SimCLR
@@ -19,12 +19,12 @@ def trainer(epochs=2, callbacks=(), **settings):
     )
 
 
-@every_method
-def test_a_python_training_leaves_a_complete_run_folder(make, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["AlphaCL", "BYOL"])
+def test_a_python_training_leaves_a_complete_run_folder(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runner = trainer(callbacks=[OnlineProbe(), OnlineKNN(k=5)])
     run = record_run(runner, "runs/mine", tags=["a"])
-    runner.fit(make(), data())
+    runner.fit(METHODS[name](), data())
     summary = run.summary()
     assert (summary["status"], summary["step"], summary["tags"]) == ("finished", 8, ["a"])
     assert {"online/top1", "knn/top1", "train/loss_epoch", "images_per_second"} <= summary["last"].keys()
