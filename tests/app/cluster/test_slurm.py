@@ -81,6 +81,16 @@ def test_a_script_with_two_tasks_and_no_srun_is_one_process(cluster, tmp_path):
 
 
 @pytest.mark.slow
+def test_ranks_that_the_trainer_does_not_expect_are_refused(cluster, tmp_path):
+    command = quoted("lightning-ssl", "fit", *WORDS, "--trainer.devices=1", "--runs=refused")
+    job = cluster.submit("--ntasks=2", f"--wrap=srun {command}", cwd=tmp_path)
+    assert cluster.state_of(job, "COMPLETED", "FAILED") == "FAILED"
+    printed = (tmp_path / f"slurm-{job}.out").read_text()
+    assert "trainer.devices=1: expected 2, because srun started 2 ranks on 1 node" in printed
+    assert not (tmp_path / "refused").exists()
+
+
+@pytest.mark.slow
 def test_a_step_of_one_task_can_start_several_ranks(cluster, tmp_path):
     """Its processes stop together too: SLURM sends a signal to all of them."""
     flags = ["--trainer.devices=2", "--trainer.strategy=ddp", f"--trainer.max_epochs={EPOCHS}"]
@@ -242,6 +252,27 @@ def test_a_requeued_agent_continues_the_trial_that_was_stopped(command, tasks, c
         assert [command["type"] for command in server.sweeps["sweep0"].handed_out] == ["run", "resume", "exit"]
     assert finished_seeds(tmp_path / "runs") == [(0, "finished", 2 * EPOCHS)]
     assert f"resumed from step-{STOPPED_AT:08d}.ckpt" in (tmp_path / f"slurm-{job}_0.out").read_text()
+
+
+@pytest.mark.slow
+def test_agents_that_are_tasks_of_one_step_train_runs_of_their_own(cluster, tmp_path):
+    sweep_file(tmp_path, ["${env}", "lightning-ssl", "fit", *WORDS, "${args}"], CELLS)
+    with Server(lambda text: cells(text)[:2]) as server:
+        key = create_sweep(cluster, server, tmp_path)
+        cluster.run("srun", "--ntasks=2", "wandb", "agent", f"{ENTITY}/p/sweep0", cwd=tmp_path, **key)
+        assert [run.exit_code for run in server.runs.values()] == [0, 0]
+    assert finished_seeds(tmp_path / "runs") == ALL_FINISHED[:2]
+
+
+@pytest.mark.slow
+def test_the_trials_of_an_agent_can_be_steps_of_its_job(cluster, tmp_path):
+    sweep_file(tmp_path, [*page_command("srun"), *WORDS, "${args}"], CELLS)
+    with Server(cells) as server:
+        key = create_sweep(cluster, server, tmp_path)
+        agent = f"--wrap=wandb agent {ENTITY}/p/sweep0"
+        complete(cluster, "--nodes=1", "--ntasks-per-node=2", agent, cwd=tmp_path, **key)
+        assert [run.exit_code for run in server.runs.values()] == [0, 0, 0]
+    assert finished_seeds(tmp_path / "runs") == ALL_FINISHED
 
 
 @pytest.mark.slow

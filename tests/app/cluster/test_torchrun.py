@@ -66,6 +66,17 @@ def test_a_trial_of_the_pages_torchrun_command_is_stopped_with_a_checkpoint_and_
     assert len(runs.find(tmp_path / "runs")) == 1
 
 
+def test_a_sweep_without_a_server_has_the_metric_of_a_trial_that_torchrun_starts(tmp_path):
+    command = [word.replace("--nproc-per-node=4", "--nproc-per-node=2") for word in page_command("torchrun")]
+    sweep_file(tmp_path, [*command, *WORDS, "${args}"], {"trainer.max_epochs": [1]})
+    words = ["lightning-ssl", "sweep", "sweep.yaml"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment(), check=True, timeout=LIMIT, capture_output=True)
+    (run,) = runs.find(tmp_path / "runs")
+    assert run.path.parent == tmp_path / "runs" / "s"
+    assert (run.summary()["status"], run.summary()["step"]) == ("finished", 2)
+    assert f"online/top1={run.summary()['last']['online/top1']:.4g}" in done.stdout.decode()
+
+
 def test_the_pages_torchruns_on_two_nodes_are_one_run_with_the_weights_of_one_process(tmp_path):
     (line,) = re.findall(r"^    (torchrun --nnodes=2 (?:.*\\\n)*.*)$", PAGE, re.MULTILINE)
     line = line.replace("HOST:29400", f"127.0.0.1:{free_port()}").replace("--nproc-per-node=4", "--nproc-per-node=1")

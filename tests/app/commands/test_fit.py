@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
 from helpers import small_fit
 from helpers.killing import fit_until_killed, in_a_fork, one_thread  # noqa: F401
 from helpers.outcome import assert_same, outcome
@@ -251,6 +252,23 @@ def test_a_run_requires_a_model(capfd):
     """Every other refusal of flags and files: tests/app/hostile/."""
     assert cli.main(["fit"]) == 2
     assert "model: a run requires it" in capfd.readouterr().err
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_and_saves_the_weights(tmp_path, monkeypatch, capfd):
+    original = methods.SimCLR.compute_loss
+
+    def compute_loss(self, views):
+        return original(self, views) * (float("nan") if self.global_step == 8 else 1.0)
+
+    monkeypatch.setattr(methods.SimCLR, "compute_loss", compute_loss)
+    assert cli.main(["fit", *words(tmp_path)]) == 2
+    (line,) = filter(None, capfd.readouterr().err.splitlines())
+    assert "train/loss=nan at step 8: the last finite loss was" in line
+    run = RunFolder(tmp_path / "run")
+    assert run.summary()["status"] == "failed"
+    assert "at step 8" in run.summary()["error"]
+    weights = runs.read_checkpoint(run.checkpoints / "last_finite.ckpt")["state_dict"]
+    assert all(torch.isfinite(value).all() for value in weights.values())
 
 
 def test_a_full_disk_is_one_line_and_leaves_no_partial_file(tmp_path, monkeypatch, capfd):
