@@ -13,13 +13,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import lightning_ssl  # noqa: F401  isort: skip  (before anything that imports torchvision)
 import pytest
-import torch
-from helpers.closeness import close
-from hypothesis import settings
-
-# The same examples on every machine and no deadline: a slow call on a busy machine says nothing about the code.
-settings.register_profile("suite", deadline=None, max_examples=100, derandomize=True, database=None)
-settings.load_profile("suite")
 
 # A shell starts a background job with SIGINT ignored, and nohup ignores SIGHUP. Processes inherit this, and some tests
 # send these signals.
@@ -40,8 +33,24 @@ LONGEST = (
 FEW_NUMBERS = {"cluster", "commands", "report", "runs", "sweep", "training"}
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Import what the tests need, where warnings are no errors yet; the process that only distributes them needs none.
+
+    The same examples on every machine and no deadline: a slow call on a busy machine says nothing about the code.
+    """
+    if session.config.getoption("numprocesses", None):
+        return
+    import torch  # noqa: F401
+    from hypothesis import settings
+
+    settings.register_profile("suite", deadline=None, max_examples=100, derandomize=True, database=None)
+    settings.load_profile("suite")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Start the longest tests first, and mark those that compare floating-point results for `make test-portable`."""
+    from helpers.closeness import close
+
     for item in items:
         if getattr(getattr(item, "module", None), "close", None) is close:
             calls_close = "close" in item.function.__code__.co_names
@@ -72,6 +81,8 @@ def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 @pytest.fixture
 def forked_trials(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Fork the trials of a sweep in this process from it: a forkserver would import torch first."""
+    import torch
+
     fork, threads = multiprocessing.get_context("fork"), torch.get_num_threads()
     torch.set_num_threads(1)  # a pool of threads does not survive a fork
     monkeypatch.setattr("lightning_ssl.app.sweep.engine.multiprocessing.get_context", lambda _: fork)

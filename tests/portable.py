@@ -1,12 +1,11 @@
 """Run the numeric tests with the kernels of other processors.
 
     make test-portable
-    python tests/portable.py [--quick] [ARGS]
+    python tests/portable.py [ARGS]
 
 ATen and oneDNN choose their kernels by the instruction set, and the number of threads changes the order of sums. Both
 can be set by environment variables, so one machine can run the kernels of several. Every combination runs in random
-order with two seeds and prints one line. ARGS are passed to pytest. --quick uses each value once instead of every
-combination.
+order with two seeds and prints one line. ARGS are passed to pytest.
 """
 
 from __future__ import annotations
@@ -23,13 +22,6 @@ ONEDNN = ("SSE41", "AVX2", "ALL")  # ALL: the best of the machine
 THREADS = ("1", "2")
 SEEDS = ("1", "2")
 CAPABILITY = "import torch; print(torch.backends.cpu.get_cpu_capability().lower())"
-
-
-def combinations(quick: bool) -> list[tuple[str, str, str, str]]:
-    """List the settings to test: instruction sets of ATen and oneDNN, threads, and the seed of the test order."""
-    if quick:
-        return list(zip(ATEN, ONEDNN, ("1", "2", "1"), ("1", "2", "2"), strict=True))
-    return list(itertools.product(ATEN, ONEDNN, THREADS, SEEDS))
 
 
 def unsupported(aten: str) -> bool:
@@ -60,17 +52,15 @@ def run(aten: str, onednn: str, threads: str, seed: str, arguments: list[str]) -
 
 
 def main(arguments: list[str]) -> int:
-    quick = "--quick" in arguments
-    rest = [word for word in arguments if word != "--quick"]
     skipped = {aten for aten in ATEN if unsupported(aten)}
     failed = 0
-    for aten, onednn, threads, seed in combinations(quick):
+    for aten, onednn, threads, seed in itertools.product(ATEN, ONEDNN, THREADS, SEEDS):
         name = f"ATEN {aten:<8} oneDNN {onednn:<6} threads {threads}  order {seed}"
         if aten in skipped:
             print(f"{name}  not supported by this processor", flush=True)
             continue
         start = time.monotonic()
-        passed, line = run(aten, onednn, threads, seed, rest)
+        passed, line = run(aten, onednn, threads, seed, arguments)
         failed += not passed
         print(f"{name}  {'passed' if passed else 'FAILED'}  {time.monotonic() - start:4.0f} s  {line}", flush=True)
     print(f"{failed} failed" if failed else "all passed")

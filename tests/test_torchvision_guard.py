@@ -4,43 +4,50 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 
 from lightning_ssl import _torchvision_guard as guard
 
-
-def python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
-
-
-WITHOUT_HOOK = "import sys; sys.meta_path = [f for f in sys.meta_path if type(f).__name__ != 'TorchvisionFinder']; "
+# A process that has imported torch, and neither torchvision nor the guard; it runs each of its arguments in a fork.
+FORKS = """
+import os, sys, torch
+sys.meta_path = [finder for finder in sys.meta_path if type(finder).__name__ != "TorchvisionFinder"]
+for code in sys.argv[1:]:
+    if os.fork() == 0:
+        exec(code)
+        os._exit(0)
+    print(os.wait()[1] >> 8)
+"""
 FINDERS = "sum(type(f).__name__ == 'TorchvisionFinder' for f in sys.meta_path)"
 # After the import nothing refers to the module that the .pth file has loaded.
-COLLECT = "; import gc, torch; gc.collect(); print(torch.ops.torchvision.nms)"
+COLLECT = "import gc; gc.collect(); assert str(torch.ops.torchvision.nms) == 'torchvision.nms'"
 
 
-@pytest.fixture
-def import_after(tmp_path):
-    """Import a torchvision with a broken library, which registers a shape rule for one of its operators."""
-    package = tmp_path / "fake" / "torchvision"
-    package.mkdir(parents=True)
-    (package / "_C.so").write_bytes(b"not a library")
-    rule = "torch.library.register_fake('torchvision::nms')(lambda *a: a[0])"
-    (package / "__init__.py").write_text(f"import torch\n{rule}\n")
-    path = f"import sys; sys.path.insert(0, {str(package.parent)!r})"
-    return lambda first, last="": python(f"{path}; {first}import torchvision; print('imported'){last}")
-
-
-def test_without_the_guard_a_broken_library_fails_the_import(import_after):
-    result = import_after(WITHOUT_HOOK)
-    assert result.returncode != 0
-    assert "torchvision::nms" in result.stderr
-
-
-def test_with_the_guard_the_import_works_with_a_broken_library_and_the_finder_removes_itself(import_after):
-    result = import_after(f"import lightning_ssl; assert {FINDERS} == 1; ", f"; assert {FINDERS} == 0")
-    assert (result.stdout.strip(), result.returncode) == ("imported", 0), result.stderr
+def test_torchvision_with_a_broken_library_is_imported_with_the_guard_alone_and_by_either_pth_file(
+    tmp_path, monkeypatch
+):
+    """The broken torchvision registers a shape rule for one of its operators."""
+    fake, editable, wheel = (tmp_path / name for name in ("fake/torchvision", "editable", "site/lightning_ssl"))
+    for folder in (fake, editable, wheel):
+        folder.mkdir(parents=True)
+    (fake / "_C.so").write_bytes(b"not a library")
+    (fake / "__init__.py").write_text("import torch\ntorch.library.register_fake('torchvision::nms')(lambda *a: a[0])")
+    monkeypatch.setattr(guard.sysconfig, "get_path", lambda name: str(editable))
+    assert guard.write_pth().parent == editable
+    source = Path(guard.__file__)
+    (wheel / source.name).write_text(source.read_text())
+    (wheel.parent / "lightning_ssl_guard.pth").write_text(source.with_name("torchvision_guard.pth").read_text())
+    load = f"import torchvision; assert {FINDERS} == 0"
+    forks = {
+        "pass": 1,
+        f"import lightning_ssl; assert {FINDERS} == 1": 0,
+        f"import site; site.addsitedir({str(editable)!r}); assert 'lightning_ssl' not in sys.modules": 0,
+        f"import site; site.addsitedir({str(wheel.parent)!r})": 0,
+    }
+    codes = [f"sys.path.insert(0, {str(fake.parent)!r}); {first}; {load}; {COLLECT}" for first in forks]
+    done = subprocess.run([sys.executable, "-c", FORKS, *codes], capture_output=True, text=True, timeout=600)
+    assert [*map(int, done.stdout.split())] == [*forks.values()], done.stderr
+    assert "torchvision::nms" in done.stderr  # without the guard
 
 
 def test_a_library_that_loads_gets_no_declarations(tmp_path, monkeypatch):
@@ -51,21 +58,3 @@ def test_a_library_that_loads_gets_no_declarations(tmp_path, monkeypatch):
     assert guard.declare_missing_operators(tmp_path) is False
     assert loaded == [str(tmp_path / "_C.so")]
     assert not declared
-
-
-def test_the_pth_file_works_without_importing_the_package(tmp_path, monkeypatch, import_after):
-    monkeypatch.setattr(guard.sysconfig, "get_path", lambda name: str(tmp_path))
-    assert guard.write_pth().parent == tmp_path
-    site = f"import site; site.addsitedir({str(tmp_path)!r}); assert 'lightning_ssl' not in sys.modules; "
-    result = import_after(WITHOUT_HOOK + site, COLLECT)
-    assert result.stdout.split() == ["imported", "torchvision.nms"], result.stderr
-
-
-def test_the_pth_file_of_a_wheel_finds_the_guard_beside_itself(tmp_path, import_after):
-    package = tmp_path / "site" / "lightning_ssl"
-    package.mkdir(parents=True)
-    source = Path(guard.__file__)
-    (package / source.name).write_text(source.read_text())
-    (tmp_path / "site" / "lightning_ssl_guard.pth").write_text(source.with_name("torchvision_guard.pth").read_text())
-    result = import_after(f"{WITHOUT_HOOK}import site; site.addsitedir({str(tmp_path / 'site')!r}); ")
-    assert result.stdout.strip() == "imported", result.stderr

@@ -52,11 +52,5 @@ def test_the_differences_of_a_leader_are_corrected_for_all_rivals():
     assert among.rivals[1].comparison.p_holm == 2 * p
 
 
-def test_the_order_of_the_losses_does_not_matter():
-    losses = [FAR, {}, SECOND, BEST]
-    forward, backward = lead(losses), lead(losses[::-1])
-    assert (forward.outcome, forward.leader) == (backward.outcome, len(losses) - 1 - backward.leader)
-
-
 def test_losses_that_tie_share_the_rank_and_a_loss_without_results_has_none():
     assert ranks([seeds(60.0), {}, seeds(70.0, 70.0), seeds(70.004), seeds(65.0)]) == [4, None, 1, 1, 3]

@@ -189,18 +189,6 @@ def test_the_trainer_gets_a_new_permutation_every_epoch_and_a_resumed_run_the_re
         assert rest == whole[stopped:]
 
 
-def test_the_state_counts_yielded_batches():
-    loader = small().train_dataloader()
-    batches = iter(loader)
-    next(batches), next(batches)
-    state = loader.state_dict()
-    rest = [ids.tolist() for _, _, ids in batches]
-    resumed = small().train_dataloader()
-    resumed.load_state_dict(state)
-    assert [ids.tolist() for _, _, ids in resumed] == rest
-    assert resumed.state_dict() == {"epoch": 0, "batch": 4}
-
-
 def test_the_state_between_two_epochs_is_the_start_of_the_second_and_a_loaded_one_stays_until_the_next_batch():
     loader = small().train_dataloader()
     list(loader)

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 import multiprocessing
-from pathlib import Path
+import tempfile
 
 import pytest
 import torch
@@ -29,10 +29,6 @@ DTYPES = (torch.float32, torch.float64)
 # The ranks are forked from a server process that has only imported torch. So torch is imported once, and the server has
 # no threads, which would make a fork unsafe. DDP imports torch._dynamo.
 multiprocessing.set_forkserver_preload(["torch._dynamo", "lightning_ssl.losses.energy", "pytest"])
-
-
-def launch(work, ranks, folder):
-    mp.start_processes(work, (ranks, str(folder)), nprocs=ranks, start_method="forkserver")
 
 
 def losses_of_every_rule():
@@ -106,11 +102,6 @@ def bfloat16_loss(share=slice(None)):
     return PairLoss(Entropy())(z, -z)
 
 
-def start(rank, ranks, folder):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=ranks)
-
-
 def share_of(rank, ranks):
     return slice(rank * N // ranks, (rank + 1) * N // ranks)
 
@@ -123,32 +114,8 @@ def groups(ranks):
     ]
 
 
-def save_results(rank, ranks, folder):
-    start(rank, ranks, folder)
-    share = share_of(rank, ranks)
-    results = [run_all(losses, dtype, DistributedDataParallel, share) for losses, dtype in groups(ranks)]
-    torch.save([bfloat16_loss(share), *results], f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
-
-
-# The sums on the way to a gradient: both layers forward, the distances, 2N candidates, 3N samples of a weight.
-TERMS = WIDTH + HIDDEN + OUT + 2 * N + 3 * N
-
-
-@pytest.mark.parametrize("ranks", [2, 3, 4])
-def test_ranks_equal_one_process_on_every_path_of_the_kernel_and_two_for_every_rule(ranks, tmp_path):
-    launch(save_results, ranks, tmp_path)
-    for rank in range(ranks):
-        bfloat16, *results = torch.load(tmp_path / f"{rank}.pt")
-        for found, group in zip(results, groups(ranks), strict=True):
-            expected, scale = run_alone(*group)
-            for name in expected:
-                close_each(found[name], expected[name], TERMS, scale[name], where=f"rank {rank} of {ranks}, {name}")
-        close(bfloat16, bfloat16_loss(), terms=TERMS)  # both in float32
-
-
-def fail(rank, ranks, folder):
-    start(rank, ranks, folder)
+def refusals(rank):
+    """What a rank is told about each of six batches."""
     messages = []
     z = torch.randn(4, 3)
     infinite = z.clone()
@@ -167,24 +134,11 @@ def fail(rank, ranks, folder):
             messages.append("accepted")
         except ValueError as error:
             messages.append(str(error))
-    Path(f"{folder}/{rank}.txt").write_text("\n".join(messages))
-    dist.destroy_process_group()
+    return messages
 
 
-def test_every_rank_raises_if_one_rank_has_bad_input(tmp_path):
-    launch(fail, 2, tmp_path)
-    for rank in range(2):
-        batch, width, not_finite, empty, shape, dtype = (tmp_path / f"{rank}.txt").read_text().splitlines()
-        assert "local batch=[4, 3]" in batch
-        assert "width of z1=[3, 2]" in width
-        assert "z1: 1 of 8 embeddings are not finite" in not_finite
-        assert "z1=(0, 3)" in empty if rank else "rank 1 refused its views" in empty
-        assert "z2=(2, 3)" in shape if rank else "rank 1 refused its views" in shape
-        assert "dtype of z1=['torch.float32', 'torch.float64']" in dtype
-
-
-def count_collectives(rank, ranks, folder):
-    start(rank, ranks, folder)
+def collectives():
+    """The collectives of two steps of each path, on a CPU and as on an accelerator."""
     seen, names = {}, []
 
     def note(func, *_):
@@ -201,16 +155,62 @@ def count_collectives(rank, ranks, folder):
                     with Operators(note):
                         loss(z1, z2, *clean).backward()
                     seen[name, step, type(place).__name__] = [*names]
-    torch.save(seen, f"{folder}/{rank}.pt")
+    return seen
+
+
+def one_rank(rank, ranks, folder):
+    """Save the results of a rank; two ranks also save what they refuse and their collectives."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/rendezvous", rank=rank, world_size=ranks)
+    share = share_of(rank, ranks)
+    # First: a rank keeps the shapes of the step before.
+    found = {"collectives": collectives()} if ranks == 2 else {}
+    found["results"] = [run_all(losses, dtype, DistributedDataParallel, share) for losses, dtype in groups(ranks)]
+    found["bfloat16"] = bfloat16_loss(share)
+    if ranks == 2:
+        found["refusals"] = refusals(rank)
+    torch.save(found, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
 
-def test_a_loss_takes_one_gather_and_one_reduce_scatter(tmp_path):
+@functools.cache
+def of_ranks(ranks):
+    """What each rank has saved."""
+    with tempfile.TemporaryDirectory() as folder:
+        mp.start_processes(one_rank, (ranks, folder), nprocs=ranks, start_method="forkserver")
+        return [torch.load(f"{folder}/{rank}.pt") for rank in range(ranks)]
+
+
+# The sums on the way to a gradient: both layers forward, the distances, 2N candidates, 3N samples of a weight.
+TERMS = WIDTH + HIDDEN + OUT + 2 * N + 3 * N
+
+
+@pytest.mark.parametrize("ranks", [2, 3, pytest.param(4, marks=pytest.mark.slow)])
+def test_ranks_equal_one_process_on_every_path_of_the_kernel_and_two_for_every_rule(ranks):
+    for rank, saved in enumerate(of_ranks(ranks)):
+        for found, group in zip(saved["results"], groups(ranks), strict=True):
+            expected, scale = run_alone(*group)
+            for name in expected:
+                close_each(found[name], expected[name], TERMS, scale[name], where=f"rank {rank} of {ranks}, {name}")
+        close(saved["bfloat16"], bfloat16_loss(), terms=TERMS)  # both in float32
+
+
+def test_every_rank_raises_if_one_rank_has_bad_input():
+    for rank, saved in enumerate(of_ranks(2)):
+        batch, width, not_finite, empty, shape, dtype = saved["refusals"]
+        assert "local batch=[4, 3]" in batch
+        assert "width of z1=[3, 2]" in width
+        assert "z1: 1 of 8 embeddings are not finite" in not_finite
+        assert "z1=(0, 3)" in empty if rank else "rank 1 refused its views" in empty
+        assert "z2=(2, 3)" in shape if rank else "rank 1 refused its views" in shape
+        assert "dtype of z1=['torch.float32', 'torch.float64']" in dtype
+
+
+def test_a_loss_takes_one_gather_and_one_reduce_scatter():
     """Before, the shapes of all ranks are compared: on a CPU always, on an accelerator if those of the rank changed."""
-    launch(count_collectives, 2, tmp_path)
     loss = ["_allgather_base", "_reduce_scatter_base"]
-    for rank in range(2):
-        seen = torch.load(tmp_path / f"{rank}.pt")
+    for saved in of_ranks(2):
+        seen = saved["collectives"]
         assert seen["streaming both", "first", "_GeneratorContextManager"] == ["_allgather_base", *loss]
         for (name, step, place), names in seen.items():
             if place == "nullcontext":

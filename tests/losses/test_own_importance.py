@@ -61,28 +61,20 @@ def broken(d2_pos, d2_neg, valid):
     return d2_neg * (1 / 0)
 
 
-test_a_wrong_signature_is_refused_at_construction = refused(
+test_a_wrong_signature_and_a_wrong_first_call_are_refused = refused(
     (
-        functools.partial(PairLoss, of_two),
+        lambda: PairLoss(of_two),
         r"importance=of_two: .*test_own_importance.py:\d+: it must accept \(d2_pos, d2_neg, valid\); its signature",
     ),
-    (functools.partial(PairLoss, CallableOfTwo()), "importance=CallableOfTwo: .*it must accept"),
-    (functools.partial(PairLoss, 3), "importance=3: importance must be an Importance"),
+    (lambda: PairLoss(CallableOfTwo()), "importance=CallableOfTwo: .*it must accept"),
+    (lambda: PairLoss(3), "importance=3: importance must be an Importance"),
+    (
+        lambda: PairLoss(broken)(*views()),
+        r"importance=broken: .*test_own_importance.py:\d+: ZeroDivisionError: division by zero",
+    ),
+    (lambda: PairLoss(lambda p, n, v: None)(*views()), r"it returned NoneType; expected a tensor .* \(10, 10\)"),
+    (lambda: PairLoss(lambda p, n, v: n.T[:3])(*views()), r"it returned shape \(3, 10\); expected .* \(10, 10\)"),
 )
-
-
-@pytest.mark.parametrize(
-    ("rule", "message"),
-    [
-        (broken, r"importance=broken: .*test_own_importance.py:\d+: ZeroDivisionError: division by zero"),
-        (lambda p, n, v: None, r"it returned NoneType; expected a tensor of d2_neg's shape \(10, 10\)"),
-        (lambda p, n, v: n.T[:3], r"it returned shape \(3, 10\); expected a tensor of d2_neg's shape \(10, 10\)"),
-    ],
-    ids=["exception", "no tensor", "shape"],
-)
-def test_an_error_of_the_first_call_names_file_and_line(rule, message):
-    with pytest.raises(ValueError, match=message):
-        PairLoss(rule)(*views())
 
 
 def test_the_error_names_the_key_of_the_command_line():

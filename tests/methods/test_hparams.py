@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 import torch
 from helpers.training import METHODS, SMALL, data, every_method, fit, same
 
-from lightning_ssl import BYOL, AlphaCL, Direct, Head, Optimization, SimCLR, Tsallis
+from lightning_ssl import AlphaCL, Direct, Head, Optimization, SimCLR, Tsallis
 from lightning_ssl.base.signatures import arguments_of
 
 
@@ -31,11 +31,6 @@ def test_hparams_hold_every_argument_with_its_default_also_in_a_copy_and_a_logge
     assert copy.deepcopy(model).hparams == model.hparams
     fit(model, [], logger=pl.loggers.CSVLogger(tmp_path), log_every_n_steps=1)
     assert "lightning_ssl.Direct" in (tmp_path / "lightning_logs/version_0/hparams.yaml").read_text()
-
-
-def test_a_subclass_keeps_its_own_default():
-    assert BYOL(**SMALL).hparams["projector"]["out"] == 256
-    assert SimCLR(0.2, **SMALL).hparams["tau"] == 0.2
 
 
 @every_method

@@ -1,7 +1,6 @@
 """A method with a backbone of the user's own: a network, or the path of a class."""
 
 import pytest
-import torch
 from helpers.training import data, fit, same
 from torch import nn
 
@@ -86,9 +85,3 @@ def test_images_of_another_size_are_refused_where_the_backbone_would_differ():
     module._info = module._info._replace(image_size=96)
     with pytest.raises(ValueError, match=r"image_size=None: the images have 96 .* pass image_size=96 to AlphaCL"):
         fit(AlphaCL(Direct(), backbone="resnet_tiny"), [], module)
-
-
-def test_a_stem_is_refused_for_a_network_of_the_user():
-    with pytest.raises(ValueError, match="stem='cifar': stem must be None for Small"):
-        build_backbone(Small(), 32, "cifar")
-    assert torch.is_tensor(Small()(torch.zeros(1, 3, 8, 8)))
