@@ -25,7 +25,7 @@ class Contrastive(Method):
     """
 
     roles: ClassVar = {"views_together": "setting"}
-    unlabelled: ClassVar[dict[str, Any]] = {"anchors": "both"}
+    unlabelled: ClassVar[dict[str, Any]] = {"anchors": "both", "views_together": True}
 
     def __init__(self, loss: PairLoss, views_together: bool = True, **network: Any) -> None:
         self.needs_clean = getattr(loss.importance, "uses_clean_view", False)

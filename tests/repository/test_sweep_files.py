@@ -67,7 +67,7 @@ def test_a_choice_of_parameters_is_made_on_held_out_images(file, published):
 @every_file
 def test_its_configuration_files_exist(file):
     sweep = read(file)
-    values = sweep.config["parameters"]["config"]
+    values = sweep.config["parameters"].get("config", {"values": []})
     fixed = [word.removeprefix("--config=") for word in sweep.command if str(word).startswith("--config=")]
     for path in [*fixed, *values.get("values", [values.get("value")])]:
         assert (ROOT / path).is_file(), path
