@@ -237,6 +237,22 @@ def sigmoid_of_any_size(x: mp.mpf) -> mp.mpf:
     return mp.exp(min(x, 0)) / (1 + mp.exp(-abs(x)))
 
 
+def exact_of_any_size(r: list[mp.mpf], tau: float, kind: str, r0: float, distances: str, mean: bool) -> list[mp.mpf]:
+    if kind == "all_negatives":
+        *xi, _ = softmax_of_any_size([*(-x / tau for x in r), mp.mpf(0)])
+    else:
+        margin, factor = (0, tau) if kind == "infonce" else (mp.mpf(r0), 1)
+        xi = [sigmoid_of_any_size((margin - x) / tau) / factor for x in r]
+    return [x / len(r) for x in xi] if mean else xi
+
+
+def released_inverse_of_any_size(
+    c: list[mp.mpf], tau: float, exponent: float, power: float, normalize: bool
+) -> list[mp.mpf]:
+    weights = [(x ** mp.mpf(power) + tau) ** -mp.mpf(exponent) for x in c]
+    return [weight / sum(weights) for weight in weights] if normalize else weights
+
+
 def log_add_exp_of_any_size(x: mp.mpf, y: mp.mpf) -> mp.mpf:
     return max(x, y) + mp.log1p(mp.exp(-abs(x - y)))
 
@@ -273,12 +289,8 @@ IMPORTANCES_OF_ANY_SIZE = {
     ),
     "Uniform": lambda c: [mp.mpf(1)] * len(c),
     "Gaussian": lambda c, tau: [mp.exp(-x / tau) for x in c],
-    "Exact": lambda c, tau, kind, r0: (
-        [sigmoid_of_any_size(-x / tau) / tau for x in c]
-        if kind == "infonce"
-        else [sigmoid_of_any_size((mp.mpf(r0) - x) / tau) for x in c]
-    ),
-    "ReleasedInverse": lambda c, tau, exponent: [(x + tau) ** -mp.mpf(exponent) for x in c],
+    "Exact": exact_of_any_size,
+    "ReleasedInverse": released_inverse_of_any_size,
     "ReleasedSquare": released_square,
 }
 

@@ -161,7 +161,7 @@ class WeightNoise(pl.Callback):
 
 def is_measured(trainer: pl.Trainer) -> bool:
     """Whether the step that follows is a log step."""
-    return (trainer.global_step + 1) % trainer.log_every_n_steps == 0
+    return (trainer.global_step + 1) % int(getattr(trainer, "log_every_n_steps")) == 0  # noqa: B009  mypy does not see it
 
 
 def is_matrix(p: Tensor) -> bool:

@@ -243,27 +243,30 @@ def row_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums:
     attraction = torch.zeros_like(pairs.d2_pos)
     value = attraction.new_zeros(())
     reuses = isinstance(loss.importance, Importance)  # a function of the user's may keep its argument
-    streams = reuses and loss.importance.streams  # type: ignore[union-attr]
+    streams = reuses and loss.importance.streams  # type: ignore[attr-defined]
     height = max(block_rows(pairs.points, len(pairs)), STREAMING_ROWS if streams else 1)
     for rows in pairs.strips(loss.tile or height):
         negatives = StripNegatives(pairs, rows)
         out = loss.workspace.block("rows", pairs.points, rows.stop - rows.start, len(pairs)) if reuses else None
         d2 = pairs.weight_distances.strip(rows, out=out).clamp_(min=0)  # (m, M)
-        found = compute_rows(loss, pairs.d2_pos[rows], d2.clone() if loss.backprop_alpha else d2, negatives)
-        alpha, d2_pos = found.alpha, pairs.d2_pos[rows]
-        attraction[rows] = loss.attraction(found.row_sum)
+        d2_pos = pairs.d2_pos[rows]
+        found = compute_rows(loss, d2_pos, d2.clone() if loss.backprop_alpha else d2, negatives)
+        alpha = found.alpha
+        attraction[rows] = own = loss.attraction(found.row_sum)
         if loss.backprop_alpha:
             # The loss is b d2_pos_i − Σ_j α_ij e_ij with e_ij = d2_neg_ij − s d2_pos_i.
             share, constant = (1 + loss.beta, 0.0) if loss.beta_times == "row_sum" else (1.0, loss.beta)
             e = negatives.exclude_(d2 - share * d2_pos[:, None], 0.0)
-            value += constant * d2_pos.sum() - (alpha * e).sum()
+            value -= (alpha * e).sum()
+            if constant:
+                value += constant * d2_pos.sum()
             alpha = alpha + vjp_of(loss.importance)(d2, alpha, e)
         pulled = alpha @ right
         sums[rows].add_(pulled)
         sums.addmm_(alpha.T, right[rows])
         if not loss.backprop_alpha:
             repulsion = left[rows].flatten().dot(pulled.flatten())  # Σ_ij α_ij d2_ij
-            value += loss.value(d2_pos, attraction[rows], repulsion, found.value)
+            value += loss.value(d2_pos, own, repulsion, found.value)
     width = pairs.points.shape[1]
     pushed = force(sums[:, :width], sums[:, width : width + 1], pairs)
     return KernelSums(pushed, attraction, torch.add(value, pushed.sum(), alpha=0))

@@ -50,7 +50,13 @@ class ReleasedInverse(Streaming):
             require_scale(name, getattr(self, name))
 
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
-        return d2_neg.pow_(self.power).add_(self.tau).log_().mul_(-self.exponent)
+        return self.log_shifted(d2_neg).mul_(-self.exponent)
+
+    def log_shifted(self, d2_neg: Tensor) -> Tensor:
+        """log(d2_neg^power + τ), without an overflow of the power. It may overwrite its argument."""
+        if self.power == 1:
+            return d2_neg.add_(self.tau).log_()
+        return torch.logaddexp(d2_neg.log_().mul_(self.power), d2_neg.new_tensor(self.tau).log())
 
     def row_sum(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
         return super().row_sum(log_sum, d2_pos) if self.normalize else log_sum.exp()
@@ -58,8 +64,8 @@ class ReleasedInverse(Streaming):
     def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
         if self.normalize:
             cotangent = cotangent - (alpha * cotangent).sum(1, keepdim=True)
-        slope = -self.exponent * self.power * d2_neg.pow(self.power - 1) / (d2_neg.pow(self.power) + self.tau)
-        return slope * alpha * cotangent
+        slope = (torch.xlogy(self.power - 1, d2_neg) - self.log_shifted(d2_neg.clone())).exp()
+        return -self.exponent * self.power * slope * alpha * cotangent
 
 
 @dataclass(frozen=True)

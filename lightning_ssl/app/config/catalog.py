@@ -43,7 +43,7 @@ CLASSES: dict[str, tuple[Room, tuple[str, ...]]] = {
     "model.importance.family": ("losses", ("Family",)),
 }
 # Configurations that are not found by their name or as the shortest one.
-CHOSEN = {"AlphaCL": "method/direct", "SimCLR": "method/infonce"}
+CHOSEN = {"AlphaCL": "method/direct", "SimCLR": "method/infonce", "FromFamily": "method/mine"}
 
 
 def classes(room: Room, bases: Sequence[str]) -> dict[str, str]:
