@@ -131,15 +131,18 @@ class PairLoss(nn.Module):
             raise UserError(f"clean={given}: {self.importance} needs {needs}")
         return FusedPairs.apply(z1, z2, None if clean is None else clean.detach(), self)
 
+    @property
+    def scale(self) -> float:
+        """a_i / `attraction(row_sum)`."""
+        return 1 + self.beta if self.beta_times == "row_sum" else 1.0
+
     def attraction(self, row_sum: Tensor) -> Tensor:
-        """The weight a_i of the positive of some anchors, from Σ_j α_ij."""
-        if self.beta == 0:
-            return row_sum
-        return row_sum * (1 + self.beta) if self.beta_times == "row_sum" else row_sum + self.beta
+        """a_i / `scale`, from Σ_j α_ij of some anchors."""
+        return row_sum + self.beta if self.beta_times == "one" and self.beta else row_sum
 
     def value(self, d2_pos: Tensor, attraction: Tensor, repulsion: Tensor, phi: Tensor | None) -> Tensor:
-        """The sum of the loss over some anchors, from their d2_pos, a_i, Σ_ij α_ij d2_neg_ij and φ(ξ_i)."""
-        return attraction.dot(d2_pos) - repulsion
+        """The sum of the loss over some anchors, from their d2_pos, a_i / scale, Σ_ij α_ij d2_neg_ij and φ(ξ_i)."""
+        return self.scale * attraction.dot(d2_pos) - repulsion
 
     def extra_repr(self) -> str:
         return (
@@ -189,7 +192,7 @@ class FusedPairs(torch.autograd.Function):
             sums = compute_sums(pairs, loss)
         forces, value = pairs.own_sums(sums.force, sums.value)
         if any(ctx.needs_input_grad[:2]):
-            ctx.save_for_backward(*gradients(pairs, forces, sums.attraction))
+            ctx.save_for_backward(*gradients(pairs, forces, sums.attraction, loss.scale))
             ctx.dtype = z1.dtype
             ctx.scale = pairs.ranks / len(pairs)  # DDP divides by the number of ranks
         return value / len(pairs)
@@ -210,11 +213,11 @@ class KernelSums(NamedTuple):
     """
 
     force: Tensor  # (M, D): W z − (W 1) z, the gradient of −Σ_ij α_ij d2_neg_ij
-    attraction: Tensor  # (M,): a_i of its own anchors
+    attraction: Tensor  # (M,): a_i / scale of its own anchors
     value: Tensor  # (): the sum of the loss over its own anchors
 
 
-def gradients(pairs: Pairs, forces: list[Tensor], attraction: Tensor) -> tuple[Tensor, Tensor]:
+def gradients(pairs: Pairs, forces: list[Tensor], attraction: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """M times the gradient of the loss in this rank's two views: (B, D) each."""
     (difference,) = pairs.own(pairs.difference)
     weight, *of_z2 = pairs.own(attraction)
@@ -222,7 +225,8 @@ def gradients(pairs: Pairs, forces: list[Tensor], attraction: Tensor) -> tuple[T
         weight = weight + of_z2[0]
     pull = weight[:, None] * difference  # in z1; the negative in z2
     g1, *g2 = forces
-    return g1 + pull, g2[0] - pull if g2 else -pull
+    in_z2 = torch.sub(g2[0], pull, alpha=scale) if g2 else pull * -scale
+    return torch.add(g1, pull, alpha=scale), in_z2
 
 
 def compute_sums(pairs: Pairs, loss: PairLoss) -> KernelSums:
@@ -254,12 +258,11 @@ def row_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums:
         alpha = found.alpha
         attraction[rows] = own = loss.attraction(found.row_sum)
         if loss.backprop_alpha:
-            # The loss is b d2_pos_i − Σ_j α_ij e_ij with e_ij = d2_neg_ij − s d2_pos_i.
-            share, constant = (1 + loss.beta, 0.0) if loss.beta_times == "row_sum" else (1.0, loss.beta)
-            e = negatives.exclude_(d2 - share * d2_pos[:, None], 0.0)
+            # The loss is −Σ_j α_ij e_ij with e_ij = d2_neg_ij − scale d2_pos_i, and a constant β adds β d2_pos_i.
+            e = negatives.exclude_(d2 - loss.scale * d2_pos[:, None], 0.0)
             value -= (alpha * e).sum()
-            if constant:
-                value += constant * d2_pos.sum()
+            if loss.beta_times == "one" and loss.beta:
+                value += loss.beta * d2_pos.sum()
             alpha = alpha + vjp_of(loss.importance)(d2, alpha, e)
         pulled = alpha @ right
         sums[rows].add_(pulled)
