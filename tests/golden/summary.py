@@ -48,7 +48,7 @@ def exact(run):
 LATER_METRICS = {"noise/relative"}  # logged since the files were made
 LATER_ARGUMENTS = {  # with the value of every earlier run
     "views_together": True, "beta_times": "row_sum", "distances": "clean", "mean": False, "power": 1.0,
-    "added_to": "update",
+    "normalize": False, "added_to": "update",
 }  # fmt: skip
 
 

@@ -38,7 +38,7 @@ CHANGED = {
     "null is refused where the argument does not allow it": r"split: null",
     "the arguments of every class are checked": r"importance=Released\w+ .*=(inf|true|x) ",
     "the order of a class and its arguments does not matter": r"importance=Uniform .*tau=0.25 .*importance=\w+ ",
-    "a (φ, ψ) loss stands in the place of the importance": r"method/(quadratic|beta|triplet|soft_triplet|n_plus|lifted|modif)",
+    "a (φ, ψ) loss stands in the place of the importance": r"method/(quadratic|beta|\w*triplet|n_plus|lifted)",
     "the released recipe has the views apart": r"recipe/released",
     "arguments that a library passes on are not listed": r"class_path: (DDPStrategy|torchvision)",
 }
