@@ -150,8 +150,11 @@ def tsallis(c: list[float], tau: float, q: float) -> list[float]:
     return by_bisection(c, weight)
 
 
-def released_inverse(c: list[float], tau: float, exponent: float) -> list[float]:
-    return [1 / (x + tau) ** exponent for x in c]
+def released_inverse(
+    c: list[float], tau: float, exponent: float, power: float = 1.0, normalize: bool = False
+) -> list[float]:
+    weights = [1 / (x**power + tau) ** exponent for x in c]
+    return [weight / sum(weights) for weight in weights] if normalize else weights
 
 
 def released_square(c: list[float], tau: float) -> list[float]:
@@ -164,10 +167,17 @@ def released_square(c: list[float], tau: float) -> list[float]:
     return [max(0.0, (mu - x) / tau) for x in c]
 
 
-def exact(r: list[float], tau: float, kind: str, r0: float = 0.0) -> list[float]:
+def exact(
+    r: list[float], tau: float, kind: str, r0: float = 0.0, distances: str = "clean", mean: bool = False
+) -> list[float]:
+    """ξ of Eqn. 6, or of Eqn. 80; which distances r are is the caller's choice."""
     if kind == "infonce":
-        return [math.exp(-x / tau) / (1 + math.exp(-x / tau)) / tau for x in r]
-    return [math.exp(-(x - r0) / tau) / (1 + math.exp(-(x - r0) / tau)) for x in r]
+        xi = [math.exp(-x / tau) / (1 + math.exp(-x / tau)) / tau for x in r]
+    elif kind == "soft_triplet":
+        xi = [math.exp(-(x - r0) / tau) / (1 + math.exp(-(x - r0) / tau)) for x in r]
+    else:
+        xi = [math.exp(-x / tau) / (1 + sum(math.exp(-y / tau) for y in r)) for x in r]
+    return [x / len(r) for x in xi] if mean else xi
 
 
 def uniform(c: list[float]) -> list[float]:
@@ -185,12 +195,15 @@ def each_row(rule, d2_neg: Tensor, **parameters: object) -> Tensor:
 # --- energy ----------------------------------------------------------------------------------------------------------
 
 
-def pair_loss(alpha: Tensor, d2_pos: Tensor, d2_neg: Tensor, beta: float = 0.0) -> Tensor:
-    """1/M Σ_i Σ_j α_ij ((1+β) d2_pos_i − d2_neg_ij)."""
+def pair_loss(alpha: Tensor, d2_pos: Tensor, d2_neg: Tensor, beta: float = 0.0, beta_times: str = "row_sum") -> Tensor:
+    """1/M Σ_i Σ_j α_ij ((1+β) d2_pos_i − d2_neg_ij), or 1/M Σ_i (β d2_pos_i + Σ_j α_ij (d2_pos_i − d2_neg_ij))."""
     total = d2_pos.new_zeros(())
     for i in range(len(d2_pos)):
+        if beta_times == "one":
+            total = total + beta * d2_pos[i]
+        share = 1 + beta if beta_times == "row_sum" else 1
         for j in range(d2_neg.shape[1]):
-            total = total + alpha[i, j] * ((1 + beta) * d2_pos[i] - d2_neg[i, j])
+            total = total + alpha[i, j] * (share * d2_pos[i] - d2_neg[i, j])
     return total / len(d2_pos)
 
 
@@ -222,6 +235,22 @@ def softmax_of_any_size(logits: list[mp.mpf]) -> list[mp.mpf]:
 
 def sigmoid_of_any_size(x: mp.mpf) -> mp.mpf:
     return mp.exp(min(x, 0)) / (1 + mp.exp(-abs(x)))
+
+
+def exact_of_any_size(r: list[mp.mpf], tau: float, kind: str, r0: float, distances: str, mean: bool) -> list[mp.mpf]:
+    if kind == "all_negatives":
+        *xi, _ = softmax_of_any_size([*(-x / tau for x in r), mp.mpf(0)])
+    else:
+        margin, factor = (0, tau) if kind == "infonce" else (mp.mpf(r0), 1)
+        xi = [sigmoid_of_any_size((margin - x) / tau) / factor for x in r]
+    return [x / len(r) for x in xi] if mean else xi
+
+
+def released_inverse_of_any_size(
+    c: list[mp.mpf], tau: float, exponent: float, power: float, normalize: bool
+) -> list[mp.mpf]:
+    weights = [(x ** mp.mpf(power) + tau) ** -mp.mpf(exponent) for x in c]
+    return [weight / sum(weights) for weight in weights] if normalize else weights
 
 
 def log_add_exp_of_any_size(x: mp.mpf, y: mp.mpf) -> mp.mpf:
@@ -260,12 +289,8 @@ IMPORTANCES_OF_ANY_SIZE = {
     ),
     "Uniform": lambda c: [mp.mpf(1)] * len(c),
     "Gaussian": lambda c, tau: [mp.exp(-x / tau) for x in c],
-    "Exact": lambda c, tau, kind, r0: (
-        [sigmoid_of_any_size(-x / tau) / tau for x in c]
-        if kind == "infonce"
-        else [sigmoid_of_any_size((mp.mpf(r0) - x) / tau) for x in c]
-    ),
-    "ReleasedInverse": lambda c, tau, exponent: [(x + tau) ** -mp.mpf(exponent) for x in c],
+    "Exact": exact_of_any_size,
+    "ReleasedInverse": released_inverse_of_any_size,
     "ReleasedSquare": released_square,
 }
 

@@ -47,7 +47,7 @@ FAMILIES = """\
 With x_ij = d2_pos_i − d2_neg_ij and ξ_i = Σ_j ψ(x_ij), `FamilyLoss(family)` is the loss L = mean_i φ(ξ_i) itself, and
 `FromFamily(family)` its importance α_ij = φ'(ξ_i) ψ'(x_ij). Both have the same gradient (Theorem 1). Each section has
 φ, ψ and the α that follows from them; the figure is drawn for d2_pos = 0.1. A configuration names the loss below
-`FromFamily`; InfoNCE is `SimCLR`.
+with its name, `--model.importance MINE`; `SimCLR` is InfoNCE.
 """
 
 

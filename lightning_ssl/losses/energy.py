@@ -16,7 +16,7 @@ so the forward pass computes it too, from blocks of α, without an autograd grap
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -31,6 +31,7 @@ from lightning_ssl.losses.pairs import Anchors, Pairs, StripNegatives, Tile
 __all__ = ["FamilyLoss", "PairLoss", "contrastive_covariance", "energy"]
 
 PairWeights = Importance | Callable[[Tensor, Tensor, Tensor | None], Tensor]
+BetaTimes = Literal["row_sum", "one"]
 
 
 def energy(alpha: Tensor, d2_pos: Tensor, d2_neg: Tensor) -> Tensor:
@@ -62,16 +63,19 @@ def contrastive_covariance(a1: Tensor, b1: Tensor, alpha: Tensor, a2: Tensor, b2
 class PairLoss(nn.Module):
     """The loss −E_{sg(α)} / M of two views, with α from an importance.
 
-        L = 1/M Σ_i [ (1+β) (Σ_j α_ij) d2_pos_i − Σ_j α_ij d2_neg_ij ]
+        L = 1/M Σ_i [ a_i d2_pos_i − Σ_j α_ij d2_neg_ij ],   a_i = (1+β) Σ_j α_ij   or   a_i = Σ_j α_ij + β
 
     `loss(z1, z2, clean=None)` takes embeddings (N, D) and returns a scalar. The embeddings are not normalized here:
     normalize them first if d2 should be 1 − cosine. Half-precision input is computed in float32. Under DDP every rank
     passes its local views and gets the exact value of the global batch. Gradients are scaled so that the average of DDP
     is the gradient of this value.
 
-    importance      an `Importance`, or any callable (d2_pos, d2_neg, valid) → α
+    importance      an `Importance`, any callable (d2_pos, d2_neg, valid) → α, or a (φ, ψ) loss, which stands for its
+                    `FromFamily`
     anchors         "both": 2N anchors, each with one positive and 2N−2 negatives; "one": N anchors z1[i] against z1[j]
     beta            extra weight β of the positive term
+    beta_times      "row_sum": β is a share of each row's own weight, a_i = (1+β) Σ_j α_ij; "one": a constant,
+                    a_i = Σ_j α_ij + β, so that ∂L/∂r₊ + Σ ∂L/∂r₋ = β for every anchor (dual networks, Section 4.2)
     backprop_alpha  let the gradient into α
     tile            largest height of a block; the extra memory is O(M·(D + tile)). None chooses by device
     check_finite    refuse NaN and infinite embeddings on a CPU. On an accelerator, where the check would wait for the
@@ -89,22 +93,27 @@ class PairLoss(nn.Module):
 
     def __init__(
         self,
-        importance: PairWeights,
+        importance: PairWeights | Family,
         anchors: Anchors = "both",
         beta: float = 0.0,
         backprop_alpha: bool = False,
         tile: int | None = None,
         check_finite: bool = True,
+        beta_times: BetaTimes = "row_sum",
     ) -> None:
         super().__init__()
+        if isinstance(importance, Family):
+            importance = FromFamily(importance)
         require_importance(importance)
         require(anchors in ("both", "one"), "anchors", anchors, "'both' or 'one'")
         require_finite("beta", beta)
+        require(beta_times in get_args(BetaTimes), "beta_times", beta_times, "'row_sum' or 'one'")
         whole = isinstance(tile, int) and not isinstance(tile, bool)
         require(tile is None or (whole and tile >= 1), "tile", tile, "None or a whole number above 0")
         self.importance = importance
         self.anchors: Anchors = anchors
         self.beta = beta
+        self.beta_times: BetaTimes = beta_times
         self.backprop_alpha = backprop_alpha
         self.tile = tile
         self.check_finite = check_finite
@@ -122,13 +131,22 @@ class PairLoss(nn.Module):
             raise UserError(f"clean={given}: {self.importance} needs {needs}")
         return FusedPairs.apply(z1, z2, None if clean is None else clean.detach(), self)
 
-    def value(self, d2_pos: Tensor, row_sum: Tensor, repulsion: Tensor, phi: Tensor | None) -> Tensor:
-        """The sum of the loss over some anchors, from their d2_pos, Σ_j α_ij, Σ_ij α_ij d2_neg_ij and φ(ξ_i)."""
-        return (1 + self.beta) * row_sum.dot(d2_pos) - repulsion
+    @property
+    def scale(self) -> float:
+        """a_i / `attraction(row_sum)`."""
+        return 1 + self.beta if self.beta_times == "row_sum" else 1.0
+
+    def attraction(self, row_sum: Tensor) -> Tensor:
+        """a_i / `scale`, from Σ_j α_ij of some anchors."""
+        return row_sum + self.beta if self.beta_times == "one" and self.beta else row_sum
+
+    def value(self, d2_pos: Tensor, attraction: Tensor, repulsion: Tensor, phi: Tensor | None) -> Tensor:
+        """The sum of the loss over some anchors, from their d2_pos, a_i / scale, Σ_ij α_ij d2_neg_ij and φ(ξ_i)."""
+        return self.scale * attraction.dot(d2_pos) - repulsion
 
     def extra_repr(self) -> str:
         return (
-            f"{self.importance}, anchors={self.anchors!r}, beta={self.beta}, "
+            f"{self.importance}, anchors={self.anchors!r}, beta={self.beta}, beta_times={self.beta_times!r}, "
             f"backprop_alpha={self.backprop_alpha}, tile={self.tile}"
         )
 
@@ -152,7 +170,7 @@ class FamilyLoss(PairLoss):
         super().__init__(FromFamily(family), anchors=anchors, tile=tile, check_finite=check_finite)
         self.family = family
 
-    def value(self, d2_pos: Tensor, row_sum: Tensor, repulsion: Tensor, phi: Tensor | None) -> Tensor:
+    def value(self, d2_pos: Tensor, attraction: Tensor, repulsion: Tensor, phi: Tensor | None) -> Tensor:
         assert phi is not None
         return torch.add(phi.sum(), repulsion, alpha=0)  # NaN if the repulsion is not finite
 
@@ -174,7 +192,7 @@ class FusedPairs(torch.autograd.Function):
             sums = compute_sums(pairs, loss)
         forces, value = pairs.own_sums(sums.force, sums.value)
         if any(ctx.needs_input_grad[:2]):
-            ctx.save_for_backward(*gradients(pairs, forces, sums.row_sum, loss.beta))
+            ctx.save_for_backward(*gradients(pairs, forces, sums.attraction, loss.scale))
             ctx.dtype = z1.dtype
             ctx.scale = pairs.ranks / len(pairs)  # DDP divides by the number of ranks
         return value / len(pairs)
@@ -195,20 +213,20 @@ class KernelSums(NamedTuple):
     """
 
     force: Tensor  # (M, D): W z − (W 1) z, the gradient of −Σ_ij α_ij d2_neg_ij
-    row_sum: Tensor  # (M,): Σ_j α_ij of its own anchors
+    attraction: Tensor  # (M,): a_i / scale of its own anchors
     value: Tensor  # (): the sum of the loss over its own anchors
 
 
-def gradients(pairs: Pairs, forces: list[Tensor], row_sum: Tensor, beta: float) -> tuple[Tensor, Tensor]:
+def gradients(pairs: Pairs, forces: list[Tensor], attraction: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """M times the gradient of the loss in this rank's two views: (B, D) each."""
     (difference,) = pairs.own(pairs.difference)
-    weight, *of_z2 = pairs.own(row_sum)
+    weight, *of_z2 = pairs.own(attraction)
     if of_z2:
         weight = weight + of_z2[0]
-    attraction = weight[:, None] * difference  # in z1; the negative in z2
+    pull = weight[:, None] * difference  # in z1; the negative in z2
     g1, *g2 = forces
-    in_z2 = torch.sub(g2[0], attraction, alpha=1 + beta) if g2 else attraction * -(1 + beta)
-    return torch.add(g1, attraction, alpha=1 + beta), in_z2
+    in_z2 = torch.sub(g2[0], pull, alpha=scale) if g2 else pull * -scale
+    return torch.add(g1, pull, alpha=scale), in_z2
 
 
 def compute_sums(pairs: Pairs, loss: PairLoss) -> KernelSums:
@@ -226,31 +244,35 @@ def row_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums:
     """The kernel of any importance: whole rows of α of this rank's anchors, in blocks."""
     left, right = pairs.distances.factors  # (M, D+2): d2_ij = ⟨left_i, right_j⟩
     sums = torch.zeros_like(right)  # W (z, 1, ½‖z‖²)
-    row_sum = torch.zeros_like(pairs.d2_pos)
-    value = row_sum.new_zeros(())
+    attraction = torch.zeros_like(pairs.d2_pos)
+    value = attraction.new_zeros(())
     reuses = isinstance(loss.importance, Importance)  # a function of the user's may keep its argument
-    streams = reuses and loss.importance.streams  # type: ignore[union-attr]
+    streams = reuses and loss.importance.streams  # type: ignore[attr-defined]
     height = max(block_rows(pairs.points, len(pairs)), STREAMING_ROWS if streams else 1)
     for rows in pairs.strips(loss.tile or height):
         negatives = StripNegatives(pairs, rows)
         out = loss.workspace.block("rows", pairs.points, rows.stop - rows.start, len(pairs)) if reuses else None
         d2 = pairs.weight_distances.strip(rows, out=out).clamp_(min=0)  # (m, M)
-        found = compute_rows(loss, pairs.d2_pos[rows], d2.clone() if loss.backprop_alpha else d2, negatives)
-        alpha, row_sum[rows] = found.alpha, found.row_sum
+        d2_pos = pairs.d2_pos[rows]
+        found = compute_rows(loss, d2_pos, d2.clone() if loss.backprop_alpha else d2, negatives)
+        alpha = found.alpha
+        attraction[rows] = own = loss.attraction(found.row_sum)
         if loss.backprop_alpha:
-            # The loss is −Σ_j α_ij e_ij with e_ij = d2_neg_ij − (1+β) d2_pos_i.
-            e = negatives.exclude_(d2 - (1 + loss.beta) * pairs.d2_pos[rows, None], 0.0)
+            # The loss is −Σ_j α_ij e_ij with e_ij = d2_neg_ij − scale d2_pos_i, and a constant β adds β d2_pos_i.
+            e = negatives.exclude_(d2 - loss.scale * d2_pos[:, None], 0.0)
             value -= (alpha * e).sum()
+            if loss.beta_times == "one" and loss.beta:
+                value += loss.beta * d2_pos.sum()
             alpha = alpha + vjp_of(loss.importance)(d2, alpha, e)
         pulled = alpha @ right
         sums[rows].add_(pulled)
         sums.addmm_(alpha.T, right[rows])
         if not loss.backprop_alpha:
             repulsion = left[rows].flatten().dot(pulled.flatten())  # Σ_ij α_ij d2_ij
-            value += loss.value(pairs.d2_pos[rows], found.row_sum, repulsion, found.value)
+            value += loss.value(d2_pos, own, repulsion, found.value)
     width = pairs.points.shape[1]
     pushed = force(sums[:, :width], sums[:, width : width + 1], pairs)
-    return KernelSums(pushed, row_sum, torch.add(value, pushed.sum(), alpha=0))
+    return KernelSums(pushed, attraction, torch.add(value, pushed.sum(), alpha=0))
 
 
 def force(pull: Tensor, degree: Tensor, pairs: Pairs) -> Tensor:
@@ -316,8 +338,9 @@ def tile_kernel(pairs: Pairs, loss: PairLoss) -> KernelSums | None:
             degree[tile.columns].add_(w.sum(0))
     pushed = force(pull, degree[:, None], pairs)
     repulsion = (z * pushed).sum().mul_(-0.5)  # Σ_ij α_ij d2_ij is quadratic in z (Euler's theorem)
-    value = loss.value(pairs.d2_pos, row_sum, repulsion, importance.value(log_sum, pairs.d2_pos))
-    return KernelSums(pushed, row_sum, value)
+    attraction = loss.attraction(row_sum)
+    value = loss.value(pairs.d2_pos, attraction, repulsion, importance.value(log_sum, pairs.d2_pos))
+    return KernelSums(pushed, attraction, value)
 
 
 def vjp_of(importance: PairWeights) -> Callable[[Tensor, Tensor, Tensor], Tensor]:

@@ -78,10 +78,13 @@ class Importance(ABC):
     """
 
     symbols: ClassVar = {"tau": "τ"}
-    uses_clean_view: ClassVar[bool] = False
-    """Whether d2_neg must be the distances of the un-augmented samples."""
     wrong_part = staticmethod(wrong_importance)
     """Why an object of another class cannot be used in its place (base/tree.py)."""
+
+    @property
+    def uses_clean_view(self) -> bool:
+        """Whether d2_neg must be the distances of the un-augmented samples. A subclass may set it as an attribute."""
+        return False
 
     @property
     def streams(self) -> bool:
@@ -295,7 +298,7 @@ class Gaussian(Streaming):
 
     source = "one layer, Lemma 1"
 
-    uses_clean_view: ClassVar[bool] = True
+    uses_clean_view = True
     tau: float = 0.5
 
     def __post_init__(self) -> None:
@@ -312,38 +315,64 @@ class Gaussian(Streaming):
 class Exact(Streaming):
     """α_ij = ξ(r_ij), with r_ij the d2 of two un-augmented samples. With these weights Theorem 3 is exact.
 
-        kind="infonce"        ξ(r) = τ⁻¹ e^{−r/τ} / (1 + e^{−r/τ})
-        kind="soft_triplet"   ξ(r) = e^{−(r−r0)/τ} / (1 + e^{−(r−r0)/τ})
+        kind="infonce"         ξ(r) = τ⁻¹ e^{−r/τ} / (1 + e^{−r/τ}), Eqn. 6
+        kind="soft_triplet"    ξ(r) = e^{−(r−r0)/τ} / (1 + e^{−(r−r0)/τ}), Eqn. 6
+        kind="all_negatives"   ξ_ij = e^{−r_ij/τ} / (1 + Σ_k e^{−r_ik/τ}), Eqn. 80, a remark on more than one negative
 
-    tau   temperature τ
-    kind  "infonce" or "soft_triplet"
-    r0    margin, for "soft_triplet" only
+    tau        temperature τ
+    kind       one of the three equations above
+    r0         margin, for "soft_triplet" only
+    distances  "clean": r of the un-augmented samples, as in the text; "augmented": of the augmented ones, the default
+               of the released code
+    mean       divide by the number of negatives, as the released code does
 
     >>> Exact(tau=0.5)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
     tensor([[0.8026, 0.5379, 0.2837]])
+    >>> Exact(tau=0.5, kind="all_negatives")(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
+    tensor([[0.3042, 0.1670, 0.0750]])
     """
 
-    source = "dual networks, Eqns. 6 and 7"
-    unlabelled: ClassVar = {"kind": "infonce", "r0": 0}
+    source = "dual networks, Eqns. 6, 7 and 80"
+    unlabelled: ClassVar = {"kind": "infonce", "r0": 0, "distances": "clean", "mean": False}
 
-    uses_clean_view: ClassVar[bool] = True
     tau: float = 0.5
-    kind: Literal["infonce", "soft_triplet"] = "infonce"
+    kind: Literal["infonce", "soft_triplet", "all_negatives"] = "infonce"
     r0: float = 0.0
+    distances: Literal["clean", "augmented"] = "clean"
+    mean: bool = False
 
     def __post_init__(self) -> None:
         require_scale("tau", self.tau)
-        require(self.kind in ("infonce", "soft_triplet"), "kind", self.kind, "'infonce' or 'soft_triplet'")
+        kinds = ("infonce", "soft_triplet", "all_negatives")
+        require(self.kind in kinds, "kind", self.kind, f"one of {', '.join(kinds)}")
         require_finite("r0", self.r0)
         require(self.r0 == 0 or self.kind == "soft_triplet", "r0", self.r0, "0 unless kind='soft_triplet'")
+        require(self.distances in ("clean", "augmented"), "distances", self.distances, "'clean' or 'augmented'")
+
+    @property
+    def uses_clean_view(self) -> bool:
+        return self.distances == "clean"
+
+    @property
+    def streams(self) -> bool:
+        return not self.mean  # only whole rows know the number of negatives
 
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
         if self.kind == "infonce":
             return F.logsigmoid(d2_neg.mul_(-1 / self.tau)).sub_(math.log(self.tau))
-        return F.logsigmoid((self.r0 - d2_neg) / self.tau)
+        if self.kind == "soft_triplet":
+            return F.logsigmoid((self.r0 - d2_neg) / self.tau)
+        return d2_neg.mul_(-1 / self.tau)
 
     def row_sum(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
-        return log_sum.exp()
+        return log_sum.sigmoid() if self.kind == "all_negatives" else log_sum.exp()
+
+    def rows(self, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
+        found = super().rows(d2_pos, d2_neg, negatives)
+        if not self.mean:
+            return found
+        count = negatives.count(d2_neg)  # (M, 1)
+        return Rows(found.alpha.div_(count), found.row_sum / count.squeeze(1))
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -1,13 +1,14 @@
 """What the released code of the α-CL paper computes in two rows of its Table 1, where it differs from the paper.
 
 Both rows are regularizers whose μ_i should make Σ_j α_ij = 1 (solved.py). The released code does not solve for μ_i in
-the first and picks another μ_i in the second. Use these classes only to test which of the two explains a published
-figure: `Inverse` and `Square` are the formulas of the paper.
+the first, and divides by the row sum instead; in the second it picks another μ_i. Use these classes only to test which
+of the two explains a published figure: `Inverse` and `Square` are the formulas of the paper.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -20,33 +21,51 @@ __all__ = ["ReleasedInverse", "ReleasedSquare"]
 
 @dataclass(frozen=True)
 class ReleasedInverse(Streaming):
-    """α_ij = (d2_neg_ij + τ)^{−exponent}: the inverse regularizer with μ_i = −τ, without the factor τ^{1/γ}.
+    """α_ij ∝ (d2_neg_ij^power + τ)^{−exponent}: the inverse regularizer with μ_i = −τ, without the factor τ^{1/γ}.
 
-    The rows do not sum to 1.
+    The released command of the α-CL paper (`loss_type=dual2`, `alpha_eps=0`) normalizes the rows. The distances are
+    first raised to its `alpha_exponent`, and the default of its `inverse_exponent` is 1.
 
-    tau       shift τ of the distances
-    exponent  1/γ of the paper; its γ = 2 gives 0.5
+    tau        shift τ of the distances
+    exponent   `inverse_exponent`; 1/γ of the paper, whose γ = 2 gives 0.5
+    power      `alpha_exponent`
+    normalize  rows sum to 1, as with `alpha_eps=0`; False: α_ij = (d2_neg_ij^power + τ)^{−exponent}
 
     >>> ReleasedInverse(tau=0.5)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
     tensor([[1.1952, 1.0000, 0.8452]])
+    >>> ReleasedInverse(tau=0.5, exponent=1, normalize=True)(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
+    tensor([[0.4545, 0.3182, 0.2273]])
     """
 
     source = "the code released with α-CL, not its text"
+    unlabelled: ClassVar = {"power": 1, "normalize": False}
+
     tau: float = 0.5
     exponent: float = 0.5
+    power: float = 1.0
+    normalize: bool = False
 
     def __post_init__(self) -> None:
-        require_scale("tau", self.tau)
-        require_scale("exponent", self.exponent)
+        for name in ("tau", "exponent", "power"):
+            require_scale(name, getattr(self, name))
 
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
-        return d2_neg.add_(self.tau).log_().mul_(-self.exponent)
+        return self.log_shifted(d2_neg).mul_(-self.exponent)
+
+    def log_shifted(self, d2_neg: Tensor) -> Tensor:
+        """log(d2_neg^power + τ), without an overflow of the power. It may overwrite its argument."""
+        if self.power == 1:
+            return d2_neg.add_(self.tau).log_()
+        return torch.logaddexp(d2_neg.log_().mul_(self.power), d2_neg.new_tensor(self.tau).log())
 
     def row_sum(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
-        return log_sum.exp()
+        return super().row_sum(log_sum, d2_pos) if self.normalize else log_sum.exp()
 
     def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
-        return -self.exponent * alpha / (d2_neg + self.tau) * cotangent
+        if self.normalize:
+            cotangent = cotangent - (alpha * cotangent).sum(1, keepdim=True)
+        slope = (torch.xlogy(self.power - 1, d2_neg) - self.log_shifted(d2_neg.clone())).exp()
+        return -self.exponent * self.power * slope * alpha * cotangent
 
 
 @dataclass(frozen=True)

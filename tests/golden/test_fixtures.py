@@ -163,7 +163,9 @@ def test_a_file_of_bolts_is_imported_to_the_same_checkpoint():
     assert found["state_dict"].keys() == old["state_dict"].keys()
     for name, value in old["state_dict"].items():
         close(found["state_dict"][name].double(), value.double(), terms=512)
-    assert found["lightning_ssl"]["config"] == old["lightning_ssl"]["config"]
+    config = found["lightning_ssl"]["config"]
+    del config["model"]["init_args"]["views_together"]  # a later argument
+    assert config == old["lightning_ssl"]["config"]
 
 
 def test_an_imported_checkpoint_gives_the_same_features():

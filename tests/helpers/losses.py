@@ -80,7 +80,10 @@ CASES = [
             ),
             Gaussian(tau=0.3),
             Exact(tau=0.3, kind="soft_triplet", r0=0.4),
+            Exact(tau=0.3, kind="all_negatives", distances="augmented"),
+            Exact(mean=True),
             ReleasedInverse(tau=0.2, exponent=2.0),
+            ReleasedInverse(exponent=1.0, power=2.0, normalize=True),
             ReleasedSquare(tau=0.3),
         ]
     ),

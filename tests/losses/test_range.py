@@ -43,6 +43,9 @@ IMPORTANCES = [
     ),
     losses.Inverse(0.5, gamma=6.0),
     losses.ReleasedInverse(0.5, exponent=30.0),
+    losses.ReleasedInverse(0.5, exponent=2.0, power=2.0, normalize=True),
+    losses.Exact(0.5, kind="all_negatives", distances="augmented"),
+    losses.Exact(0.5, mean=True),
 ]
 FAMILIES = [
     *dict.fromkeys(at_tau(family, tau) for family in DEFAULT_FAMILIES for tau in TAUS),

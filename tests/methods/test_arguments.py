@@ -8,7 +8,7 @@ from lightning_ssl.base.signatures import arguments_of, concrete
 
 LOSS = {
     "SimCLR": {"tau", "eps", "anchors"},
-    "AlphaCL": {"importance", "anchors", "beta", "backprop_alpha"},
+    "AlphaCL": {"importance", "anchors", "beta", "beta_times", "backprop_alpha"},
     "SimSiam": set(),
     "BYOL": {"momentum"},
 }

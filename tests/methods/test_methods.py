@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from lightning_ssl.losses.energy import PairLoss
 from lightning_ssl.losses.families import InfoNCE, Quadratic
-from lightning_ssl.losses.importance import Direct, Entropy, FromFamily
+from lightning_ssl.losses.importance import Direct, Entropy
 from lightning_ssl.methods import BYOL, AlphaCL, Optimization, SimCLR
 from lightning_ssl.methods.base import Views
 from lightning_ssl.optim import LARS
@@ -61,9 +61,21 @@ def test_the_loss_of_alpha_cl_is_pair_loss_of_normalized_embeddings(images):
     close(model.compute_loss(views), PairLoss(Direct())(z1, z2), terms=terms_of(model))
 
 
+@pytest.mark.parametrize("name", ["SimCLR", "AlphaCL"])
+def test_views_apart_go_through_the_network_as_two_batches(images, name):
+    together, apart = (METHODS[name](views_together=choice) for choice in (True, False))
+    batches = []
+    for model in (together, apart):
+        model.backbone.register_forward_pre_hook(lambda _, inputs: batches.append(inputs[0]))
+    views = apart.views(images)
+    apart.compute_loss(views)
+    together.compute_loss(views)
+    assert [torch.equal(a, b) for a, b in zip(batches, [*views[:2], torch.cat(views[:2])], strict=True)] == [True] * 3
+
+
 def test_simclr_has_the_gradient_of_alpha_cl_from_infonce(images):
     tau, gradients = 0.2, []
-    for kind in (lambda: SimCLR(tau=tau, **SMALL), lambda: AlphaCL(FromFamily(InfoNCE(tau)), **SMALL)):
+    for kind in (lambda: SimCLR(tau=tau, **SMALL), lambda: AlphaCL(InfoNCE(tau), **SMALL)):
         torch.manual_seed(0)
         model = kind()
         model.compute_loss(model.views(images)).backward()
@@ -154,7 +166,7 @@ test_bad_settings_are_refused_by_name_and_value = refused(
     (lambda: SimCLR(tau=0.0, **SMALL), "tau=0.0"),
     (lambda: SimCLR(augment="none", **SMALL), "augment='none'"),
     (lambda: BYOL(momentum=1.5, **SMALL), "momentum=1.5"),
-    (lambda: AlphaCL(FromFamily(Quadratic()), seed=-1, **SMALL), "seed=-1"),
+    (lambda: AlphaCL(Quadratic(), seed=-1, **SMALL), "seed=-1"),
 )
 
 

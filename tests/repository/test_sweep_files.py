@@ -11,6 +11,7 @@ from helpers import ROOT
 from lightning_ssl.app import cli
 from lightning_ssl.app.reproduce import recipe
 from lightning_ssl.app.sweep import plan, wandb_sweeps
+from lightning_ssl.base.walk import is_node
 
 FILES = sorted((ROOT / "sweeps").glob("*.yaml"))
 NAMES = """quickstart regularizers tsallis_q exponent_p temperature batch_size backbones baselines
@@ -67,7 +68,7 @@ def test_a_choice_of_parameters_is_made_on_held_out_images(file, published):
 @every_file
 def test_its_configuration_files_exist(file):
     sweep = read(file)
-    values = sweep.config["parameters"]["config"]
+    values = sweep.config["parameters"].get("config", {"values": []})
     fixed = [word.removeprefix("--config=") for word in sweep.command if str(word).startswith("--config=")]
     for path in [*fixed, *values.get("values", [values.get("value")])]:
         assert (ROOT / path).is_file(), path
@@ -108,6 +109,8 @@ def assert_contains(found, value):
     if isinstance(value, dict):
         for key, item in value.items():
             assert_contains(found[key], item)
+    elif is_node(found):
+        assert found["class_path"].rpartition(".")[2] == value
     else:
         assert found in (value, str(value))  # the configuration holds the trainer's devices as text
 

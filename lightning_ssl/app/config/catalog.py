@@ -6,7 +6,7 @@ Each entry has a name, one line, and the packaged configuration that shows its u
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -36,19 +36,19 @@ KEYS = {
     "model.augment": ("augmentations", "the distribution of the two views"),
     "data.name": ("data", "the data set"),
 }
-# The keys that choose a class of this package, and the base of these classes.
-CLASSES: dict[str, tuple[Room, str]] = {
-    "model": ("methods", "Method"),
-    "model.importance": ("losses", "Importance"),
-    "model.importance.family": ("losses", "Family"),
+# The keys that choose a class of this package: the room and the bases of these classes.
+CLASSES: dict[str, tuple[Room, tuple[str, ...]]] = {
+    "model": ("methods", ("Method",)),
+    "model.importance": ("losses", ("Importance", "Family")),
+    "model.importance.family": ("losses", ("Family",)),
 }
 # Configurations that are not found by their name or as the shortest one.
-CHOSEN = {"AlphaCL": "method/direct", "SimCLR": "method/infonce"}
+CHOSEN = {"AlphaCL": "method/direct", "SimCLR": "method/infonce", "FromFamily": "method/mine"}
 
 
-def classes(key: str) -> dict[str, str]:
-    """The classes that a key can choose, with the first line of their docstrings."""
-    return {each.name: each.summary for each in concrete(*CLASSES[key])}
+def classes(room: Room, bases: Sequence[str]) -> dict[str, str]:
+    """The classes with these bases, with the first line of their docstrings."""
+    return {each.name: each.summary for base in bases for each in concrete(room, base)}
 
 
 def backbones() -> dict[str, str]:
@@ -91,12 +91,9 @@ def sweeps() -> dict[str, str]:
 
 
 SECTIONS: dict[str, tuple[str, Callable[[], dict[str, str]]]] = {
-    "importances": ("--model AlphaCL --model.importance NAME", lambda: classes("model.importance")),
-    "families": (
-        "--model AlphaCL --model.importance FromFamily --model.importance.family NAME",
-        lambda: classes("model.importance.family"),
-    ),
-    "methods": ("--model NAME", lambda: classes("model")),
+    "importances": ("--model AlphaCL --model.importance NAME", lambda: classes("losses", ["Importance"])),
+    "families": ("--model AlphaCL --model.importance NAME", lambda: classes("losses", ["Family"])),
+    "methods": ("--model NAME", lambda: classes("methods", ["Method"])),
     "backbones": ("--model.backbone NAME", backbones),
     "augmentations": ("--model.augment NAME", augmentations),
     "data": ("--data.name NAME", lambda: {name: each.summary for name, each in data.DATASETS.items()}),

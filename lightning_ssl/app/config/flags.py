@@ -70,10 +70,11 @@ def sections() -> dict[str, Section]:
     for kind in concrete(Method):
         own = {name: each for name, each in arguments_of(kind).items() if not is_same(each, shared.get(name))}
         listed.append(Section(f"model.{kind.__name__}", about(kind), list(flags_of("model", own)), ["model"]))
-    for key, (_, base) in catalog.CLASSES.items():
+    for key, (_, names) in catalog.CLASSES.items():
         if key != "model":
-            listed.append(Section(key, summary(getattr(lightning_ssl, base)), [catalogued(key)]))
-            kinds = concrete(getattr(lightning_ssl, base))
+            bases = [getattr(lightning_ssl, name) for name in names]
+            listed.append(Section(key, summary(bases[0]), [catalogued(key)]))
+            kinds = [kind for base in bases for kind in concrete(base)]
             listed += [class_section(f"{key}.{kind.__name__}", key, kind) for kind in kinds]
     listed.append(class_section("data", "data", DataModule))
     for key, kind in CALLBACKS.items():
@@ -121,7 +122,8 @@ def short(text: str) -> str:
 def catalogued(key: str, default: str = "") -> Flag:
     """A flag whose values are listed by `lightning-ssl list`."""
     section, text = catalog.KEYS[key]
-    names = tuple(catalog.names(section))
+    classes = catalog.CLASSES.get(key)
+    names = tuple(catalog.classes(*classes) if classes else catalog.names(section))
     return Flag(key, "NAME", default, f"{text}: {', '.join(names)}", names)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_ssl.app.config import keys
-from lightning_ssl.app.config.labels import plain_number
+from lightning_ssl.app.config.labels import is_unlabelled, plain_number, unwrapped
 from lightning_ssl.base.walk import ClassPath, walk
 
 # Of these, 1 is one batch and 1.0 is all batches.
@@ -26,8 +26,19 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def leaves(config: Any) -> dict[str, Any]:
-    """The values of a configuration by dotted keys, in a form in which equal values are equal."""
-    return {key: comparable(key, value) for key, value in walk(config)}
+    """The values of a configuration by dotted keys, in a form in which equal values are equal.
+
+    A value that a label leaves out, such as `beta_times: row_sum`, is left out: the configurations of older versions
+    lack the arguments that a class got later.
+    """
+    found = unwrapped({key: comparable(key, value) for key, value in walk(config)})
+    return {key: value for key, value in found.items() if not is_default(found, key, value)}
+
+
+def is_default(found: Mapping[str, Any], key: str, value: Any) -> bool:
+    owner, _, name = key.rpartition(".")
+    kind = found.get(owner)
+    return isinstance(kind, str) and not isinstance(value, list | dict) and is_unlabelled(kind, name, value)
 
 
 def comparable(key: str, value: Any) -> Any:

@@ -22,7 +22,7 @@ from lightning_ssl.base.tree import Group, checked
 from lightning_ssl.base.user_code import is_path
 from lightning_ssl.base.walk import parents, walk
 
-BASES = {base for _, base in catalog.CLASSES.values()}
+BASES = {base for _, bases in catalog.CLASSES.values() for base in bases}
 LIBRARIES = ("lightning_ssl", "pytorch_lightning", "lightning", "torch", "torchvision")
 # Names of other libraries, for suggestions.
 OTHER_NAMES = {
@@ -55,10 +55,10 @@ def part_flags() -> Iterator[str]:
     }
     for key, (file, name) in groups.items():
         yield from (f"{key}.{argument}" for argument in facts.arguments_in(file, name))
-    for key, (room, base) in catalog.CLASSES.items():
+    for key, (room, bases) in catalog.CLASSES.items():
         yield key
         known = facts.facts_of(room)
-        for each in (known[base], *facts.concrete(room, base)):
+        for each in (kind for base in bases for kind in (known[base], *facts.concrete(room, base))):
             for argument, hint in each.arguments.items():
                 group = known.get(hint.text)  # such as Optimization
                 fields = group.arguments if group and hint.text not in BASES else {}
@@ -98,7 +98,7 @@ def wrong_flag(step: Step) -> str | None:
     plain = ".".join(word for word in step.key.split(".") if word not in ("init_args", "class_path"))
     known = known_flags()
     if step.key in catalog.CLASSES and isinstance(step.value, str) and step.value.isidentifier():
-        names = list(catalog.classes(step.key))
+        names = list(catalog.classes(*catalog.CLASSES[step.key]))
         if step.value not in names:
             expected = f"expected one of {cut(', '.join(names), 100)}, or a path"
             return f"{step.key}={cut(step.value, MAX_SHOWN)}: {did_you_mean(step.value, names, most=1) or expected}"

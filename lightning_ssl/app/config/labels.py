@@ -40,10 +40,9 @@ def label_of(settings: Mapping[str, Scalar]) -> str:
         if key == "model":
             continue
         if name in ("importance", "family"):
-            if value not in ("FromFamily", None):
-                words.append(str(value))
-        elif value is not None and not is_unlabelled(settings.get(owner), name, value):
-            callback = facts_of("callbacks").get(owner.rpartition(".")[2])
+            words += [] if value is None else [str(value)]
+        elif value is not None and not is_unlabelled(settings.get(owner) or class_name(owner), name, value):
+            callback = facts_of("callbacks").get(class_name(owner))
             symbol = (callback.declared.get("symbols", {}) if callback else SYMBOLS).get(name, name)
             parameters.append(symbol if value is True else f"{symbol}={format_value(value)}")
     return " ".join(words + sorted(parameters, key=str.casefold))
@@ -51,7 +50,7 @@ def label_of(settings: Mapping[str, Scalar]) -> str:
 
 def is_unlabelled(kind: Scalar, name: str, value: Scalar) -> bool:
     """Whether the label of a class leaves out this value. A class of the user's own can inherit from any of ours."""
-    known = facts_of("losses") | facts_of("methods")
+    known = facts_of("losses") | facts_of("methods") | facts_of("callbacks")
     left_out = known[kind].declared.get("unlabelled", {}) if kind in known else declared("unlabelled", *ROOMS)
     return name in left_out and bool(left_out[name] == value)
 
@@ -68,8 +67,8 @@ def short_label(config: Mapping[str, Any]) -> str:
 
 def loss_name(settings: Mapping[str, Scalar]) -> str:
     """The classes of the loss of a flat configuration."""
-    words = [settings.get(key) for key in ("model", "model.importance", "model.importance.family")]
-    return " ".join(str(word) for word in words if word not in (None, "FromFamily"))
+    words = [settings.get(key) for key in ("model", "model.importance")]
+    return " ".join(str(word) for word in words if word is not None)
 
 
 def is_infonce(settings: Mapping[str, Scalar]) -> bool:
@@ -78,8 +77,7 @@ def is_infonce(settings: Mapping[str, Scalar]) -> bool:
         return False
     if settings.get("model") == "SimCLR":
         return settings.get("model.eps", 1) == 1
-    family = settings.get("model.importance.family")
-    return family == "InfoNCE" and settings.get("model.importance.family.eps", 1) == 1
+    return settings.get("model.importance") == "InfoNCE" and settings.get("model.importance.eps", 1) == 1
 
 
 def flatten(config: Any) -> dict[str, Scalar]:
@@ -101,7 +99,18 @@ def flatten(config: Any) -> dict[str, Scalar]:
             flat[key] = value
         elif value != {}:
             flat[key] = json.dumps(value, default=str, skipkeys=True, ensure_ascii=False)  # YAML has dates as keys
-    return flat
+    return unwrapped(flat)
+
+
+def unwrapped(flat: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a (φ, ψ) loss in `FromFamily` as if it stood in the place of the importance.
+
+    >>> unwrapped({"model.importance": "FromFamily", "model.importance.family": "MINE"})
+    {'model.importance': 'MINE'}
+    """
+    if "FromFamily" not in flat.values():
+        return flat
+    return {key.replace(".family", "", 1): value for key, value in flat.items() if value != "FromFamily"}
 
 
 def class_name(path: str) -> str:

@@ -10,6 +10,18 @@ def config(**changes):
     return {"model": {"class_path": "lightning_ssl.SimCLR", "init_args": arguments}}
 
 
+def alpha_cl(importance, **changes):
+    return {"model": {"class_path": "AlphaCL", "init_args": {"importance": importance, **changes}}}
+
+
+def node(name, **arguments):
+    return {"class_path": name, "init_args": arguments}
+
+
+def noise(**arguments):
+    return {"trainer": {"callbacks": [node("lightning_ssl.callbacks.WeightNoise", std=0.01, **arguments)]}}
+
+
 NAN = float("nan")
 
 
@@ -21,6 +33,11 @@ NAN = float("nan")
         (config(), {"model": {**config(beta=0.0)["model"], "class_path": "lightning_ssl.methods.SimCLR"}}),
         ({"a": 127, "b": [1, {"c": 2}]}, {"a": 127.0, "b": [1.0, {"c": 2.0}]}),
         ({"a": NAN}, {"a": NAN}),
+        (alpha_cl(node("FromFamily", family=node("InfoNCE", tau=0.5))), alpha_cl(node("InfoNCE", tau=0.5))),
+        # arguments that an older configuration lacks
+        (alpha_cl(node("Exact", tau=0.5)), alpha_cl(node("Exact", tau=0.5, distances="clean"), beta_times="row_sum")),
+        (alpha_cl(node("Direct", tau=0.5)), alpha_cl(node("Direct", tau=0.5), views_together=True)),
+        (noise(), noise(added_to="update")),
     ],
 )
 def test_these_are_the_same(one, other):
@@ -38,5 +55,10 @@ def test_these_are_all_different():
         {**config(), "trainer": {"callbacks": [{"class_path": "mine.Stop"}]}},
         {"model": {**config()["model"], "class_path": "mine.SimCLR"}},
         {"model": {**config()["model"], "class_path": "yours.SimCLR"}},
+        alpha_cl(node("Exact", tau=0.5)),
+        alpha_cl(node("Exact", tau=0.5, distances="augmented")),
+        alpha_cl(node("Exact", tau=0.5), views_together=False),
+        noise(),
+        noise(added_to="epoch"),
     ]
     assert len({repr(identity(each)) for each in different}) == len(different)

@@ -44,7 +44,11 @@ def test_a_loss_is_named_by_its_method_and_its_parameters(loss, label):
 def test_noise_in_the_weights_is_part_of_the_loss():
     plain = {"model": "AlphaCL", "model.importance": "Exact"}
     assert label_of(plain) == "AlphaCL Exact"
-    assert label_of({**plain, "trainer.callbacks.WeightNoise.std": 0.01}) == "AlphaCL Exact noise=0.01"
+    noisy = {**plain, "trainer.callbacks.WeightNoise.std": 0.01}
+    assert label_of({**noisy, "trainer.callbacks.WeightNoise.added_to": "update"}) == "AlphaCL Exact noise=0.01"
+    assert label_of({**noisy, "trainer.callbacks.WeightNoise.added_to": "epoch"}) == (
+        "AlphaCL Exact added_to=epoch noise=0.01"
+    )
 
 
 def test_the_short_label_has_no_parameters():
