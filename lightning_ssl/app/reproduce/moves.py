@@ -33,9 +33,10 @@ def count_sentence(scale: Scale, table: Table) -> str:
         row.title: max(len(table.values(row.key, data, "late")) for data in table.work.data)
         for row in table.reproduction.rows.values()
     }
+    finished = sum(each.run.finished for each in table.measured)
     counts = "; ".join(f"{title}: {number}" for title, number in seeds.items())
     return (
-        f"Finished runs at the scale {scale.name} ({scale.summary}): {sum(seeds.values())}. "
+        f"Finished runs at the scale {scale.name} ({scale.summary}): {finished}. "
         f"Seeds of each row: {counts}. A claim with fewer than two common seeds has no interval and is not decided."
     )
 
