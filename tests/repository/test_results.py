@@ -77,6 +77,18 @@ def test_the_generated_parts_of_a_page_are_those_of_the_archived_runs(name):
     assert made == text_of(name), "cd docs && python -m generators"
 
 
+def test_a_difference_in_a_sentence_has_one_digit():
+    assert [pages.points(value) for value in (-10.34, 0.04, 1.75)] == ["−10.3", "0.0", "+1.8"]
+
+
+def test_a_part_of_a_page_without_a_function_is_an_error():
+    parts = {"known": lambda: "new"}
+    made = pages.filled("a\n<!-- made: known -->\nold\n<!-- end -->\nb", parts)
+    assert made == "a\n<!-- made: known -->\n\nnew\n\n<!-- end -->\nb"
+    with pytest.raises(KeyError):
+        pages.filled("<!-- made: unknown -->\n\n<!-- end -->", parts)
+
+
 def test_the_page_of_all_results_has_every_claim_of_every_table():
     text = text_of("index.md")
     for name in TABLES:

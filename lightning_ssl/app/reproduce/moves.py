@@ -17,28 +17,30 @@ def section(table: Table, longer: Sequence[tuple[Scale, Table]]) -> str:
     for scale, other in longer:
         if other.measured:
             heading = f"## From {steps(table)} to {steps(other)} steps"
-            parts += [heading, md_cell(count_sentence(scale, other)), moves_table(table, other)]
+            parts += [heading, md_cell(count_sentence(table, scale, other)), moves_table(table, other)]
     return "\n\n".join(parts)
 
 
 def steps(table: Table) -> str:
     """The number of steps of the finished runs."""
-    found = sorted({run.number("step") or 0 for run in (each.run for each in table.measured) if run.finished})
-    return " or ".join(f"{number:,.0f}" for number in found) or "more"
+    found = {run.number("step") for run in (each.run for each in table.measured) if run.finished}
+    return " or ".join(f"{number:,.0f}" for number in sorted(number for number in found if number)) or "unknown"
 
 
-def count_sentence(scale: Scale, table: Table) -> str:
-    """How many runs there are at the longer scale, and of which rows."""
-    seeds = {
-        row.title: max(len(table.values(row.key, data, "late")) for data in table.work.data)
-        for row in table.reproduction.rows.values()
-    }
-    finished = sum(each.run.finished for each in table.measured)
-    counts = "; ".join(f"{title}: {number}" for title, number in seeds.items())
-    return (
-        f"Finished runs at the scale {scale.name} ({scale.summary}): {finished}. "
-        f"Seeds of each row: {counts}. A claim with fewer than two common seeds has no interval and is not decided."
+def count_sentence(table: Table, scale: Scale, longer: Table) -> str:
+    """How many runs there are at the longer scale, of which rows, and whether some are still missing."""
+    finished = sum(each.run.finished for each in longer.measured)
+    rows = table.reproduction.rows
+    here, there = (
+        {key: max(len(each.values(key, data, "late")) for data in each.work.data) for key in rows}
+        for each in (table, longer)
     )
+    counts = "; ".join(f"{rows[key].title}: {number}" for key, number in there.items())
+    sentence = f"Finished runs at the scale {scale.name} ({scale.summary}): {finished}. Seeds of each row: {counts}. "
+    fewer = sum(there[key] < here[key] for key in rows)
+    if fewer:
+        sentence += f"{fewer} of {len(rows)} rows have fewer seeds than above: this comparison is not complete. "
+    return sentence + "A claim with fewer than two common seeds has no interval and is not decided."
 
 
 def moves_table(table: Table, longer: Table) -> str:
