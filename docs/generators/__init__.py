@@ -4,9 +4,11 @@ api.py            docs/api/: a page per package, from the docstrings of its publ
 losses.py         docs/_generated/losses.md: a section per importance and per (φ, ψ) loss, with a figure of its weights
 configuration.py  docs/_generated/configuration.md: every flag of `lightning-ssl fit`
 figures.py        docs/_generated/*.svg: the figures of concepts.md
-results.py        docs/_generated/results.md: every claim of docs/results with its verdict; lab_*.md: those of one lab
+results.py        the generated parts of docs/results/index.md and inverse.md: every claim with its verdict;
+                  docs/_generated/results.md: the verdicts of the labs; lab_*.md: those of one lab
 formulas.py       sets α_ij and K^{q−1} of the pages as subscripts and superscripts
 outputs.py        warns of a notebook that prints the name of a figure
+__main__.py       `python -m generators`: the generated parts of docs/results alone
 (here)            docs/notebooks/: a copy of notebooks/, because Sphinx reads only what is below docs/
 """
 
@@ -28,6 +30,7 @@ def write_all(docs: Path) -> None:
         write(docs / "api" / f"{name}.md", text)
     write(docs / "_generated" / "losses.md", losses.page())
     write(docs / "_generated" / "configuration.md", configuration.page())
+    results.write(docs / "results")
     write(docs / "_generated" / "results.md", results.page(docs / "results"))
     for name, text in results.of_labs(docs / "results").items():
         write(docs / "_generated" / f"lab_{name}.md", text)

@@ -1,11 +1,19 @@
-"""docs/_generated/results.md: every claim with its verdict, from the archived runs and from the results of the labs.
+"""The parts of docs/results that are made from the archived runs and from the results of the labs.
 
-The figure of results/inverse.md and the results in the pages of the labs are here too.
+`write` fills the parts of index.md and inverse.md that stand between `<!-- made: NAME -->` and `<!-- end -->`:
+
+    cd docs && python -m generators
+
+The questions and remarks stand beside the claims in lightning_ssl/papers/reproductions. docs/_generated/results.md has
+the verdicts of the labs. The figure of inverse.md and the results in the pages of the labs are here too.
 """
 
 from __future__ import annotations
 
 import csv
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -13,36 +21,180 @@ from matplotlib.figure import Figure
 
 from generators.figures import axes
 from lightning_ssl import Entropy, Importance, Inverse
+from lightning_ssl.app.report.formats import md_cell, md_table
 from lightning_ssl.app.reproduce import recipe
-from lightning_ssl.app.reproduce.results import tabulate
+from lightning_ssl.app.reproduce.moves import steps
+from lightning_ssl.app.reproduce.results import Table, tabulate
+from lightning_ssl.app.reproduce.verdicts import Judgement
 from lightning_ssl.app.reproduce.writing import claims_table
 from lightning_ssl.app.runs.run_record import Reader
 from lightning_ssl.base.palette import line_style
 from lightning_ssl.comparison.claims import VERDICTS
+from lightning_ssl.comparison.differences import Comparison, compare
 from lightning_ssl.losses import ReleasedInverse
 
 SCALE = "cpu"
 
 
-def page(results: Path) -> str:
-    """The claims of every table with a page in the folder, and the number of claims of every laboratory."""
-    found = [recipe.load(name) for name in recipe.names() if (results / f"{name}.md").is_file()]
-    parts = []
-    for reproduction in found:
-        if reproduction.lab is None:
+ANSWERS = {"holds": "yes", "does not hold": "no", "not decided": "not decided"}
+INFONCE, QUADRATIC = "infonce", "quadratic"  # rows of Table 1
+
+
+def write(results: Path) -> None:
+    """Fill the parts of the pages of a folder of results."""
+    for name, text in pages(results).items():
+        if (results / name).read_text(encoding="utf-8") != text:
+            (results / name).write_text(text, encoding="utf-8")
+
+
+def pages(results: Path) -> dict[str, str]:
+    """index.md and inverse.md with their parts filled."""
+    tables = tables_of(results)
+    table1 = tables["table1"]
+    parts: dict[str, Callable[[], str]] = {
+        "runs": lambda: runs_table(list(tables.values())),
+        "questions": lambda: questions_table(list(tables.values())),
+        "claims": lambda: "\n\n".join(
+            f"### [{table.reproduction.title}]({name}.md)\n\n{claims_table(table)}" for name, table in tables.items()
+        ),
+        "inverse": lambda: differences_table(table1, [QUADRATIC, *rows_like(table1, "inverse")]),
+        "nearest": lambda: nearest(table1, rows_like(table1, "inverse")),
+        "inverse-claims": lambda: claims_table(with_rows(table1, rows_like(table1, "inverse"))),
+        "square": lambda: differences_table(table1, rows_like(table1, "square")),
+    }
+    return {name: filled((results / name).read_text(encoding="utf-8"), parts) for name in ("index.md", "inverse.md")}
+
+
+def filled(text: str, parts: dict[str, Callable[[], str]]) -> str:
+    """The text with every part made anew. A part without a function is an error."""
+    pattern = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+    return pattern.sub(lambda match: f"{match[1]}\n{parts[match[2]]()}\n{match[3]}", text)
+
+
+def tables_of(results: Path) -> dict[str, Table]:
+    """The tables with a page in the folder, from the archived runs at CPU scale."""
+    found = {}
+    for reproduction in map(recipe.load, recipe.names()):
+        if reproduction.lab is None and (results / f"{reproduction.name}.md").is_file():
             work = reproduction.works[SCALE]
-            runs = Reader().runs([results / "runs" / f"{sweep}-{SCALE}.jsonl.gz" for sweep in work.sweeps])
-            table = tabulate(reproduction, work, runs)
-            parts += [f"### [{reproduction.title}]({reproduction.name}.md)", claims_table(table)]
+            archives = [results / "runs" / f"{sweep}-{SCALE}.jsonl.gz" for sweep in work.sweeps]
+            runs = Reader().runs([file for file in archives if file.is_file()])
+            found[reproduction.name] = tabulate(reproduction, work, runs)
+    return found
+
+
+def runs_table(tables: Sequence[Table]) -> str:
+    """The runs of each table on each data set, and those of versions with uncommitted changes."""
+    lines = [["table", "data", "network", "steps", "batch size", "runs", "seeds of a row"]]
+    uncommitted = set()
+    for table in tables:
+        for data in table.work.data:
+            runs = [each.run for each in table.measured if each.data == data and each.run.finished]
+            seeds = {len(table.values(row, data, "late")) for row in table.reproduction.rows}
+            values = [
+                ", ".join(sorted({str(run.settings.get(key)) for run in runs})) or "–"
+                for key in ("model.backbone", "data.batch_size")
+            ]
+            trained = steps(replace(table, measured=[each for each in table.measured if each.data == data]))
+            count = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
+            name = re.split("[:?]", table.reproduction.title)[0]
+            lines.append([name, data, values[0], trained if runs else "–", values[1], str(len(runs)), count])
+            uncommitted |= {run.name for run in runs if str(run.summary.get("version")).endswith("-dirty")}
+    text = md_table(lines, text_columns=3)
+    if uncommitted:
+        names = md_cell(", ".join(sorted(uncommitted)))
+        text += f"\n\nRuns from a checkout with uncommitted changes, whose version ends in `-dirty`: {names}."
+    return text
+
+
+def questions_table(tables: Sequence[Table]) -> str:
+    """The answer of the claims that have a question, on the data sets with runs."""
+    lines = ["| question | answer at this scale |", "|---|---|"]
+    for table in tables:
+        answers: dict[str, list[str]] = {}
+        remarks = {claim.question: claim.remark for claim in table.reproduction.claims}
+        for j in table.judgements:
+            if j.claim.question and j.comparison is not None:
+                answers.setdefault(j.claim.question, []).append(answer(j, several=len(table.work.data) > 1))
+        for question, found in answers.items():
+            lines.append(f"| {md_cell(question)} | {' '.join([*found, remarks[question]]).rstrip()} |")
+    return "\n".join(lines)
+
+
+def answer(j: Judgement, several: bool) -> str:
+    """The verdict as a word, our difference with its interval, and the published one."""
+    where = f"{j.claim.at.capitalize()} on {j.data}" if several else j.claim.at.capitalize()
+    text = f"{where}: {ANSWERS[j.verdict]}, {interval_text(j.comparison)}"
+    return (
+        md_cell(text if j.published is None else f"{text}; the paper {points(j.published[0] - j.published[1])}") + "."
+    )
+
+
+def interval_text(comparison: Comparison | None) -> str:
+    """A difference with its interval, in points."""
+    if comparison is None:
+        return "–"
+    if comparison.low is None or comparison.high is None:
+        return points(comparison.difference)
+    return f"{points(comparison.difference)} [{points(comparison.low)}, {points(comparison.high)}]"
+
+
+def points(value: float) -> str:
+    """A difference with one digit.
+
+    >>> points(-10.34), points(0.04)
+    ('−10.3', '0.0')
+    """
+    return "0.0" if abs(value) < 0.05 else f"{value:+.1f}".replace("-", "−")
+
+
+def rows_like(table: Table, key: str) -> list[str]:
+    """The rows with the published figures of a row: its formula and its other readings."""
+    rows = table.reproduction.rows
+    return [name for name, row in rows.items() if row.published == rows[key].published]
+
+
+def with_rows(table: Table, keys: Sequence[str]) -> Table:
+    """The table with the claims about some rows only."""
+    kept = [j for j in table.judgements if {*j.claim.left, *j.claim.right} & set(keys)]
+    return replace(table, judgements=kept)
+
+
+def differences_table(table: Table, keys: Sequence[str]) -> str:
+    """The late difference of some rows to InfoNCE, ours and published."""
+    lines = [["row", "computed", "treatment", "ours", "published"]]
+    (data,) = table.work.data
+    for key in keys:
+        row = table.reproduction.rows[key]
+        cells = [table.published(name, data, "late") for name in (key, INFONCE)]
+        paper = "–" if cells[0] is None or cells[1] is None else points(cells[0][0] - cells[1][0])
+        ours = interval_text(to_infonce(table, key))
+        lines.append([row.title, row.reading or "as its name", row.treatment, ours, paper])
+    return md_table(lines, text_columns=3)
+
+
+def to_infonce(table: Table, key: str) -> Comparison | None:
+    """The late difference of a row to InfoNCE over seeds."""
+    (data,) = table.work.data
+    return compare(table.values(key, data, "late"), table.values(INFONCE, data, "late"))
+
+
+def nearest(table: Table, keys: Sequence[str]) -> str:
+    """The row whose late accuracy is nearest to that of InfoNCE."""
+    found = {key: difference for key in keys if (difference := to_infonce(table, key)) is not None}
+    key = min(found, key=lambda key: abs(found[key].difference))
+    return f"Of these, {table.reproduction.rows[key].title} is nearest to InfoNCE: {interval_text(found[key])}."
+
+
+def page(results: Path) -> str:
+    """The number of claims of every laboratory with a page in the folder, by verdict."""
     rows = [f"| laboratory | claims | {' | '.join(VERDICTS)} |", "|---|" + "---:|" * (1 + len(VERDICTS))]
-    for reproduction in found:
-        if reproduction.lab is not None:
+    for reproduction in map(recipe.load, recipe.names()):
+        if reproduction.lab is not None and (results / f"{reproduction.name}.md").is_file():
             counts = count_verdicts(results / f"{reproduction.name}.csv")
             cells = " | ".join(map(str, counts.values()))
             rows.append(f"| [{reproduction.title}]({reproduction.name}.md) | {sum(counts.values())} | {cells} |")
-    if len(rows) > 2:
-        parts += ["### Laboratories", "\n".join(rows)]
-    return "\n\n".join(parts) + "\n"
+    return "\n".join(rows) + "\n"
 
 
 def count_verdicts(table: Path) -> dict[str, int]:

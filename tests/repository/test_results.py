@@ -5,10 +5,11 @@ import gzip
 import re
 
 import pytest
+from generators import results as pages
 from helpers import ROOT
 
 from lightning_ssl.app.report.compose import build
-from lightning_ssl.app.reproduce import recipe, results, writing
+from lightning_ssl.app.reproduce import moves, recipe, results, writing
 from lightning_ssl.app.runs import archive
 from lightning_ssl.app.runs.run_record import Reader
 
@@ -45,6 +46,55 @@ def test_report_on_the_archived_runs_gives_the_committed_table(committed, tmp_pa
     name, archives, _ = committed
     report = build(archives, tmp_path / "page.html", title=recipe.load(name).title, figures=False)
     assert (report.page.with_suffix("") / "table.md").read_text(encoding="utf-8").strip() in text_of(f"{name}.md")
+
+
+def night():
+    """Table 1 at the scale `night`, from the archive."""
+    reproduction = recipe.load("table1")
+    work = reproduction.works["night"]
+    archives = [RESULTS / "runs" / f"{name}-night.jsonl.gz" for name in work.sweeps]
+    return results.tabulate(reproduction, work, Reader().runs([file for file in archives if file.is_file()]))
+
+
+def test_the_page_of_table_1_shows_how_each_claim_moves_with_longer_training():
+    """Runs are added while the study continues: the page can count fewer of them, and never other results."""
+    text, longer = text_of("table1.md"), night()
+    counted = re.search(r"Finished runs at the scale night .*?: (\d+)\.", text)
+    finished = sum(each.run.finished for each in longer.measured)
+    assert counted is not None
+    assert int(counted[1]) <= finished
+    if int(counted[1]) < finished:
+        pytest.skip(f"the page counts {counted[1]} of {finished} runs: make it again (docs/reproduce.md)")
+    reproduction = recipe.load("table1")
+    archives = [RESULTS / "runs" / f"{name}-cpu.jsonl.gz" for name in reproduction.works["cpu"].sweeps]
+    short = results.tabulate(reproduction, reproduction.works["cpu"], Reader().runs(archives))
+    assert moves.section(short, [(recipe.scale_named("night"), longer)]) in text
+
+
+@pytest.mark.parametrize("name", ["index.md", "inverse.md"])
+def test_the_generated_parts_of_a_page_are_those_of_the_archived_runs(name):
+    made = pages.pages(RESULTS)[name]
+    assert made == text_of(name), "cd docs && python -m generators"
+
+
+def test_a_difference_in_a_sentence_has_one_digit():
+    assert [pages.points(value) for value in (-10.34, 0.04, 1.75)] == ["−10.3", "0.0", "+1.8"]
+
+
+def test_a_part_of_a_page_without_a_function_is_an_error():
+    parts = {"known": lambda: "new"}
+    made = pages.filled("a\n<!-- made: known -->\nold\n<!-- end -->\nb", parts)
+    assert made == "a\n<!-- made: known -->\n\nnew\n\n<!-- end -->\nb"
+    with pytest.raises(KeyError):
+        pages.filled("<!-- made: unknown -->\n\n<!-- end -->", parts)
+
+
+def test_the_page_of_all_results_has_every_claim_of_every_table():
+    text = text_of("index.md")
+    for name in TABLES:
+        for claim in recipe.load(name).claims:
+            assert writing.md_cell(claim.text) in text, claim
+            assert writing.md_cell(f"{claim.statement.says} ({claim.statement.place})") in text, claim
 
 
 def test_table_1_has_35_finished_runs_with_seeds():

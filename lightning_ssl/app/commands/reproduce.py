@@ -139,6 +139,13 @@ class Job:
             for found in sorted(top.glob(f"*-{self.scale.name}{end}"))
         ]
 
+    def sources_of(self, scale: str) -> list[Path]:
+        """The runs of this reproduction at a scale: its archives, or its folders in RUNS without an archive."""
+        names = [f"{name}-{scale}" for name in self.reproduction.works[scale].sweeps]
+        if self.archive:
+            return [file for name in names if (file := self.archive / f"{name}.jsonl.gz").is_file()]
+        return [folder for name in names if (folder := self.runs / name).is_dir()]
+
 
 def plan_runs(job: Job, seeds: int | None, dry_run: bool) -> tuple[list[Planned], list[Cell]]:
     """Announce the runs, and copy those that another sweep or the archive has. Returns sweeps and copied runs."""
@@ -186,7 +193,7 @@ def train(planned: Sequence[Planned], archived: Path | None, workers: int, retry
 def compare(job: Job, target: Path, command: str) -> None:
     """Evaluate the finished runs, judge the claims, and write the results."""
     from lightning_ssl.app.report.compose import build
-    from lightning_ssl.app.reproduce import evaluating, figure, writing
+    from lightning_ssl.app.reproduce import evaluating, figure, moves, recipe, writing
     from lightning_ssl.app.reproduce.results import tabulate
     from lightning_ssl.app.runs import archive
     from lightning_ssl.app.runs.run_record import Reader, files_to_archive
@@ -202,7 +209,7 @@ def compare(job: Job, target: Path, command: str) -> None:
         kept = {folder: job.archive / f"{folder.name}.jsonl.gz" for folder in folders}
         for folder in sources:
             print(f"{kept[folder]}: {archive.add(kept[folder], files_to_archive(folder, recorded))} runs")
-        sources = [file for file in kept.values() if file.is_file()]
+        sources = job.sources_of(scale.name)
     runs = reader.runs(sources)
     if not runs:
         raise UserError(f"runs={str(job.runs)!r}: no run in {', '.join(map(str, folders))}")
@@ -210,9 +217,13 @@ def compare(job: Job, target: Path, command: str) -> None:
     page = job.runs / scale.name / f"{job.reproduction.name}.html"
     report = build(sources, page, title=title, figures=False, reader=reader)
     report_command = shlex.join(["lightning-ssl", "report", *map(str, sources)])
+    longer = [
+        (recipe.scale_named(name), tabulate(job.reproduction, work, reader.runs(job.sources_of(name))))
+        for name, work in job.reproduction.longer(scale.name).items()
+    ]
     table_md = (report.page.with_suffix("") / "table.md").read_text(encoding="utf-8")
     texts = {
-        ".md": writing.page(table, scale, command, report_command, table_md),
+        ".md": writing.page(table, scale, command, report_command, table_md, moves.section(table, longer)),
         ".csv": writing.runs_csv(table),
     }
     files = {target.with_suffix(suffix): text.encode("utf-8", errors="replace") for suffix, text in texts.items()}

@@ -1,7 +1,8 @@
 """Repeats the published tables and judges their claims. `lightning-ssl reproduce` is its command.
 
-A reproduction is data: `papers/reproductions/NAME.yaml` has its sweep files, its rows and its claims, `papers/*.yaml`
-the published figures, `scales.yaml` the scales. There is no code for a single table.
+A reproduction is data: `papers/reproductions/NAME.yaml` has its sweep files, its rows, and the statements of the paper
+with the claims that test them, `papers/*.yaml` the published figures, `scales.yaml` the scales. There is no code for a
+single table.
 
 recipe.py       the reproductions as data classes
 planning.py     the runs of a reproduction at a scale, their data, and how long they take
@@ -10,6 +11,7 @@ evaluating.py   linear evaluation of finished runs, and their archive
 results.py      the runs of each row, with their early and their late accuracy
 verdicts.py     the rule by which a claim holds, does not hold, or is not decided
 writing.py      NAME.md and NAME.csv
+moves.py        the section of NAME.md that compares the scales
 figure.py       NAME.png
 labs.py         reproductions that are laboratories
 """

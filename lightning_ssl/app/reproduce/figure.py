@@ -67,7 +67,8 @@ def draw_claims(axes: Axes, judgements: Sequence[Judgement], several: bool) -> N
         where = f" ({j.data})" if several else ""
         titles.append("\n".join(textwrap.wrap(f"{j.claim.text}{where}, {j.claim.at}", LABEL_WIDTH)))
         m = j.claim.margin
-        left, right = {"above": (m, 1e3), "below": (-1e3, -m), "equal": (-m, m)}[j.claim.relation]
+        ranges = {"above": (m, 1e3), "below": (-1e3, -m), "equal": (-m, m), "not below": (-m, 1e3)}
+        left, right = ranges[j.claim.relation]
         axes.fill_betweenx([y - 0.38, y + 0.38], left, right, color="0.93", linewidth=0, zorder=0)
         c = j.comparison
         if c is not None:
@@ -75,8 +76,9 @@ def draw_claims(axes: Axes, judgements: Sequence[Judgement], several: bool) -> N
             shown += [c.difference - half, c.difference + half]
             axes.errorbar(c.difference, y, xerr=half, fmt="o", color=colours[-1], markersize=6, elinewidth=2)
         if j.published is not None:
-            axes.plot(j.published, y, "D", color=BLACK, markerfacecolor="none", markersize=6, zorder=4)
-            shown.append(j.published)
+            published = j.published[0] - j.published[1]
+            axes.plot(published, y, "D", color=BLACK, markerfacecolor="none", markersize=6, zorder=4)
+            shown.append(published)
     axes.axvline(0, color="0.6", linewidth=0.8)
     axes.set_xscale("symlog", linthresh=LINEAR, linscale=0.8)
     limit = max([LINEAR, *map(abs, shown)]) * 1.3

@@ -2,7 +2,9 @@
 
 >>> claim = load("dual-table2").claims[0]
 >>> claim.text, claim.left, claim.relation, claim.right, claim.at, claim.margin
-('Exact equals InfoNCE', ('exact',), 'equal', ('infonce',), 'early', 1)
+('Exact equals InfoNCE', ('exact',), 'equal', ('infonce',), 'late', 1)
+>>> claim.statement.says, claim.statement.source
+('the loss without the residue is comparable with InfoNCE', 'text')
 """
 
 from __future__ import annotations
@@ -16,9 +18,13 @@ import yaml  # type: ignore[import-untyped]
 from lightning_ssl import papers
 from lightning_ssl.app.config.labels import Scalar
 from lightning_ssl.base.checks import UserError, require
-from lightning_ssl.comparison.claims import Relation
 
 Moment = Literal["early", "late"]
+Relation = Literal["above", "below", "equal", "not below"]
+Source = Literal["text", "table", "ours"]
+"""Who makes a statement: a sentence of the paper, its table alone, or this package (a consequence or a question)."""
+Treatment = Literal["text", "code", "ours"]
+"""What a row computes: what the text of the paper says, what its released code does, or something else."""
 EARLY = 0.2  # share of the training; the papers' first column is 100 of 500 epochs
 DATA = "DATA"  # in a path of `Row.published`: the data set
 
@@ -52,20 +58,44 @@ class Row:
     key: str
     title: str
     loss: str
+    treatment: Treatment
+    reading: str = ""  # what is computed, where the text leaves a choice or the treatment differs from it
     settings: dict[str, Scalar] = field(default_factory=dict)
     published: str | None = None  # path in the figures of the paper, such as table1/DATA/direct
 
 
 @dataclass(frozen=True)
+class Statement:
+    """A statement of the paper in our words, and its place: section and sentence, or table."""
+
+    says: str
+    place: str
+    source: Source
+
+
+@dataclass(frozen=True)
 class Claim:
-    """`left` is above, below or equal to `right`. Several rows stand for their mean. The margin is in points."""
+    """A comparison of rows that tests a statement. Several rows stand for their mean. The margin is in points.
+
+    data           the data sets on which it is claimed; None: all of the table
+    against_table  the data sets on which the published figures contradict it: text of the paper against its table
+    question       the question that it answers on the page of all results; `remark` follows the answer
+    """
 
     text: str
     left: tuple[str, ...]
     relation: Relation
     right: tuple[str, ...]
     at: Moment
+    statement: Statement
     margin: float = 0.0
+    data: tuple[str, ...] | None = None
+    against_table: tuple[str, ...] = ()
+    question: str = ""
+    remark: str = ""
+
+    def is_made_on(self, data: str) -> bool:
+        return self.data is None or data in self.data
 
 
 @dataclass(frozen=True)
@@ -80,6 +110,16 @@ class Reproduction:
     paper: str | None = None
     lab: str | None = None
     minutes: float = 0.0  # of a laboratory, on one core
+
+    def longer(self, scale: str) -> dict[str, Work]:
+        """What it runs at the scales after a scale, which train longer."""
+        names = list(self.works)
+        return {name: self.works[name] for name in names[names.index(scale) + 1 :]}
+
+    def treatment(self, claim: Claim) -> Treatment:
+        """The treatment of a claim: "text" only if it is that of all its rows."""
+        found = {self.rows[row].treatment for row in (*claim.left, *claim.right)}
+        return "ours" if "ours" in found else "code" if "code" in found else "text"
 
     def published(self, key: str, data: str, at: Moment) -> tuple[float, float] | None:
         """The published mean and standard deviation of a row in percent; None if there is none."""
@@ -113,15 +153,20 @@ def load(name: str) -> Reproduction:
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     works = {scale: Work(**work) for scale, work in content.pop("scales", {}).items()}
     rows = {key: Row(key, **row) for key, row in content.pop("rows", {}).items()}
-    claims = tuple(each for entry in content.pop("claims", []) for each in claims_of(entry))
+    claims = tuple(claim for entry in content.pop("statements", []) for claim in claims_of(**entry))
     return Reproduction(name, works=works, rows=rows, claims=claims, **content)
 
 
-def claims_of(entry: dict[str, Any]) -> list[Claim]:
-    """One claim for each moment of an entry."""
-    sides = [tuple(side) if isinstance(side, list) else (side,) for side in (entry["left"], entry["right"])]
-    margin = entry.get("margin", 0)
-    return [Claim(entry["text"], sides[0], entry["is"], sides[1], at, margin) for at in entry["at"]]
+def claims_of(says: str, place: str, source: Source, claims: list[dict[str, Any]]) -> list[Claim]:
+    """The claims that test a statement, one for each moment of an entry."""
+    statement = Statement(says, place, source)
+    found = []
+    for entry in claims:
+        left, right = (tuple(side) if isinstance(side, list) else (side,) for side in (entry["left"], entry["right"]))
+        other = {key: value for key, value in entry.items() if key not in ("text", "left", "is", "right", "at")}
+        other |= {key: tuple(other[key]) for key in ("data", "against_table") if key in other}
+        found += [Claim(entry["text"], left, entry["is"], right, at, statement, **other) for at in entry["at"]]
+    return found
 
 
 def scales() -> dict[str, Scale]:

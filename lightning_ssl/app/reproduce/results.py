@@ -67,8 +67,9 @@ def tabulate(reproduction: Reproduction, work: Work, runs: Sequence[RunRecord]) 
     table = Table(reproduction, work, metric, measured, [])
     for data in work.data:
         results = {(row, at): table.values(row, data, at) for row in reproduction.rows for at in MOMENTS}
-        for claim in reproduction.claims:
-            table.judgements.append(judge(reproduction, claim, data, results, work.published_on or data))
+        published_on = work.published_on or data
+        claims = [claim for claim in reproduction.claims if claim.is_made_on(published_on)]
+        table.judgements.extend(judge(reproduction, claim, data, results, published_on) for claim in claims)
     return table
 
 

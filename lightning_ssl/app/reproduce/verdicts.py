@@ -1,7 +1,8 @@
 """The claims of a reproduction with their verdicts, by the rule of `comparison.claims.decide`.
 
-The difference of a claim is left − right, in points of accuracy, with its 95 % interval over seeds: Student's t of the
-differences of matched seeds, or Welch's t if fewer than two seeds match. Without an interval a claim is not decided.
+`verdict_of` is the only place where a claim meets the rule, for our runs and for the published figures. The difference
+of a claim is left − right, in points of accuracy, with its 95 % interval over seeds: Student's t of the differences of
+matched seeds, or Welch's t if fewer than two seeds match. Without an interval a claim is not decided.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from lightning_ssl.comparison.differences import Comparison, compare
 
 RULE = (
     "The difference of a claim is left − right in points, with its 95 % interval over matched seeds (Student's t). "
-    "With the margin m of the claim, “above” holds if the whole interval is above m, “below” if it is below −m, and "
-    "“equal” if it is within [−m, m]. A claim does not hold if the whole interval is on the other side, and is not "
-    "decided at this scale otherwise. Intervals are not corrected for the number of claims."
+    "With the margin m of the claim, “above” holds if the whole interval is above m, “below” if it is below −m, "
+    "“equal” if it is within [−m, m], and “not below” if it is above −m. A claim does not hold if the whole interval "
+    "is on the other side, and is not decided at this scale otherwise. Intervals are not corrected for the number of "
+    "claims."
 )
 Results = Mapping[tuple[str, Moment], Mapping[Scalar, float]]
 """(row, moment) → seed → accuracy in percent."""
@@ -27,32 +29,41 @@ Results = Mapping[tuple[str, Moment], Mapping[Scalar, float]]
 
 @dataclass(frozen=True)
 class Judgement:
-    """A claim on a data set, the difference that was measured, the published one, and the verdict."""
+    """A claim on a data set, the difference that was measured, the published means, and the verdict."""
 
     claim: Claim
     data: str
     comparison: Comparison | None
-    published: float | None
+    published: tuple[float, float] | None
+    """Of the left and of the right side; None if one of them is not published."""
     verdict: Verdict
     reason: str = ""
     """Why it is not decided, if there is no interval."""
+    against_table: bool = False
+    """Whether the published figures contradict the claim."""
 
 
 def judge(reproduction: Reproduction, claim: Claim, data: str, results: Results, published_on: str) -> Judgement:
     """Judge a claim by the results on one data set."""
     sides = ([results.get((row, claim.at), {}) for row in rows] for rows in (claim.left, claim.right))
     comparison = compare(*map(mean_by_seed, sides))
-    published = published_difference(reproduction, claim, published_on)
-    if comparison is None:
-        return Judgement(claim, data, None, published, "not decided", "no finished runs")
-    if comparison.low is None or comparison.high is None:
-        return Judgement(claim, data, comparison, published, "not decided", comparison.test)
-    verdict = decide(claim.relation, comparison.low, comparison.high, claim.margin)
-    return Judgement(claim, data, comparison, published, verdict)
+    verdict: Verdict = "not decided"
+    reason: str = "no finished runs" if comparison is None else comparison.test
+    if comparison is not None and comparison.low is not None and comparison.high is not None:
+        verdict, reason = verdict_of(claim, comparison.low, comparison.high), ""
+    published = published_means(reproduction, claim, published_on)
+    return Judgement(claim, data, comparison, published, verdict, reason, published_on in claim.against_table)
 
 
-def published_difference(reproduction: Reproduction, claim: Claim, data: str) -> float | None:
-    """The difference of the published means; None if one of them is not published."""
+def verdict_of(claim: Claim, low: float, high: float) -> Verdict:
+    """The verdict on a claim by the interval [low, high] of left − right."""
+    if claim.relation == "not below":
+        return decide("above", low, high, -claim.margin)
+    return decide(claim.relation, low, high, claim.margin)
+
+
+def published_means(reproduction: Reproduction, claim: Claim, data: str) -> tuple[float, float] | None:
+    """The published means of both sides; None if one of them is not published."""
     sides = []
     for rows in (claim.left, claim.right):
         cells = [reproduction.published(row, data, claim.at) for row in rows]
@@ -60,4 +71,10 @@ def published_difference(reproduction: Reproduction, claim: Claim, data: str) ->
         if len(means) < len(cells):
             return None
         sides.append(fmean(means))
-    return sides[0] - sides[1]
+    return sides[0], sides[1]
+
+
+def published_verdict(reproduction: Reproduction, claim: Claim, data: str) -> Verdict | None:
+    """The verdict of the published means themselves, without an interval; None if one is not published."""
+    means = published_means(reproduction, claim, data)
+    return None if means is None else verdict_of(claim, *2 * [means[0] - means[1]])

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from lightning_ssl.app.config.labels import label_of
 from lightning_ssl.app.report.differences import natural, value_list
 from lightning_ssl.app.report.formats import Cell, md_cell, md_table, percent, signed, to_csv
-from lightning_ssl.app.reproduce.recipe import EARLY, Scale
+from lightning_ssl.app.reproduce.recipe import EARLY, Claim, Scale
 from lightning_ssl.app.reproduce.results import EVALUATION, MOMENTS, PROBE, Measured, Table
 from lightning_ssl.app.reproduce.verdicts import RULE, Judgement
 from lightning_ssl.app.runs.run_record import RunRecord
@@ -19,6 +19,12 @@ from lightning_ssl.base import machine
 from lightning_ssl.comparison.claims import VERDICTS
 from lightning_ssl.comparison.spread import Spread
 
+SOURCES = (
+    "Statements of the papers are in our words, with their place. “table:” means that the table shows it, no sentence "
+    "does, “ours:” that it is a consequence or a question of ours. “Text against table” means that the published "
+    "figures contradict the statement. The treatment is what the rows of a claim compute: what the text of the paper "
+    "says (text), what its released code does (code), or something else (ours). Published is left − right of the means."
+)
 # Settings that decide the size of a run.
 SIZES = (
     "model.backbone",
@@ -52,15 +58,16 @@ def csv_line(each: Measured) -> dict[str, Cell]:
     }
 
 
-def page(table: Table, scale: Scale, command: str, report_command: str, report_table: str) -> str:
+def page(table: Table, scale: Scale, command: str, report_command: str, report_table: str, moves: str = "") -> str:
     """NAME.md: the claims with their verdicts, the table, the figure, and how it was made.
 
     report_command   the command of `lightning-ssl report` for the same runs
     report_table     its table
+    moves            the section about longer training
     """
     name = table.reproduction.name
     parts = [f"# {table.reproduction.title}", scale_sentence(table, scale), "## Claims"]
-    parts += [claims_table(table), md_cell(RULE), f"![{name}]({name}.png)", "## Accuracies"]
+    parts += [claims_table(table), f"{SOURCES}\n\n{md_cell(RULE)}", f"![{name}]({name}.png)", moves, "## Accuracies"]
     parts += [accuracies_table(table, data) for data in table.work.data]
     parts += [metric_sentence(table), *failures(table), "## How it was made", origin(table, command)]
     parts += ["## The same runs in `lightning-ssl report`", f"    {report_command}", report_table]
@@ -74,16 +81,38 @@ def scale_sentence(table: Table, scale: Scale) -> str:
 
 
 def claims_table(table: Table) -> str:
+    """One line per claim: the verdict, the statement of the paper, its own figures, ours, and the treatment."""
     several = len(table.work.data) > 1
-    lines = [["verdict", "claim", *["data"] * several, "when", "claimed", "published", "ours", "95 % interval"]]
+    head = ["verdict", "statement of the paper", "claim", *["data"] * several, "when", "claimed", "treatment"]
+    lines = [[*head, "published", "ours", "95 % interval"]]
     for j in table.judgements:
-        claimed = {"above": "> ", "below": "< −", "equal": "± "}[j.claim.relation] + f"{j.claim.margin:g}"
-        c = j.comparison
         verdict = j.verdict + (f" ({j.reason})" if j.reason else "")
-        cells = [verdict, j.claim.text, *[j.data] * several, j.claim.at, claimed.replace("−0", "0")]
-        cells += ["–" if j.published is None else signed(j.published), "–" if c is None else signed(c.difference)]
-        lines.append([*cells, interval(j)])
-    return md_table(lines, text_columns=4 + several)
+        cells = [verdict, statement_text(j), j.claim.text, *[j.data] * several, j.claim.at, claimed(j.claim)]
+        cells += [table.reproduction.treatment(j.claim), published_text(j)]
+        lines.append([*cells, "–" if j.comparison is None else signed(j.comparison.difference), interval(j)])
+    return md_table(lines, text_columns=len(head))
+
+
+def statement_text(judgement: Judgement) -> str:
+    """The statement that a claim tests, with its place and its marks."""
+    statement = judgement.claim.statement
+    source = "" if statement.source == "text" else f"{statement.source}: "
+    mark = ". Text against table" if judgement.against_table else ""
+    return f"{source}{statement.says} ({statement.place}){mark}"
+
+
+def claimed(claim: Claim) -> str:
+    """The range of left − right that a claim names."""
+    text = {"above": "> ", "below": "< −", "equal": "± ", "not below": "> −"}[claim.relation] + f"{claim.margin:g}"
+    return text.replace("−0", "0")
+
+
+def published_text(judgement: Judgement) -> str:
+    """The published means of both sides and their difference."""
+    if judgement.published is None:
+        return "–"
+    left, right = judgement.published
+    return f"{left:.2f} − {right:.2f} = {signed(left - right)}"
 
 
 def interval(judgement: Judgement) -> str:
@@ -95,10 +124,12 @@ def interval(judgement: Judgement) -> str:
 
 def accuracies_table(table: Table, data: str) -> str:
     """Published accuracy and ours, early and late, for each row with runs or published figures on this data."""
-    lines = [["row", "loss", "seeds", *(f"{whose} {at} (%)" for at in MOMENTS for whose in ("published", "ours"))]]
+    accuracies = [f"{whose} {at} (%)" for at in MOMENTS for whose in ("published", "ours")]
+    lines = [["row", "loss", "treatment", "seeds", *accuracies]]
     for row in table.reproduction.rows.values():
         values = {at: table.values(row.key, data, at) for at in MOMENTS}
-        cells = [row.title, row.loss, str(len(values["late"]))]
+        treatment = row.treatment + (f": {row.reading}" if row.reading else "")
+        cells = [row.title, row.loss, treatment, str(len(values["late"]))]
         for at in MOMENTS:
             paper = table.published(row.key, data, at)
             cells.append("–" if paper is None else f"{paper[0]:.2f} ± {paper[1]:.2f}")
@@ -108,7 +139,7 @@ def accuracies_table(table: Table, data: str) -> str:
     where = f"On {data}" + (f" with {md_cell(', '.join(networks))}." if networks else ".")
     where += f" Published on {table.work.published_on}." if table.work.published_on else ""
     meaning = "± is the standard deviation over seeds, in brackets the 95 % interval of the mean."
-    return f"{where} {meaning}\n\n{md_table(lines, text_columns=2)}"
+    return f"{where} {meaning}\n\n{md_table(lines, text_columns=3)}"
 
 
 def spread_text(values: Collection[float]) -> str:

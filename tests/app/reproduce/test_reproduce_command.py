@@ -14,7 +14,7 @@ from helpers.run_folders import LOSSES, alpha_cl, empty_figures, write_run  # no
 
 from lightning_ssl.app import cli
 from lightning_ssl.app.report.compose import build
-from lightning_ssl.app.reproduce import recipe, results
+from lightning_ssl.app.reproduce import moves, recipe, results
 from lightning_ssl.app.reproduce.evaluating import keep_finished
 from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.runs.run_record import Reader
@@ -56,7 +56,11 @@ def test_finished_runs_are_compared_and_every_file_is_written(compared):
     assert "not decided    Square is behind InfoNCE, late: no finished runs" in printed
     assert "holds          Direct is better than InfoNCE, late: +2.00 [+2.00, +2.00]" in printed
     page = (out / "table1.md").read_text(encoding="utf-8")
-    assert "| holds | Quadratic is far below InfoNCE | late | \\< −5 | -14.28 | -10.00 |" in page
+    assert "| Quadratic is far below InfoNCE | late | \\< −5 | text | 73.58 − 87.86 = -14.28 | -10.00 |" in page
+    assert "table: the quadratic loss is far below InfoNCE in every column (Table 1)" in page
+    assert "performance than InfoNCE (Section 6, on Table 1, sentence 2 (3)). Text against table |" in page
+    assert "code: another μ, rows sum to more than 1" in page
+    assert "## From" not in page  # no runs of a longer scale
     assert "85.11 ± 0.19" in page  # published
     assert "lightning-ssl reproduce table1 --scale cpu" in page
     assert "linear evaluation of the papers' protocol" in page
@@ -91,6 +95,26 @@ def test_early_is_the_probe_at_a_fifth_of_the_training_and_late_its_end_without_
 def test_a_run_that_was_not_measured_early_has_no_early_accuracy(tmp_path):
     write_run(tmp_path / "run", "direct", epochs=3)
     assert results.early_accuracy(Reader().runs([tmp_path])[0]) is None
+
+
+def test_the_page_compares_each_claim_with_the_runs_of_a_longer_scale_and_counts_them(tmp_path):
+    table1 = recipe.load("table1")
+    short = results.tabulate(table1, table1.works["cpu"], Reader().runs([write_table1(tmp_path / "short")]))
+    night, work = recipe.scale_named("night"), table1.works["night"]
+    assert moves.section(short, [(night, results.tabulate(table1, work, []))]) == ""
+    runs = Reader().runs([write_table1(tmp_path / "long", seeds=1)])
+    longer = results.tabulate(table1, work, [run for run in runs if run.name != "direct-0"])
+    for each in (*short.measured, *longer.measured):
+        each.run.summary["step"] = 780 if each in short.measured else 7800
+    section = moves.section(short, [(night, longer)])
+    assert "## From 780 to 7,800 steps" in section
+    assert ": 4. Seeds of each row: Quadratic: 1; InfoNCE: 1;" in section
+    assert "; Direct: 0. 5 of 10 rows have fewer seeds than above: this comparison is not complete. A claim" in section
+    lines = {tuple(line.split(" | ")[0:3]): line for line in section.splitlines()}
+    far = lines["| Quadratic is far below InfoNCE", "cifar10", "late"]
+    assert far.endswith("| holds | -10.00 | not decided (one common seed: no test) |")
+    direct = lines["| Direct is better than InfoNCE", "cifar10", "late"]
+    assert direct.endswith("| – | not decided (no finished runs) |")
 
 
 @pytest.mark.usefixtures("empty_figures")

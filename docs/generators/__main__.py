@@ -1,0 +1,7 @@
+"""`cd docs && python -m generators`: fill the parts of docs/results/index.md and inverse.md from the archived runs."""
+
+from pathlib import Path
+
+from generators import results
+
+results.write(Path("results"))
