@@ -15,6 +15,7 @@ from lightning_ssl.labs.lab import Claim
 
 STAGES = ("initial", "after epoch 1", "converged")
 PAPER_WIDTHS = (2, 10)
+FIGURE_OPERATORS = ("s0", "s1", "s010", "s1100")  # two of Figure 13, two of Figure 14
 PAPER_SAMPLES = 64_000
 CONVERGED = 20  # epochs; shorter trainings are not compared with the paper's last column
 
@@ -48,23 +49,38 @@ def table6_claims(corr: Tensor, settings: dict[str, Any]) -> list[Claim]:
     return claims
 
 
-def growth_claims(corr: Tensor, norm: Tensor, widths: Sequence[int], operators: Sequence[str]) -> list[Claim]:
-    """Wide networks correlate better than narrow ones, and correlation and operator norms grow in training."""
-    epochs, widest, narrowest = len(corr) - 1, max(widths), min(widths)
-    wide, narrow = widths.index(widest), widths.index(narrowest)
+def correlation_claims(corr: Tensor, widths: Sequence[int]) -> list[Claim]:
+    """Wide networks correlate better than narrow ones, and correlation grows in training."""
+    epochs, wide, narrow = len(corr) - 1, widths.index(max(widths)), widths.index(min(widths))
     of_means = "means of the trials, all of them at or above"
     claims = []
     if wide != narrow:
         gain = (corr[:, wide] - corr[:, narrow]).mean(2)[[0, min(1, epochs), epochs]]
-        name = f"mean correlation, |N|={widest} minus |N|={narrowest}, every stage, δ and latent"
+        name = f"mean correlation, |N|={max(widths)} minus |N|={min(widths)}, every stage, δ and latent"
         claims.append(Claim.at_least(name, gain, 0.0, of_means))
     growth = (corr[-1, wide] - corr[0, wide]).mean(1)
-    name = f"growth of the mean correlation, |N|={widest}, every δ and latent"
-    claims.append(Claim.at_least(name, growth, 0.0, of_means))
-    for k, name in enumerate(operators[:2]):  # those of Figure 13
-        ratio = (norm[-1, :, :, :, k].median(-1).values / norm[0, :, :, :, k].median(-1).values)[wide]
-        claim = f"growth factor of ‖OP_{name}‖, |N|={widest}, every δ"
-        claims.append(Claim.at_least(claim, ratio, 1.0, "medians of the trials, all of them at or above"))
+    name = f"growth of the mean correlation, |N|={max(widths)}, every δ and latent"
+    return [*claims, Claim.at_least(name, growth, 0.0, of_means)]
+
+
+def operator_claims(arrays: dict[str, Tensor], settings: dict[str, Any]) -> list[Claim]:
+    """Figures 13 and 14: the median norm of each operator grows in training, for every width, δ and depth."""
+    operators, rule, claims = settings["operators"], "medians of the trials, all of them at or above", []
+    for k, name in enumerate(operators):
+        figure = "14" if name in FIGURE_OPERATORS[2:] else "13"
+        norm = arrays["operator_norm"][..., k].median(-1).values  # (epochs+1, W, D)
+        for w, width in enumerate(settings["widths"]):
+            claim = f"Fig. {figure}: growth factor of ‖OP_{name}‖, |N|={width}, every δ"
+            claims.append(Claim.at_least(claim, norm[-1, w] / norm[0, w], 1.0, rule))
+        growth = []
+        for depth in settings["other_depths"]:
+            present = [operator for operator in operators if len(operator) <= depth]
+            if name in present:
+                other = arrays[f"operator_norm_depth_{depth}"][:, 0, 0, :, present.index(name)].median(-1).values
+                growth.append(float(other[-1] / other[0]))
+        if growth:
+            claim = f"Fig. {figure}: growth factor of ‖OP_{name}‖, |N|={max(settings['widths'])}, other depths"
+            claims.append(Claim.at_least(claim, growth, 1.0, rule))
     return claims
 
 
