@@ -31,8 +31,8 @@ QUICK: list[tuple[str, dict[str, Any], int]] = [
     ("min_player", {"steps": 15, "seeds": 2}, 6),
     ("one_layer", {}, 6),
     ("relu_two_layer", {"hidden": (1, 5), "augmentation": (0.5, 1.75), "steps": 1000}, 8),
-    ("translation", {}, 3),
-    ("translation", {"d": 6, "widths": (2, 3, 6), "bias": False}, 3),
+    ("translation", {}, 4),
+    ("translation", {"d": 6, "widths": (2, 3, 6), "bias": False}, 4),
 ]
 # Arguments of a short run, the axis of seeds of its arrays, and the terms and gain of their rounding (see `close`).
 SEEDED: dict[str, tuple[dict[str, Any], dict[str, int], int, float]] = {
