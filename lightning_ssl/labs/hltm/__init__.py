@@ -120,6 +120,7 @@ def run(
     lucky, lucky_notes, figure11 = lucky_claims()
     theorems += [*lucky, *categorical_claims(settings["seeds"], first_seed)]
     notes = [*claims.table6_notes(cells, settings), theorem_note, *lucky_notes]
+    notes += claims.operator_notes(arrays["operator_norm"], settings)
     return Result("hltm", settings, arrays | figure11, [*cells, *growth, *theorems], notes, draw)
 
 

@@ -96,7 +96,7 @@ def _draw_lucky(result: Result, ax: Axes) -> None:
         colour, (below, above) = PALETTE[k], (result.arrays[name][:, k] for name in ("r_hat_below", "r_hat_above"))
         ax.fill_between(FIGURE_C, -above.log(), -below.log(), color=colour, alpha=0.3, label=f"γ = {gamma:g}")
         ax.plot(FIGURE_C, -limit[:, k].log(), color=colour, linewidth=1)
-    ax.set(title="Theorem 5: bounds, and lines of Eqn. 126", xlabel="c", ylabel="log 1/R̂", xscale="log", ylim=(-3, 12))
+    ax.set(title="R̂ of Theorem 5 (Figure 11)", xlabel="c", ylabel="log 1/R̂", xscale="log", ylim=(-3, 12))
     ax.legend(frameon=False, fontsize=8)
 
 
