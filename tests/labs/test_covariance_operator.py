@@ -9,7 +9,7 @@ from torch import Tensor
 
 from lightning_ssl.labs.covariance_operator import losses, operators
 from lightning_ssl.labs.covariance_operator.networks import Population, connections, forward, vec
-from lightning_ssl.labs.covariance_operator.operators import residue_bound, train
+from lightning_ssl.labs.covariance_operator.operators import residue, residue_bound, train
 
 SIZES, X, A, R = (4, 5, 6, 3), 5, 4, 3
 TAU = 0.5
@@ -85,7 +85,7 @@ def test_operator_equals_the_variance_of_the_averaged_connection(population: Pop
         averaged = K.unflatten(1, (X, A)).mean(2)  # (R, X, p, c)
         centred = averaged - averaged.mean(1, keepdim=True)
         expected = torch.einsum("rxpc,rxqc->rpq", centred, centred) / X
-        close(operators.operator(K, operators.inter_weights(X, A)), expected, terms=OPERATOR)
+        close(operators.operator(K, K, operators.inter_weights(X, A)), expected, terms=OPERATOR)
 
 
 def test_theorem4_with_constant_weight_is_theorem3(population: Population) -> None:
@@ -101,7 +101,7 @@ def test_theorem4_weights_equal_half_the_weighted_covariance_of_differences(popu
     difference = averaged[:, :, None] - averaged[:, None]  # (R, X, X, p, c)
     expected = torch.einsum("rxy,rxypc,rxyqc->rpq", xi, difference, difference) / (2 * X**2)
     close(
-        operators.operator(K, operators.theorem4_weights(population, INFONCE)),
+        operators.operator(K, K, operators.theorem4_weights(population, INFONCE)),
         expected,
         terms=OPERATOR,
         gain=1 / TAU,
@@ -115,7 +115,7 @@ def test_residue_vanishes_with_the_augmentation_and_obeys_its_bound(loss: losses
         population = Population(SIZES, X, A, sigma, R, 0)
         norm, bound = residue_bound(population, loss)
         assert (norm <= bound).all()
-        shares.append(train(population, loss, 0.01, 0)[0].median().item())
+        shares.append(residue(population, loss)[0].median().item())
     assert shares[0] < 1e-5
     assert 30 < shares[1] / shares[0] < 300  # quadratic in σ
     assert shares[2] > 0.01
@@ -126,21 +126,71 @@ def test_operator_of_a_positive_beta_has_a_negative_eigenvalue(population: Popul
     assert (lowest < -1e6 * bound(torch.float64, 1, OPERATOR)).all()
 
 
-def test_training_descends_the_loss() -> None:
-    population, loss = Population(SIZES, X, A, 0.3, R, 0), INFONCE
+@pytest.mark.parametrize("normalize", [False, True])
+def test_training_descends_the_loss(normalize: bool) -> None:
+    population, loss = Population(SIZES, X, A, 0.3, R, 0, normalize), INFONCE
     value = losses.population_loss(X, loss)
-    before = forward(population.W, population.views)[-1]
+    before = population.outputs()
     start = value(before, before)
     train(population, loss, 0.003, 20)
-    after = forward(population.W, population.views)[-1]
+    after = population.outputs()
     assert (value(after, after) < start).all()
+
+
+def test_normalized_distances_are_at_most_two() -> None:
+    unit, free = (Population(SIZES, X, A, 0.3, R, 0, normalize).clean_distances().max() for normalize in (True, False))
+    assert unit <= 2 < free
+
+
+def test_normalized_update_equals_a_loop_over_triples_and_autograd() -> None:
+    """Eqn. 51 of each triple of views: K^n(x₁) P⊥ ∂L/∂r₋ (K^n(x₊) − K^n(x₋))ᵀ vec(W), with autograd's Jacobians."""
+    loss, run, samples, A = INFONCE, 1, 3, 2
+    population = Population(SIZES, samples, A, 0.3, R, 0, normalize=True)
+    W, x = [w[run] for w in population.W], population.views[run].unflatten(0, (samples, A))
+
+    def network(weights: list[Tensor], view: Tensor) -> Tensor:
+        for weight in weights[:-1]:
+            view = (weight @ view).clamp_min(0)
+        return weights[-1] @ view
+
+    total = [torch.zeros_like(w) for w in W]
+    for s in range(samples):
+        for a1 in range(A):
+            f = network(W, x[s, a1])
+            y = f / f.norm()
+            J = torch.func.jacrev(network)(W, x[s, a1])  # each (n_L, n_l, n_{l−1})
+            P = torch.eye(len(y), dtype=y.dtype) - torch.outer(y, y)
+            for a2 in range(A):
+                for other in x.flatten(0, 1):
+                    y_pos, y_neg = (v / v.norm() for v in (network(W, x[s, a2]), network(W, other)))
+                    r_pos, r_neg = ((y - v).square().sum() / 2 for v in (y_pos, y_neg))
+                    weight = loss.weight(r_pos, r_neg) / (samples * A**2 * samples * A)
+                    for layer, j in enumerate(J):
+                        total[layer] += weight * torch.einsum("cnm,c->nm", j, P @ (y_pos - y_neg)) / f.norm()
+    M = operators.triple_weights(population.outputs(), samples, loss)
+    for (L, _), expected in zip(population.connections(), total, strict=True):
+        ours = operators.update(L, M, population.outputs())[run]
+        scale = float(L[run].abs().max())  # the terms; they partly cancel
+        close(ours, vec(expected[None])[0], terms=OPERATOR, scale=scale, gain=1 / TAU)
+
+
+def test_residue_of_the_simple_loss_is_zero_and_its_size_compares_operators(population: Population) -> None:
+    assert (torch.stack(residue(population, SIMPLE)) < bound(torch.float64, 1, OPERATOR)).all()
+    main = operators.theorem4_weights(population, INFONCE)
+    theta = operators.triple_weights(population.outputs(), X, INFONCE) - main
+    squares = [
+        sum(operators.operator(K, K, M).square().sum((1, 2)) for K in connections(population.W, population.views))
+        for M in (theta, main)
+    ]
+    expected = torch.stack([torch.as_tensor(square) for square in squares]).sqrt()
+    close(residue(population, INFONCE)[1], expected[0] / expected[1], terms=OPERATOR, scale=1, gain=1 / TAU)
 
 
 def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
     loss = TRIPLET
     steps = 3
-    together = train(Population(SIZES, X, A, 0.1, 3, 4), loss, 0.01, steps)
+    together, _ = train(Population(SIZES, X, A, 0.1, 3, 4), loss, 0.01, steps)
     for k in range(3):
-        alone = train(Population(SIZES, X, A, 0.1, 1, 4 + k), loss, 0.01, steps)
+        alone, _ = train(Population(SIZES, X, A, 0.1, 1, 4 + k), loss, 0.01, steps)
         # The residue is the difference of two operators; shares are relative to one of them, so scale is 1.
         close(alone[:, 0], together[:, k], terms=steps * OPERATOR, scale=1, gain=1 / TAU)

@@ -20,7 +20,7 @@ INVALID: dict[str, list[tuple[str, Any]]] = {
     "relu_two_layer": [("modes", 1), ("hidden", ()), ("augmentation", (-1.0,)), ("init", "zero")],
     "translation": [("d", 3), ("widths", (1,)), ("widths", (17,)), ("alpha", 0.0), ("steps", 0)],
 }
-INVALID["hltm"] += [("seeds", 0)]
+INVALID["hltm"] += [("seeds", 0), ("trials", 0)]
 INVALID["landscape"] += [("tau", 0.0), ("workers", 0)]
 # Arguments of the quick run, and the number of axes of its figure.
 QUICK: list[tuple[str, dict[str, Any], int]] = [
@@ -31,13 +31,21 @@ QUICK: list[tuple[str, dict[str, Any], int]] = [
     ("min_player", {"steps": 15, "seeds": 2}, 6),
     ("one_layer", {}, 6),
     ("relu_two_layer", {"hidden": (1, 5), "augmentation": (0.5, 1.75), "steps": 1000}, 8),
-    ("translation", {}, 3),
-    ("translation", {"d": 6, "widths": (2, 3, 6), "bias": False}, 3),
+    ("translation", {}, 4),
+    ("translation", {"d": 6, "widths": (2, 3, 6), "bias": False}, 4),
 ]
 # Arguments of a short run, the axis of seeds of its arrays, and the terms and gain of their rounding (see `close`).
 SEEDED: dict[str, tuple[dict[str, Any], dict[str, int], int, float]] = {
     "hltm": (
-        {"depth": 3, "widths": (2, 4), "delta_lower": (0.7, 0.9), "epochs": 2, "samples": 256, "batch": 64},
+        {
+            "depth": 3,
+            "widths": (2, 4),
+            "delta_lower": (0.7, 0.9),
+            "epochs": 2,
+            "samples": 256,
+            "batch": 64,
+            "trials": 1,
+        },
         {"correlation": 3, "operator_norm": 3},
         2 * 4 * (4 * 3 * 4 + 3 * 64),
         1,

@@ -1,5 +1,7 @@
 """The latent tree, its networks, Theorems 5 and 6, and the lab that trains them."""
 
+import math
+
 import pytest
 import torch
 from helpers.closeness import close
@@ -7,10 +9,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_ssl.labs import hltm
-from lightning_ssl.labs.hltm import theorems, training, tree
+from lightning_ssl.labs.hltm import categorical, lucky, theorems, training, tree
 from lightning_ssl.labs.hltm.networks import LOSSES, NORM_EPS, Networks
 
 SEEDS = range(3)
+PROVED = ("Theorem", "Lemma", "Eqn", "Fig. 11")
 
 
 def slow_forward(W: list[Tensor], b: list[Tensor], leaves: Tensor) -> Tensor:
@@ -110,16 +113,16 @@ def test_pattern_probabilities_sum_to_one_and_match_samples() -> None:
 
 @pytest.mark.parametrize(("rho", "c"), [(0.8, 4.0), (0.9, 5.0)])
 def test_theorem5_gives_lucky_nodes_with_the_stated_probability(rho: float, c: float) -> None:
-    lucky = theorems.theorem5(rho, c, eta=0.05, children=20, seeds=range(100))
-    assert lucky.shape[1] == theorems.lucky_width(c, (1 - rho**2) / (1 + rho**2), 0.05)
-    assert lucky.any(1).double().mean() >= 0.95
-    assert lucky.double().mean() < 0.5  # most nodes are not lucky
+    found = theorems.theorem5(rho, c, eta=0.05, children=20, seeds=range(100))
+    assert found.shape[1] == lucky.lucky_width(c, (1 - rho**2) / (1 + rho**2), 0.05)
+    assert found.any(1).double().mean() >= 0.95
+    assert found.double().mean() < 0.5  # most nodes are not lucky
 
 
 def test_theorem5_width_grows_with_c_and_with_confidence() -> None:
-    widths = [theorems.lucky_width(c, 0.2, 0.05) for c in (4.0, 6.0, 9.0)]
+    widths = [lucky.lucky_width(c, 0.2, 0.05) for c in (4.0, 6.0, 9.0)]
     assert widths == sorted(widths)
-    assert theorems.lucky_width(9.0, 0.2, 0.01) > widths[-1]
+    assert lucky.lucky_width(9.0, 0.2, 0.01) > widths[-1]
 
 
 def test_correlation_is_the_largest_corrcoef_and_zero_for_a_constant_node() -> None:
@@ -179,15 +182,17 @@ def test_quick_run_shows_growth_and_the_theorems_and_draws() -> None:
     assert corr.shape == (3, 2, 1, 2, 5)
     assert corr[-1, 1, 0, :, 0].mean() > corr[0, 1, 0, :, 0].mean()
     assert "Table 6" in result.table()
-    theorems = [claim for claim in result.claims if claim.name.startswith("Theorem")]
-    assert [claim.agrees for claim in theorems] == [True, True], result.table()
-    assert len(result.figure().axes) == 10
+    differ = [claim.name for claim in result.claims if claim.name.startswith(PROVED) and not claim.agrees]
+    # The proof of Lemma 8 takes c for c/(1 − γ²). No reading of Eqn. 165 gives its range.
+    assert [name[:17] for name in differ] == ["Lemma 8, Eqn. 112", "Eqn. 165: largest"], result.table()
+    assert len(result.figure().axes) == 12
 
 
 @pytest.mark.parametrize("depth", [1, 2, 6])
 def test_a_tree_of_any_depth_is_measured_where_it_has_latents(depth: int) -> None:
-    result = hltm.run(depth=depth, seeds=2, samples=256, epochs=1, delta_lower=(0.8,), other_depths=(1, 3))
+    result = hltm.run(depth=depth, seeds=2, trials=3, samples=256, epochs=1, delta_lower=(0.8,), other_depths=(1, 3))
     assert result.arrays["correlation"].shape == (2, 2, 1, 2, len(result.settings["latents"]))
+    assert result.arrays["operator_norm"].shape == (2, 2, 1, 3, len(result.settings["operators"]))
     # Depth 1 has none of the operators.
     compared = {"operator_norm_depth_3"} if depth > 1 else set()
     assert {name for name in result.arrays if "depth" in name} == compared
@@ -198,3 +203,70 @@ def test_a_tree_of_any_depth_is_measured_where_it_has_latents(depth: int) -> Non
 def test_claims_are_made_only_for_the_papers_own_settings() -> None:
     result = hltm.run(quick=True, seeds=2, samples=1280, epochs=1, delta_lower=(0.65,), operators=())
     assert not any(claim.paper_std is not None for claim in result.claims)
+
+
+def test_mills_ratio_lies_between_its_bounds_and_equals_the_integral() -> None:
+    """Eqn. 116 as a sum over a fine grid (midpoint rule, error of order step²)."""
+    step, t_max = 1e-3, 12.0
+    for y in (0.1, 1.0, 5.0):
+        total = sum(math.exp(-y * t - t * t / 2) * step for t in (step * (k + 0.5) for k in range(int(t_max / step))))
+        value = torch.tensor(y, dtype=torch.float64)
+        assert abs(float(lucky.mills(value)) - total) < step**2
+        assert lucky.mills_below(value) < total < lucky.mills_above(value)
+
+
+@pytest.mark.parametrize(("c", "gamma"), [(1.0, 0.5), (4.0, 0.9), (9.0, 0.2)])
+def test_tail_of_two_gaussians_equals_a_double_sum(c: float, gamma: float) -> None:
+    """P(y₊ ≥ √c, y₋ ≥ 0) over a grid of both variables (midpoint rule), times e^{c/2(1−γ²)}."""
+    step, total = 0.02, 0.0
+    for i in range(300):
+        y1 = c**0.5 + step * (i + 0.5)
+        for j in range(300):
+            y2 = step * (j + 0.5)
+            total += math.exp(-(y1 * y1 + 2 * gamma * y1 * y2 + y2 * y2) / (2 * (1 - gamma**2)))
+    total *= step**2 / (2 * math.pi * (1 - gamma**2) ** 0.5)
+    arguments = torch.tensor([[c], [gamma]], dtype=torch.float64)
+    ours = float(lucky.tail(*arguments)) * math.exp(-c / (2 * (1 - gamma**2)))
+    assert abs(ours / total - 1) < 20 * step**2
+    stated, steck = (float(ratio) for ratio in lucky.lemma8(*arguments))
+    bound = math.exp(-c / 2) * (1 - gamma**2) ** 0.5 * float(lucky.r_hat(*arguments)) / (2 * math.pi)
+    assert abs(stated / (total / bound) - 1) < 20 * step**2
+    assert stated < 1 < steck  # Eqn. 112 is too large; the bound that it comes from holds
+
+
+def test_lemma9_equals_a_loop_over_the_values_of_every_latent_and_leaf() -> None:
+    """A path of three latents with one child, whose leaves are enumerated too."""
+    m0, m1, m2, leaf_values = 3, 2, 4, 2
+    P01, P12 = (categorical.regular_transition(*shape, 1, 5, s)[0] for shape, s in (((m0, m1), 20), ((m1, m2), 22)))
+    root = categorical.distribution((m0,), 1, 5, 44)
+    leaf = categorical.distribution((m2, 2, leaf_values), 1, 5, 46)[0]  # two leaves
+    w = torch.tensor([[1.0, -1.0, 0.5], [-2.0, 1.0, 0.7]], dtype=torch.float64)
+
+    def node(x: int, y: int) -> Tensor:
+        return (x * w[0] + y * w[1] + 0.3).clamp_min(0)
+
+    def given_root(z0: int) -> Tensor:
+        total = torch.zeros(3, dtype=torch.float64)
+        for z1 in range(m1):
+            for z2 in range(m2):
+                for x in range(leaf_values):
+                    for y in range(leaf_values):
+                        total += P01[z0, z1] * P12[z1, z2] * leaf[z2, 0, x] * leaf[z2, 1, y] * node(x, y)
+        return total
+
+    means = [given_root(z0) for z0 in range(m0)]
+    overall = sum(p * mean for p, mean in zip(root[0], means, strict=True))
+    expected = sum(p * torch.outer(v - overall, v - overall) for p, v in zip(root[0], means, strict=True))
+    v2 = torch.stack(
+        [sum(leaf[z, 0, x] * leaf[z, 1, y] * node(x, y) for x in (0, 1) for y in (0, 1)) for z in range(m2)]
+    )
+    V = categorical.lemma6([P01[None], P12[None]]) @ v2
+    close(categorical.lemma9(root, V)[0], expected, terms=m0 * m1 * m2 * leaf_values**2, scale=float(V.max()) ** 2)
+
+
+def test_lemma6_needs_columns_that_sum_to_zero() -> None:
+    regular = categorical.regular_transition(3, 3, 4, 0, 20)
+    close(regular.sum(1), torch.ones(4, 3, dtype=torch.float64), terms=9)
+    assert regular.min() >= 0
+    free = categorical.distribution((3, 3), 4, 0, 20)
+    assert (categorical.chain([free, free]) - categorical.lemma6([free, free])).abs().amax() > 0.01

@@ -15,7 +15,7 @@ from lightning_ssl.base.walk import is_node
 
 FILES = sorted((ROOT / "sweeps").glob("*.yaml"))
 NAMES = """quickstart regularizers tsallis_q exponent_p temperature batch_size backbones baselines
-    table1 table2 table3 table4 beta exact bayes hyperband"""
+    table1 table2 table3 table4 beta beta_imagenet exact bayes hyperband"""
 every_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 
@@ -75,12 +75,16 @@ def test_its_configuration_files_exist(file):
 
 
 @every_file
-def test_fit_accepts_the_flags_of_its_cells(file, monkeypatch, capsys):
+def test_fit_accepts_the_flags_of_its_cells(file, monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(ROOT)
     sweep = read(file)
+    of_images = "--config=configs/data/folder.yaml" in sweep.command
+    for place in ("train/a", "train/b", "val/a", "val/b"):
+        (tmp_path / place).mkdir(parents=True)
     for cell in two_cells(sweep):
         flags = plan.fit_flags(sweep.command_for(cell, Path("parameters.json")))
         assert flags is not None
+        flags += [f"--data.root={tmp_path}"] * of_images  # the user's own images
         capsys.readouterr()
         try:
             code = cli.main(["fit", *flags, "--print_config"])

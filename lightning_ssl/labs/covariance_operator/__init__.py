@@ -1,7 +1,7 @@
 """Every contrastive update of a deep ReLU network is a covariance operator applied to its weights.
 
 Source: "Understanding Self-supervised Learning with Dual Deep Networks", Theorems 1 to 4, Corollary 1, Lemma 2 and
-Eqns. 7, 56 and 79. Findings, and differences from the paper: docs/labs/covariance_operator.md.
+Eqns. 7, 51, 56 and 79. Findings, and differences from the paper: docs/labs/covariance_operator.md.
 
 The population is finite: X samples x, each with A equally likely views x ± σ·noise. Every expectation is then a finite
 sum, and every statement is checked to rounding (float64), for R random networks at once.
@@ -14,12 +14,17 @@ V = X·A views, OP = Σ_uv M_uv K_u K_vᵀ; losses differ only in the weights M 
   ½ V^ξ, whose M is the Laplacian of ξ(r) between un-augmented samples, hence positive semi-definite (Theorem 4). The
   difference of the two is the residue θ.
 
+Two treatments of the output. The paper's theory has none ("unbounded"): Theorems 1 to 4, Lemma 2, Corollary 1 and Eqns.
+7 and 79 belong to it. Its experiments divide the output by its length ("normalized", r ≤ 2): Eqns. 51 and 56 belong to
+it. Section 4.1 expects θ to shrink in training and does not name a treatment: both are trained.
+
 `networks` has the networks and the population, `losses` the losses, `operators` the weights M and what is measured.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -30,10 +35,11 @@ from lightning_ssl.base.checks import require
 from lightning_ssl.labs.covariance_operator import losses, operators
 from lightning_ssl.labs.covariance_operator.figures import draw
 from lightning_ssl.labs.covariance_operator.losses import Loss
-from lightning_ssl.labs.covariance_operator.networks import Population
+from lightning_ssl.labs.covariance_operator.networks import Population, half_distances
 from lightning_ssl.labs.lab import Claim, Result, mean_std, require_bounds
 
 ROUNDING = 1e-9
+TREATMENTS = {"unbounded": False, "normalized": True}  # of the outputs
 
 
 def run(
@@ -47,7 +53,8 @@ def run(
     tau: float = 0.5,
     margin: float = 1.0,
     lr: float = 0.01,
-    steps: int = 100,
+    lr_normalized: float = 0.1,
+    steps: int = 300,
     seeds: int = 20,
     first_seed: int = 0,
     quick: bool = False,
@@ -64,7 +71,8 @@ def run(
         betas: values of β in (1 + β) r₊ − r₋
         tau: temperature of InfoNCE and of the soft triplet
         margin: r_0 of the soft triplet
-        lr: step size of the training in which the residue is measured
+        lr: step size of the training in which the residue is measured, outputs unbounded
+        lr_normalized: the same, outputs normalized
         steps: steps of that training
         seeds: networks and populations
         first_seed: seed of the first network
@@ -73,7 +81,7 @@ def run(
     """
     settings = {name: value for name, value in locals().items() if name not in ("quick", "progress")}
     require(len(sizes) >= 2 and min(sizes) >= 1, "sizes", sizes, "at least two whole numbers, of at least 1")
-    require_bounds(settings, "sigma", "tau", "lr", samples=2, steps=1, seeds=1)
+    require_bounds(settings, "sigma", "tau", "lr", "lr_normalized", samples=2, steps=1, seeds=1)
     require(views >= 2 and views % 2 == 0, "views", views, "an even number of at least 2")
     require(len(sigmas) > 0 and min(sigmas) > 0, "sigmas", sigmas, "numbers above 0")
     settings["sigmas"] = sigmas = tuple(sorted(sigmas))
@@ -82,13 +90,16 @@ def run(
     new_population = partial(Population, sizes, samples, views, seeds=settings["seeds"], first_seed=first_seed)
     population = new_population(sigma=sigma)
     compared = [losses.soft_triplet(tau, margin), losses.infonce(tau)]
+    unit = new_population(sigma=sigma, normalize=True)
     claims = _theorems_1_to_3(population, [losses.simple(), *compared], first_seed)
+    claims.append(_gradient_claim("Eqn. 56", unit, losses.simple()))
     arrays: dict[str, Tensor] = {}
     for loss in compared:
-        shares = torch.stack([operators.train(new_population(sigma=strength), loss, lr, 0)[0] for strength in sigmas])
-        path = operators.train(new_population(sigma=sigma), loss, lr, settings["steps"], progress)
-        arrays |= {f"residue {loss.name}": shares, f"training {loss.name}": path}  # (sigmas, R), (steps + 1, R)
-        claims += _theorem_4(loss, population, shares[0], sigmas[0], path)
+        claims += _theorem_4(loss, population)
+        claims.append(_gradient_claim("Eqn. 51", unit, loss))
+        found, residues = _residues(loss, new_population, settings, progress)
+        arrays |= found
+        claims += residues
     lowest = []
     for beta in betas:
         M = operators.beta_weights(samples, views, beta)
@@ -98,7 +109,7 @@ def run(
         if beta <= 0:
             claims.append(Claim.at_least(f"Corollary 1, β = {beta:g}: λ_min/λ_max", lowest[-1], -ROUNDING))
     arrays["smallest_eigenvalue"] = torch.stack(lowest)  # (betas, R)
-    arrays["normalized_asymmetry"] = operators.normalized_asymmetry(population)
+    arrays["normalized_asymmetry"] = operators.asymmetry(unit)
     return Result("covariance_operator", settings, arrays, claims, _notes(arrays, compared, settings), draw)
 
 
@@ -119,24 +130,52 @@ def _theorems_1_to_3(population: Population, compared: list[Loss], seed: int) ->
     return claims
 
 
-def _theorem_4(loss: Loss, population: Population, weakest: Tensor, sigma: float, path: Tensor) -> list[Claim]:
-    """Lemma 2, Theorem 4 and its residue: the share `weakest` at the weakest augmentation `sigma`, and in training."""
-    M = operators.triple_weights(population.outputs(), population.X, loss)
-    error = operators.gradient_error(population, M, losses.population_loss(population.X, loss))
+def _theorem_4(loss: Loss, population: Population) -> list[Claim]:
+    """Lemma 2, Theorem 4, Eqn. 7 and the bound of the residue."""
     lowest = operators.smallest_eigenvalue(population, operators.theorem4_weights(population, loss))
     exact = operators.exact_error(population, loss)
     norm, bound = operators.residue_bound(population, loss)
-    end, start = path[-1].median().item(), path[0].median().item()
-    rule = "median at the end below the median at the start"
-    label = f"Section 4.1, {loss.name}: residue share after {len(path) - 1} steps"
     return [
-        Claim.at_most(f"Lemma 2, {loss.name}: gradient, relative error", error, ROUNDING),
+        _gradient_claim("Lemma 2", population, loss),
         Claim.at_least(f"Theorem 4, {loss.name}: λ_min/λ_max of ½V^ξ", lowest, -ROUNDING),
         Claim.at_most(f"Eqn. 7, {loss.name}: exact loss, relative error", exact, ROUNDING),
         Claim.at_most(f"Eqn. 79, {loss.name}: ‖θ‖ over its bound", norm / bound, 1.0),
-        Claim.at_most(f"Theorem 4, {loss.name}: residue share at σ = {sigma:g}", weakest, 0.05),
-        Claim(label, end, mean_std(path[-1])[1], start, None, rule, end < start, "≤"),
     ]
+
+
+def _residues(
+    loss: Loss, new_population: Callable[..., Population], settings: dict[str, Any], progress: bool
+) -> tuple[dict[str, Tensor], list[Claim]]:
+    """The residue for each strength of the augmentation, and in training, for both treatments of the outputs."""
+    arrays: dict[str, Tensor] = {}
+    claims, sigmas = [], settings["sigmas"]
+    for treatment, normalize in TREATMENTS.items():
+        weak = [operators.residue(new_population(sigma=s, normalize=normalize), loss)[0] for s in sigmas]
+        trained = new_population(sigma=settings["sigma"], normalize=normalize)
+        lr = settings["lr_normalized" if normalize else "lr"]
+        share, size = operators.train(trained, loss, lr, settings["steps"], progress)
+        y, name = trained.outputs(), f"{loss.name}, {treatment}"
+        arrays |= {f"residue {name}": torch.stack(weak), f"share {name}": share, f"size {name}": size}
+        arrays[f"distance {name}"] = half_distances(y, y).mean((1, 2))
+        if not normalize:
+            claim = f"Theorem 4, {loss.name}: residue share at σ = {sigmas[0]:g}"
+            claims.append(Claim.at_most(claim, weak[0], 0.05))
+        claims.append(_shrinking_claim(name, size))
+    return arrays, claims
+
+
+def _gradient_claim(source: str, population: Population, loss: Loss) -> Claim:
+    M = operators.triple_weights(population.outputs(), population.X, loss)
+    error = operators.gradient_error(population, M, losses.population_loss(population.X, loss))
+    return Claim.at_most(f"{source}, {loss.name}: gradient, relative error", error, ROUNDING)
+
+
+def _shrinking_claim(name: str, size: Tensor) -> Claim:
+    """Section 4.1: the residue shrinks in training; size (steps + 1, R)."""
+    end, start = size[-1].median().item(), size[0].median().item()
+    rule = "median at the end below the median at the start"
+    label = f"Section 4.1, {name}: ‖θ‖/‖½V^ξ‖ after {len(size) - 1} steps"
+    return Claim(label, end, mean_std(size[-1])[1], start, None, rule, end < start, "≤")
 
 
 def _notes(arrays: dict[str, Tensor], compared: list[Loss], settings: dict[str, Any]) -> list[str]:
@@ -146,10 +185,17 @@ def _notes(arrays: dict[str, Tensor], compared: list[Loss], settings: dict[str, 
             *mean_std(arrays["normalized_asymmetry"])
         ),
     ]
+    for treatment in TREATMENTS:
+        ends = []
+        for loss in compared:
+            share, distance = (arrays[f"{array} {loss.name}, {treatment}"] for array in ("share", "distance"))
+            start, end = share[[0, -1]].median(1).values.tolist()
+            ends.append(f"{loss.name} {start:.2f} → {end:.2f} (mean r {distance.median():.2g})")
+        notes.append(f"‖θ vec(W)‖/‖½V^ξ vec(W)‖ in training, {treatment}, median: {', '.join(ends)}")
     if len(sigmas) > 1:
         exponents = []
         for loss in compared:
-            weakest, weak = arrays[f"residue {loss.name}"][:2].median(1).values.tolist()
+            weakest, weak = arrays[f"residue {loss.name}, unbounded"][:2].median(1).values.tolist()
             exponents.append(f"{loss.name} ∝ σ^{math.log(weak / weakest) / math.log(sigmas[1] / sigmas[0]):.2f}")
         notes.append(f"residue share for weak augmentation, median: {', '.join(exponents)}")
     indefinite = ", ".join(

@@ -19,13 +19,14 @@ def draw(result: Result) -> Figure:
     for k, name in enumerate(names):
         colour, line = line_style(k)
         band(left, settings["sigmas"], arrays[f"residue {name}"], "os"[k % 2] + line, colour, name)
-        path = arrays[f"training {name}"]
+        path = arrays[f"size {name}"]
         band(middle, range(len(path)), path, line, colour, name)
-    for ax in (left, middle):
-        ax.set(ylabel="‖θ vec(W)‖ / ‖OP vec(W)‖", yscale="log")
-        ax.legend(frameon=False, fontsize=9)
     left.set(title="Residue at the start (band: 10 to 90 %)", xlabel="strength of augmentation σ", xscale="log")
+    left.set(ylabel="‖θ vec(W)‖ / ‖½V^ξ vec(W)‖", yscale="log")
     middle.set(title=f"Residue in training, σ = {settings['sigma']:g}", xlabel="step")
+    middle.set(ylabel="‖θ‖ / ‖½V^ξ‖", yscale="log")
+    for ax in (left, middle):
+        ax.legend(frameon=False, fontsize=8)
     lowest = arrays["smallest_eigenvalue"]
     right.axhline(0, color="0.4", linewidth=1)
     right.plot(settings["betas"], lowest, color=PALETTE[2], alpha=0.35, linewidth=0.8)

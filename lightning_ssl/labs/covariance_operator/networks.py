@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from lightning_ssl.labs.lab import normal
 
@@ -41,10 +42,22 @@ def half_distances(f: Tensor, g: Tensor) -> Tensor:
 
 
 class Population:
-    """X samples with A views each of R seeds, and R random networks."""
+    """X samples with A views each of R seeds, and R random networks.
 
-    def __init__(self, sizes: tuple[int, ...], X: int, A: int, sigma: float, seeds: int, first_seed: int) -> None:
-        self.X, self.A = X, A
+    The outputs are f_L as in the paper's theory, or `normalize` to y = f_L/‖f_L‖ as in its experiments (r ≤ 2).
+    """
+
+    def __init__(
+        self,
+        sizes: tuple[int, ...],
+        X: int,
+        A: int,
+        sigma: float,
+        seeds: int,
+        first_seed: int,
+        normalize: bool = False,
+    ) -> None:
+        self.X, self.A, self.normalize = X, A, normalize
 
         def draw(*shape: int, stream: int) -> Tensor:
             return normal(shape, seeds, first_seed, stream, torch.float64)
@@ -58,11 +71,29 @@ class Population:
         self.W = [draw(*shape, stream=2 + k) * (2 / shape[1]) ** 0.5 for k, shape in enumerate(shapes)]
         self.other = [draw(*shape, stream=100 + k) * (2 / shape[1]) ** 0.5 for k, shape in enumerate(shapes)]
 
+    def embed(self, W: list[Tensor], x: Tensor) -> Tensor:
+        """The outputs of networks W, normalized if the population's are: (R, V, n_0) → (R, V, n_L)."""
+        f = forward(W, x)[-1]
+        return F.normalize(f, dim=-1) if self.normalize else f
+
     def outputs(self) -> Tensor:
-        """f_L of every view, (R, V, n_L)."""
-        return forward(self.W, self.views)[-1]
+        """The output of every view, (R, V, n_L)."""
+        return self.embed(self.W, self.views)
 
     def clean_distances(self) -> Tensor:
         """r(x, x') of un-augmented samples, (R, X, X)."""
-        f = forward(self.W, self.clean)[-1]
+        f = self.embed(self.W, self.clean)
         return half_distances(f, f)
+
+    def connections(self) -> list[tuple[Tensor, Tensor]]:
+        """The left and right connection of every layer, each (R, V, p, n_L): (K, K), or (K^n P⊥, K^n) (Eqn. 41).
+
+        K^n = K/‖f_L‖ and P⊥ = I − y yᵀ. In both cases the right one gives the output, K_vᵀ vec(W_l) = y_v.
+        """
+        found = connections(self.W, self.views)
+        if not self.normalize:
+            return [(K, K) for K in found]
+        norm = forward(self.W, self.views)[-1].norm(dim=-1).clamp_min(1e-12)  # an output of zero has K = 0
+        y = self.outputs()
+        P = torch.eye(y.shape[-1], dtype=y.dtype) - y[..., :, None] * y[..., None, :]
+        return [(K_n @ P, K_n) for K_n in (K / norm[..., None, None] for K in found)]

@@ -1,4 +1,6 @@
-"""Covariance operators OP = Σ_uv M_uv K_u K_vᵀ: the weights M (V × V) of every loss, and all that is measured of them.
+"""Covariance operators OP = Σ_uv M_uv L_u K_vᵀ: the weights M (V × V) of every loss, and all that is measured of them.
+
+L = K, unless outputs are normalized (`Population.connections`).
 
 Eigenvalues and symmetry; the difference from the gradients of autograd (Theorems 1 to 3, Lemma 2, Corollary 1, Eqn. 7);
 the residue θ of Theorem 4: its share of the update, its bound (Eqn. 79), and its course in training.
@@ -6,24 +8,26 @@ the residue θ of Theorem 4: its share of the update, its bound (Eqn. 79), and i
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from lightning_ssl.labs.covariance_operator.losses import Loss, Value, exact_loss, view_distances
 from lightning_ssl.labs.covariance_operator.networks import Population, connections, forward, vec
 from lightning_ssl.labs.lab import track
 
 
-def operator(K: Tensor, M: Tensor, left: Tensor | None = None) -> Tensor:
-    """Σ_uv M_uv L_u K_vᵀ, L = K unless given: K (R, V, p, c), M (V, V) or (R, V, V) → (R, p, p)."""
+def operator(L: Tensor, K: Tensor, M: Tensor) -> Tensor:
+    """Σ_uv M_uv L_u K_vᵀ: L and K (R, V, p, c), M (V, V) or (R, V, V) → (R, p, p)."""
     mixed = (M @ K.flatten(2)).unflatten(2, K.shape[2:])
-    return torch.einsum("rvpc,rvqc->rpq", K if left is None else left, mixed)
+    return torch.einsum("rvpc,rvqc->rpq", L, mixed)
 
 
-def update(K: Tensor, M: Tensor, f: Tensor) -> Tensor:
-    """OP vec(W_l) without forming OP: Σ_uv M_uv K_u f_v, because K_vᵀ vec(W_l) = f_L(x_v) without biases: (R, p)."""
-    return torch.einsum("rvpc,rvc->rp", K, M @ f)
+def update(L: Tensor, M: Tensor, y: Tensor) -> Tensor:
+    """OP vec(W_l) without forming OP: Σ_uv M_uv L_u y_v, because K_vᵀ vec(W_l) = y_v without biases: (R, p)."""
+    return torch.einsum("rvpc,rvc->rp", L, M @ y)
 
 
 def same_sample_weights(X: int, A: int) -> Tensor:
@@ -80,26 +84,22 @@ def theorem4_weights(population: Population, loss: Loss) -> Tensor:
 def smallest_eigenvalue(population: Population, M: Tensor) -> Tensor:
     """λ_min/λ_max of OP, most negative layer, (R,)."""
     connected = connections(population.W, population.views)
-    eigenvalues = torch.stack([torch.linalg.eigvalsh(operator(K, M))[:, [0, -1]] for K in connected])  # (L, R, 2)
+    eigenvalues = torch.stack([torch.linalg.eigvalsh(operator(K, K, M))[:, [0, -1]] for K in connected])  # (L, R, 2)
     return (eigenvalues[..., 0] / eigenvalues[..., 1]).amin(0)
 
 
-def normalized_asymmetry(population: Population) -> Tensor:
-    """‖OP − OPᵀ‖/‖OP‖ of the simple loss with l2-normalized outputs (Eqn. 56), mean over layers, (R,)."""
-    f = population.outputs()
-    y = F.normalize(f, dim=-1)
-    P = torch.eye(f.shape[-1], dtype=f.dtype) - y[..., :, None] * y[..., None, :]
-    M, found = inter_weights(population.X, population.A), []
-    for K in connections(population.W, population.views):
-        K_n = K / f.norm(dim=-1).clamp_min(1e-12)[..., None, None]  # an output of zero has K = 0
-        OP = operator(K_n, M, left=K_n @ P)
-        found.append((OP - OP.mT).flatten(1).norm(dim=1) / OP.flatten(1).norm(dim=1))
-    return torch.stack(found).mean(0)
+def asymmetry(population: Population) -> Tensor:
+    """‖OP − OPᵀ‖/‖OP‖ of the simple loss, mean over layers, (R,)."""
+    M = inter_weights(population.X, population.A)
+    operators = [operator(L, K, M) for L, K in population.connections()]
+    return torch.stack([relative_error(OP.mT, OP) for OP in operators]).mean(0)
 
 
-def tower_gradient(W: list[Tensor], f_other: Tensor, x: Tensor, value: Value) -> list[Tensor]:
-    """Autograd's gradient for W of Σ_runs value(f(x; W), f_other), with the other tower fixed."""
-    gradient: list[Tensor] = torch.func.grad(lambda leaves: value(forward(leaves, x)[-1], f_other).sum())(W)
+def tower_gradient(
+    W: list[Tensor], outputs: Callable[[list[Tensor]], Tensor], other: Tensor, value: Value
+) -> list[Tensor]:
+    """Autograd's gradient for W of Σ_runs value(outputs(W), other), with the outputs of the other tower fixed."""
+    gradient: list[Tensor] = torch.func.grad(lambda leaves: value(outputs(leaves), other).sum())(W)
     return gradient
 
 
@@ -110,11 +110,11 @@ def relative_error(ours: Tensor, reference: Tensor) -> Tensor:
 
 def gradient_error(population: Population, M: Tensor, value: Value) -> Tensor:
     """Relative error of −OP vec(W) against autograd's gradient of `value`, worst layer, (R,)."""
-    W, x = population.W, population.views
-    autograd = tower_gradient(W, population.outputs(), x, value)
+    W, outputs = population.W, partial(population.embed, x=population.views)
+    autograd = tower_gradient(W, outputs, population.outputs(), value)
     errors = [
-        relative_error(operator(k, -M) @ vec(w)[..., None], vec(g)[..., None])
-        for k, w, g in zip(connections(W, x), W, autograd, strict=True)
+        relative_error(operator(L, K, -M) @ vec(w)[..., None], vec(g)[..., None])
+        for (L, K), w, g in zip(population.connections(), W, autograd, strict=True)
     ]
     return torch.stack(errors).amax(0)
 
@@ -127,7 +127,7 @@ def theorem1_error(population: Population) -> Tensor:
     W1, W2, x1 = population.W, population.other, population.views
     x2 = x1.flip(1)
     f2 = forward(W2, x2)[-1]
-    autograd = tower_gradient(W1, f2, x1, lambda f, g: (f - g).square().sum((1, 2)) / 2)
+    autograd = tower_gradient(W1, lambda W: forward(W, x1)[-1], f2, lambda f, g: (f - g).square().sum((1, 2)) / 2)
     errors = []
     for K1, K2, w1, w2, g in zip(connections(W1, x1), connections(W2, x2), W1, W2, autograd, strict=True):
         inner = torch.einsum("rvpc,rp->rvc", K1, vec(w1)) - torch.einsum("rvpc,rp->rvc", K2, vec(w2))
@@ -161,24 +161,34 @@ def residue_bound(population: Population, loss: Loss) -> tuple[Tensor, Tensor]:
     spread = 2 * (distance * (variance.sqrt() + shift)[:, :, None]).mean((1, 2)) + 3 * variance.mean(1)
     theta = triple_weights(f, X, loss) - theorem4_weights(population, loss)
     connected = connections(population.W, population.views)
-    norms = torch.stack([torch.linalg.matrix_norm(operator(K, theta), ord=2) for K in connected])
+    norms = torch.stack([torch.linalg.matrix_norm(operator(K, K, theta), ord=2) for K in connected])
     largest = torch.stack([torch.linalg.matrix_norm(K, ord=2).amax(1) ** 2 for K in connected])
     bounds = 2 * loss.slope * largest * spread
     worst = (norms / bounds).argmax(0, keepdim=True)
     return norms.gather(0, worst)[0], bounds.gather(0, worst)[0]
 
 
-def train(population: Population, loss: Loss, lr: float, steps: int, progress: bool = False) -> Tensor:
-    """Descend the loss over the whole population, in place; ‖θ vec(W)‖ / ‖OP vec(W)‖ at every step, (steps + 1, R)."""
-    shares: list[Tensor] = []
-    for _ in track(range(steps + 1), "residue in training", progress):
-        f = population.outputs()
-        M = triple_weights(f, population.X, loss)
-        K = connections(population.W, population.views)
-        paper = theorem4_weights(population, loss)
-        theta, main = (torch.cat([update(k, weights, f) for k in K], 1) for weights in (M - paper, paper))
-        shares.append(theta.norm(dim=1) / main.norm(dim=1))
-        for W, k in zip(population.W, K, strict=True):
-            moved = update(k, M, f).unflatten(1, (W.shape[2], W.shape[1])).mT
+def residue(population: Population, loss: Loss) -> tuple[Tensor, Tensor]:
+    """‖θ vec(W)‖/‖½V^ξ vec(W)‖ of all layers together, and ‖θ‖_F/‖½V^ξ‖_F of the operators: each (R,)."""
+    y, main = population.outputs(), theorem4_weights(population, loss)
+    theta, connected = triple_weights(y, population.X, loss) - main, population.connections()
+    sizes = []
+    for M in (theta, main):
+        update_norm = torch.cat([update(L, M, y) for L, _ in connected], 1).norm(dim=1)
+        operator_norm = torch.cat([operator(L, K, M).flatten(1) for L, K in connected], 1).norm(dim=1)
+        sizes.append((update_norm, operator_norm))
+    return sizes[0][0] / sizes[1][0], sizes[0][1] / sizes[1][1]
+
+
+def train(population: Population, loss: Loss, lr: float, steps: int, progress: bool = False) -> tuple[Tensor, Tensor]:
+    """Descend the loss over the whole population, in place; `residue` at every step, each (steps + 1, R)."""
+    sizes = [residue(population, loss)]
+    for _ in track(range(steps), "residue in training", progress):
+        y = population.outputs()
+        M = triple_weights(y, population.X, loss)
+        for W, (L, _) in zip(population.W, population.connections(), strict=True):
+            moved = update(L, M, y).unflatten(1, (W.shape[2], W.shape[1])).mT
             W.add_(moved, alpha=2 * lr)  # both towers
-    return torch.stack(shares)
+        sizes.append(residue(population, loss))
+    shares, relative = zip(*sizes, strict=True)
+    return torch.stack(shares), torch.stack(relative)

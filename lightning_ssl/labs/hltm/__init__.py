@@ -1,7 +1,7 @@
 """Hidden nodes of a deep ReLU network learn the latent variables of a tree without supervision.
 
-Source: "Understanding Self-supervised Learning with Dual Deep Networks", Section 6, Theorems 5 and 6, Tables 4 and 6,
-Figures 13 and 14. Findings, and deviations from the paper: docs/labs/hltm.md.
+Source: "Understanding Self-supervised Learning with Dual Deep Networks", Section 6 and Appendix C, Theorems 5
+and 6, Lemmas 6 to 9, Tables 4 and 6, Figures 11, 13 and 14. Findings, and deviations from the paper: docs/labs/hltm.md.
 
 Data: in a symmetric binary latent tree of depth L every latent z_μ ∈ {0, 1} equals its parent with probability
 (1 + ρ)/2. The 2^L leaves are the input. Two views of a sample share only the root z_0. A negative has a root of its own
@@ -15,7 +15,8 @@ Measures, before training, after one epoch and at the end: the largest |corr(z_�
 OP_μ = V_{z0}[E[f_ch ⊗ J_μᵀ | z_0]].
 
 `tree` has the data, `networks` the networks and losses, `training` the training and both measures, `theorems` Theorems
-5 and 6.
+5 and 6, `lucky` the number of nodes that Theorem 5 requires (Lemma 8, Figure 11, Eqn. 165), `categorical` trees with
+categorical latents (Lemmas 6, 7 and 9).
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from torch import Tensor
 
 from lightning_ssl.base.checks import require
 from lightning_ssl.labs.hltm import claims
-from lightning_ssl.labs.hltm.claims import PAPER_SAMPLES, PAPER_WIDTHS
+from lightning_ssl.labs.hltm.categorical import categorical_claims
+from lightning_ssl.labs.hltm.claims import FIGURE_OPERATORS, PAPER_SAMPLES, PAPER_WIDTHS
 from lightning_ssl.labs.hltm.figures import draw
+from lightning_ssl.labs.hltm.lucky import lucky_claims
 from lightning_ssl.labs.hltm.networks import LOSSES
 from lightning_ssl.labs.hltm.theorems import theorem_claims
 from lightning_ssl.labs.hltm.training import train
@@ -35,7 +38,6 @@ from lightning_ssl.labs.hltm.tree import find_latent
 from lightning_ssl.labs.lab import Result, require_bounds
 
 TABLE6_LATENTS = ("root", "s0", "s1", "s101", "s0111")
-FIGURE_OPERATORS = ("s0", "s1", "s010", "s1100")
 
 
 def run(
@@ -57,6 +59,7 @@ def run(
     operators: tuple[str, ...] | None = None,
     other_depths: tuple[int, ...] = (3, 4),
     seeds: int = 10,
+    trials: int = 30,
     first_seed: int = 0,
     quick: bool = False,
     progress: bool = False,
@@ -81,13 +84,14 @@ def run(
             of Table 6
         operators: latents whose operator norm is measured; by default those of Figures 13 and 14
         other_depths: depths compared with `depth` in the norm of the operators (middle δ, largest width)
-        seeds: trials; each has its own tree, weights and samples
+        seeds: trials of the correlations (10 in the paper); each has its own tree, weights and samples
+        trials: trials of the operator norms (30 in the paper), at least `seeds`; the correlations use the first `seeds`
         first_seed: seed of the first trial
         quick: four trials of one δ, in seconds
         progress: show a progress bar
     """
     settings = {name: value for name, value in locals().items() if name not in ("quick", "progress")}
-    require_bounds(settings, "lr", "tau", depth=1, epochs=1, seeds=1)
+    require_bounds(settings, "lr", "tau", depth=1, epochs=1, seeds=1, trials=1)
     require(depth <= 16, "depth", depth, "at most 16: a tree has 2^depth leaves")
     require(len(widths) > 0 and min(widths) >= 1, "widths", widths, "whole numbers of at least 1")
     inside = len(delta_lower) > 0 and all(0 <= d <= 1 for d in delta_lower)
@@ -98,6 +102,7 @@ def run(
     if quick:
         settings |= {
             "seeds": min(seeds, 4),
+            "trials": min(trials, 4),
             "epochs": min(epochs, 2),
             "samples": min(samples, 32_000),
             "delta_lower": delta_lower[len(delta_lower) // 2 :][:1],
@@ -109,19 +114,21 @@ def run(
         for name in settings[argument]:
             find_latent(name, depth, argument)
     arrays = _train_depths(settings, progress)
-    corr, norm = arrays["correlation"], arrays["operator_norm"]
-    cells = claims.table6_claims(corr, settings)
-    growth = claims.growth_claims(corr, norm, settings["widths"], settings["operators"])
+    cells = claims.table6_claims(arrays["correlation"], settings)
+    growth = [*claims.correlation_claims(arrays["correlation"], widths), *claims.operator_claims(arrays, settings)]
     theorems, theorem_note = theorem_claims(settings)
-    notes = [*claims.table6_notes(cells, settings), theorem_note]
-    return Result("hltm", settings, arrays, [*cells, *growth, *theorems], notes, draw)
+    lucky, lucky_notes, figure11 = lucky_claims()
+    theorems += [*lucky, *categorical_claims(settings["seeds"], first_seed)]
+    notes = [*claims.table6_notes(cells, settings), theorem_note, *lucky_notes]
+    notes += claims.operator_notes(arrays["operator_norm"], settings)
+    return Result("hltm", settings, arrays | figure11, [*cells, *growth, *theorems], notes, draw)
 
 
 def _train_depths(settings: dict[str, Any], progress: bool) -> dict[str, Tensor]:
     """Train on trees of `depth` and, for the operator norms alone, of `other_depths`."""
-    s, deltas = settings, settings["delta_lower"]
+    s, deltas = settings | {"seeds": max(settings["seeds"], settings["trials"])}, settings["delta_lower"]
     corr, norm = train(s["depth"], s["widths"], deltas, s["latents"], s["operators"], s, progress)
-    arrays = {"correlation": corr, "operator_norm": norm}
+    arrays = {"correlation": corr[:, :, :, : settings["seeds"]], "operator_norm": norm}
     widest, middle = max(s["widths"]), deltas[len(deltas) // 2]
     for depth in s["other_depths"]:
         present = [name for name in s["operators"] if len(name) <= depth]

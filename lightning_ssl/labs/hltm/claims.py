@@ -15,6 +15,7 @@ from lightning_ssl.labs.lab import Claim
 
 STAGES = ("initial", "after epoch 1", "converged")
 PAPER_WIDTHS = (2, 10)
+FIGURE_OPERATORS = ("s0", "s1", "s010", "s1100")  # two of Figure 13, two of Figure 14
 PAPER_SAMPLES = 64_000
 CONVERGED = 20  # epochs; shorter trainings are not compared with the paper's last column
 
@@ -48,24 +49,44 @@ def table6_claims(corr: Tensor, settings: dict[str, Any]) -> list[Claim]:
     return claims
 
 
-def growth_claims(corr: Tensor, norm: Tensor, widths: Sequence[int], operators: Sequence[str]) -> list[Claim]:
-    """Wide networks correlate better than narrow ones, and correlation and operator norms grow in training."""
-    epochs, widest, narrowest = len(corr) - 1, max(widths), min(widths)
-    wide, narrow = widths.index(widest), widths.index(narrowest)
+def correlation_claims(corr: Tensor, widths: Sequence[int]) -> list[Claim]:
+    """Wide networks correlate better than narrow ones, and correlation grows in training."""
+    epochs, wide, narrow = len(corr) - 1, widths.index(max(widths)), widths.index(min(widths))
     of_means = "means of the trials, all of them at or above"
     claims = []
     if wide != narrow:
         gain = (corr[:, wide] - corr[:, narrow]).mean(2)[[0, min(1, epochs), epochs]]
-        name = f"mean correlation, |N|={widest} minus |N|={narrowest}, every stage, δ and latent"
+        name = f"mean correlation, |N|={max(widths)} minus |N|={min(widths)}, every stage, δ and latent"
         claims.append(Claim.at_least(name, gain, 0.0, of_means))
     growth = (corr[-1, wide] - corr[0, wide]).mean(1)
-    name = f"growth of the mean correlation, |N|={widest}, every δ and latent"
-    claims.append(Claim.at_least(name, growth, 0.0, of_means))
-    for k, name in enumerate(operators[:2]):  # those of Figure 13
-        ratio = (norm[-1, :, :, :, k].median(-1).values / norm[0, :, :, :, k].median(-1).values)[wide]
-        claim = f"growth factor of ‖OP_{name}‖, |N|={widest}, every δ"
-        claims.append(Claim.at_least(claim, ratio, 1.0, "medians of the trials, all of them at or above"))
+    name = f"growth of the mean correlation, |N|={max(widths)}, every δ and latent"
+    return [*claims, Claim.at_least(name, growth, 0.0, of_means)]
+
+
+def operator_claims(arrays: dict[str, Tensor], settings: dict[str, Any]) -> list[Claim]:
+    """Figures 13 and 14: the median norm of each operator of the widest networks grows, for every δ and depth."""
+    rule, widest, claims = "medians of the trials, all of them at or above", max(settings["widths"]), []
+    norm = arrays["operator_norm"][:, settings["widths"].index(widest)].median(2).values  # (epochs+1, D, operators)
+    for k, name in enumerate(settings["operators"]):
+        figure = f"Fig. {14 if name in FIGURE_OPERATORS[2:] else 13}: growth factor of ‖OP_{name}‖, |N|={widest}"
+        claims.append(Claim.at_least(f"{figure}, every δ", norm[-1, :, k] / norm[0, :, k], 1.0, rule))
+        shallow = []
+        for depth in settings["other_depths"]:
+            present = [operator for operator in settings["operators"] if len(operator) <= depth]
+            if name in present:
+                other = arrays[f"operator_norm_depth_{depth}"][:, 0, 0, :, present.index(name)].median(1).values
+                shallow.append(float(other[-1] / other[0]))
+        if shallow:
+            claims.append(Claim.at_least(f"{figure}, other depths", shallow, 1.0, rule))
     return claims
+
+
+def operator_notes(norm: Tensor, settings: dict[str, Any]) -> list[str]:
+    """The share of narrow networks without gradient at a latent; their median norm may be 0. norm: (…, W, D, S, O)."""
+    narrowest = min(settings["widths"])
+    zero = (norm[-1, settings["widths"].index(narrowest)] == 0).double().mean((0, 1)).tolist()
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in zip(settings["operators"], zero, strict=True))
+    return [f"share of trials with OP = 0 at the end, |N|={narrowest}: {shares}"] if shares else []
 
 
 def table6_notes(cells: list[Claim], settings: dict[str, Any]) -> list[str]:

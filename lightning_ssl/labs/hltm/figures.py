@@ -9,6 +9,7 @@ import torch
 
 from lightning_ssl.base.palette import marked_line
 from lightning_ssl.labs.hltm.claims import PAPER_WIDTHS, paper_cells
+from lightning_ssl.labs.hltm.lucky import FIGURE_C, FIGURE_GAMMA, r_hat_limit
 from lightning_ssl.labs.lab import PALETTE, Result, panels
 
 if TYPE_CHECKING:
@@ -23,9 +24,9 @@ def draw(result: Result) -> Figure:
     """Draw correlations above, operator norms and the agreement with Table 6 below."""
     from matplotlib.lines import Line2D
 
-    settings, epochs = result.settings, len(result.arrays["correlation"]) - 1
+    settings, epochs, norm = result.settings, len(result.arrays["correlation"]) - 1, result.arrays["operator_norm"]
     latents, operators, widths, deltas = (settings[k] for k in ("latents", "operators", "widths", "delta_lower"))
-    columns = max(len(latents), len(operators) + 1)
+    columns = max(len(latents), len(operators)) + 1
     figure, axes = panels(2, columns, (3.3 * columns, 6.8))
     upper, lower = axes[:columns], axes[columns:]
     order = sorted(range(len(widths)), key=lambda w: -widths[w])
@@ -37,8 +38,9 @@ def draw(result: Result) -> Figure:
         _draw_correlation(result, upper[n], n, styles)
     for k in range(len(operators)):
         _draw_operator(result, lower[k], k, styles)
+    _draw_lucky(result, upper[len(latents)])
     _draw_agreement(result, lower[len(operators)])
-    for ax in [*upper[len(latents) :], *lower[len(operators) + 1 :]]:
+    for ax in [*upper[len(latents) + 1 :], *lower[len(operators) + 1 :]]:
         ax.set_visible(False)
     upper[0].set_ylabel("best |corr(z, f̃)|, mean of the trials")
     lower[0].set_ylabel("‖OP‖, median of the trials")
@@ -48,7 +50,7 @@ def draw(result: Result) -> Figure:
         label = f"paper, |N| = {width}"
         handles.append(Line2D([], [], color="0.2", marker=marker, linestyle="", fillstyle="none", label=label))
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, fontsize=9)
-    trials = f"depth {settings['depth']}, {epochs} epochs, {settings['seeds']} trials"
+    trials = f"depth {settings['depth']}, {epochs} epochs, {settings['seeds']} trials; norms: {len(norm[0, 0, 0])}"
     figure.suptitle(f"A tree-shaped ReLU network finds the latents of its data ({trials})")
     return figure
 
@@ -83,6 +85,19 @@ def _draw_operator(result: Result, ax: Axes, k: int, styles: Styles) -> None:
             end = (len(norm) - 1, float(line[-1]))
             ax.annotate(f"L = {other}", end, fontsize=8, color="0.3", ha="right", va="bottom")
     ax.set(title=f"operator at {name}", xlabel="epoch", yscale="log")
+
+
+def _draw_lucky(result: Result, ax: Axes) -> None:
+    """Figure 11: log 1/R̂ between its bounds (Eqn. 124), and the curve that it approaches (Eqn. 126)."""
+    limit = r_hat_limit(FIGURE_C[:, None], FIGURE_GAMMA)
+    for k, gamma in enumerate(FIGURE_GAMMA.tolist()):
+        if gamma == 0:
+            continue  # the curve of Eqn. 126 is for γ near 1
+        colour, (below, above) = PALETTE[k], (result.arrays[name][:, k] for name in ("r_hat_below", "r_hat_above"))
+        ax.fill_between(FIGURE_C, -above.log(), -below.log(), color=colour, alpha=0.3, label=f"γ = {gamma:g}")
+        ax.plot(FIGURE_C, -limit[:, k].log(), color=colour, linewidth=1)
+    ax.set(title="R̂ of Theorem 5 (Figure 11)", xlabel="c", ylabel="log 1/R̂", xscale="log", ylim=(-3, 12))
+    ax.legend(frameon=False, fontsize=8)
 
 
 def _draw_agreement(result: Result, ax: Axes) -> None:

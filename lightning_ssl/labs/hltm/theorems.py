@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_ssl.labs.hltm.lucky import lucky_width
 from lightning_ssl.labs.hltm.networks import Networks
 from lightning_ssl.labs.hltm.tree import pattern_probabilities, polarities
 from lightning_ssl.labs.lab import Claim, mean_std, seeded_generator
@@ -48,19 +49,6 @@ def theorem6_error(rho: list[Tensor], networks: Networks) -> Tensor:
         enumerated, closed = theorem6(rho, networks, layer)
         errors.append((enumerated - closed).abs().amax((1, 2, 3)) / closed.abs().amax((1, 2, 3)))
     return torch.stack(errors)
-
-
-def lucky_width(c: float, gamma: float, eta: float) -> int:
-    """Nodes |N_μ| that Theorem 5 requires (Eqn. 128), with R̂ by the exact Mills ratio (Eqns. 116 to 121)."""
-
-    def mills(y: float) -> float:
-        return (math.pi / 2) ** 0.5 * float(torch.special.erfcx(torch.tensor(y / 2**0.5, dtype=torch.float64)))
-
-    k1 = (c / (1 - gamma**2)) ** 0.5
-    k2 = gamma * k1
-    e1, e2 = 1 / mills(k1) - k1, 1 / mills(k2) - k2
-    R = max(mills(k1) * mills(k2 + gamma * e1), mills(k2) * mills(k1 + gamma * e2))
-    return math.ceil(2 * math.pi * math.exp(c / 2) / ((1 - gamma**2) ** 0.5 * R) * math.log(1 / eta))
 
 
 def theorem5(rho: float, c: float, eta: float, children: int, seeds: range) -> Tensor:

@@ -1,7 +1,8 @@
 """Telling 11 from 101 on a ring: a linear neuron cannot begin to learn it, a ReLU neuron with a local field can.
 
 Source: "Understanding Self-supervised Learning with Dual Deep Networks", Section 5.1, Eqns. 11 to 13. Findings, and
-differences from the paper: docs/labs/translation.md.
+differences from the paper: docs/labs/translation.md. `semantic` has the first example of Section 5.1, a linear neuron
+in the subspace that augmentation preserves.
 
 Data: object z_0 ∈ {1, 2} lights pixels z' and z' + z_0 (mod d); augmentation moves it to any of the d positions. The
 neuron sees pixels 0 … k−1, its receptive field, and a constant 1 when it has a bias. Under the simple contrastive loss
@@ -25,6 +26,7 @@ from torch import Tensor
 
 from lightning_ssl.base.checks import require
 from lightning_ssl.labs.lab import PALETTE, Claim, Result, band, normal, panels, require_bounds, track
+from lightning_ssl.labs.translation.semantic import semantic_claims
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,7 +103,7 @@ def run(
         bias: neurons have a bias
         alpha: step size
         steps: steps of training
-        seeds: random neurons for each width
+        seeds: random neurons for each width; at most 50 of them for the semantic subspace
         first_seed: seed of the first neuron
         quick: a tenth of the neurons and steps
         progress: show a progress bar
@@ -126,13 +128,21 @@ def run(
     seen = receptive_field(x, 2, bias)
     path = train(_neurons(start, 2, d), seen, alpha, steps, progress=progress)
     gap = torch.stack([(selectivity(w, seen) * w).sum(1) for w in path])  # (steps + 1, S)
+    semantic, cosine = semantic_claims(seeds, first_seed)
     claims = [
+        *semantic,
         Claim.at_most("‖OP‖, linear neuron that sees the whole ring", torch.linalg.matrix_norm(whole), 0.0),
         Claim.at_most(f"‖OP‖, linear neuron, fields of {fields} pixels", linear_norm, 0.0),
         *selective_claims,
         *_random_claims(start, x, gap),
     ]
-    arrays = {"linear_norm": linear_norm, "relu_norm": relu_norm, "object_gap": gap, **selective}
+    arrays = {
+        "linear_norm": linear_norm,
+        "relu_norm": relu_norm,
+        "object_gap": gap,
+        "semantic_cosine": cosine,
+        **selective,
+    }
     return Result("translation", settings, arrays, claims, _notes(arrays, settings), _draw)
 
 
@@ -197,7 +207,11 @@ def _notes(arrays: dict[str, Tensor], settings: dict[str, Any]) -> list[str]:
 
 def _draw(result: Result) -> Figure:
     settings, arrays = result.settings, result.arrays
-    figure, (left, middle, right) = panels(1, 3, (13.5, 4.3))
+    figure, (first, left, middle, right) = panels(1, 4, (17.5, 4.3))
+    cosine = arrays["semantic_cosine"]
+    band(first, range(len(cosine)), cosine, "-", PALETTE[1], "linear neuron, median", label="10 % to 90 %")
+    first.set(title="Semantic subspace", xlabel="step", ylabel="|cos(w, top direction of Q V[x] Qᵀ)|", xscale="symlog")
+    first.legend(frameon=False, fontsize=8)
     _draw_operators(left, arrays, list(settings["widths"]))
     _draw_responses(middle, arrays, list(SINGLE_PATTERN[settings["bias"]]))
     _draw_random(right, arrays["object_gap"][:, :40], settings["d"])
