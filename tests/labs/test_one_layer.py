@@ -148,6 +148,24 @@ def test_derivatives_of_A_are_its_finite_differences_along_the_sphere() -> None:
     assert (smooth.lipschitz(mixture.covariance, w) >= steepest).all()
 
 
+@pytest.mark.parametrize("slope", [0.0, 0.3, -1.0])
+def test_the_change_of_A_comes_from_the_mean_alone(slope: float) -> None:
+    """(dA[u])w = −(1 − slope) E[h] Q u, Q = ∫_{wᵀx=0} xxᵀ p(x) dx."""
+    w, c, prob = random_problem(d=3)
+    sigma, v = 0.4, w[1, 2]
+    mixture = smooth.Mixture(c, prob, sigma, slope)
+    found = smooth.derivatives(mixture.covariance, w)[1, 2]  # (d, d, u)
+    across = torch.eye(3, dtype=c.dtype) - torch.outer(v, v)
+    Q, mean = torch.zeros(3, 3, dtype=c.dtype), 0.0
+    for p, centre in zip(prob, c[1], strict=True):
+        a = float(centre @ v) / sigma
+        density = math.exp(-a * a / 2) / math.sqrt(2 * math.pi)
+        Q += p * density / sigma * (torch.outer(across @ centre, across @ centre) + sigma**2 * across)
+        positive = (1 + math.erf(a / math.sqrt(2))) / 2
+        mean += float(p) * ((1 - slope) * (sigma * a * positive + sigma * density) + slope * sigma * a)
+    assert torch.allclose(torch.einsum("iju,j->iu", found, v), -(1 - slope) * mean * Q, atol=1e-9)
+
+
 def test_theorem_1_holds_and_is_tight_for_the_square() -> None:
     """h = x²: ρ(u_m) = 1 and λ_gap = E[y⁴] − 2 in the summation model."""
     q = 0.2
@@ -186,7 +204,7 @@ def test_lemma_4_needs_no_negative_eigenvalue_larger_than_the_second() -> None:
 def test_points_of_a_cap_are_unit_vectors_within_its_chord() -> None:
     w, size = dynamics.filters(2, 3, 4), torch.tensor([[0.1, 0.5, 2.0]] * 2, dtype=torch.float64)
     points = torch.randn(2, 10, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    v = irregularity.cap(w, size, points).unflatten(1, (3, 10))
+    v = irregularity.cap(w, size, points)
     close(v.norm(dim=3), torch.ones(2, 3, 10, dtype=torch.float64), terms=4)
     chord = (v - w[:, :, None]).norm(dim=3)
     assert (chord <= size[..., None] + 1e-9).all()

@@ -63,15 +63,15 @@ def first_order_change(A: Tensor, change: Tensor) -> Tensor:
 
 
 def cap(w: Tensor, size: Tensor, points: Tensor) -> Tensor:
-    """Unit vectors at chords of 0 to `size` (S, I) from w (S, I, d), the last ones at `size`: (S, I · K, d).
+    """Unit vectors at chords of 0 to `size` (S, I) from w (S, I, d), the second half at `size`: (S, I, K, d).
 
     points: normal draws (S, K, d); their tangential part is the direction.
     """
-    K = points.shape[1]
-    tangent = points[:, None] - (points[:, None] * w[:, :, None]).sum(3, keepdim=True) * w[:, :, None]
-    share = torch.linspace(0, 2, K, dtype=w.dtype).clamp_max(1).sqrt()  # the second half lies on the border
+    share = torch.linspace(0, 2, points.shape[1], dtype=w.dtype).clamp_max(1).sqrt()
     angle = 2 * torch.asin((size[..., None] * share / 2).clamp_max(1))[..., None]  # (S, I, K, 1)
-    return (angle.cos() * w[:, :, None] + angle.sin() * unit(tangent)).flatten(1, 2)
+    w, points = w[:, :, None], points[:, None]
+    tangent = points - (points * w).sum(3, keepdim=True) * w
+    return angle.cos() * w + angle.sin() * unit(tangent)
 
 
 @dataclass(frozen=True)
@@ -94,31 +94,27 @@ def smallest_gamma(mixture: Mixture, w: Tensor, points: Tensor, whole_sphere: bo
     """
     top = Top.of(mixture.covariance(w), w)
     distance = (top.phi - w).square().sum(2) / 2
-    found = Condition(*torch.ones(1, *w.shape[:2], dtype=DTYPE), *torch.full((2, *w.shape[:2]), torch.nan, dtype=DTYPE))
+    found = Condition(torch.ones_like(distance), *torch.full((2, *distance.shape), torch.nan, dtype=DTYPE))
     # An arc is at most π/2 times its chord.
-    everywhere = math.pi / 2 * lipschitz(mixture.covariance, unit(points)).amax(1, keepdim=True)
-    for g in reversed(GAMMAS):
-        gamma = torch.full_like(distance, g)
+    everywhere = math.pi / 2 * lipschitz(mixture.covariance, unit(points)).amax(1, keepdim=True).expand_as(distance)
+    for gamma in torch.tensor(GAMMAS, dtype=DTYPE).flip(0):
         size = radius(gamma, distance).clamp_max(2)
-        v = cap(w, size, points)
-        here = Top.of(mixture.covariance(v), v)
-        longer = torch.asin(size / 2) / (size / 2)  # an arc over its chord, at most
-        L = (
-            everywhere
-            if whole_sphere
-            else longer * lipschitz(mixture.covariance, v).unflatten(1, (w.shape[1], -1)).amax(2)
-        )
+        v = cap(w, size, points)  # (S, I, K, d)
+        flat = v.flatten(1, 2)
+        here = Top.of(mixture.covariance(flat).unflatten(1, v.shape[1:3]), v)
+        L = everywhere
+        if not whole_sphere:
+            longest_arc = torch.asin(size / 2) / (size / 2)  # over its chord
+            L = longest_arc * lipschitz(mixture.covariance, flat).unflatten(1, v.shape[1:3]).amax(2)
         # Along δA = A(w(t+1)) − A(w(t)) the gap falls by at most 2‖δA‖, and by Lemma 5 the first step is the longest.
-        least = here.gap.unflatten(1, (w.shape[1], -1)).amin(2) - 2 * L * (2 * (1 + gamma) * distance).sqrt()
+        least = here.gap.amin(2) - 2 * L * (2 * (1 + gamma) * distance).sqrt()
         kappa = second_order_bound(least.clamp_min(1e-30))
-        c = (here.phi * v).sum(2)
-        each = lambda x: x.expand_as(distance)[..., None].expand(-1, -1, points.shape[1]).flatten(1)  # noqa: E731
-        omega = (mu(c, here) + nu(c, here, each(L), each(kappa))).unflatten(1, (w.shape[1], -1)).amax(2)
-        positive = here.least.unflatten(1, (w.shape[1], -1)).amin(2) > 0
-        meets = (omega <= gamma) & positive & (least > 0)
-        found = Condition(
-            *(torch.where(meets, new, old) for new, old in ((gamma, found.gamma), (L, found.L), (kappa, found.kappa)))
-        )
+        c = (here.phi * v).sum(3)
+        omega = (mu(c, here) + nu(c, here, L[..., None], kappa[..., None])).amax(2)
+        meets = (omega <= gamma) & (here.least.amin(2) > 0) & (least > 0)
+        better = gamma.expand_as(distance), L, kappa
+        old = found.gamma, found.L, found.kappa
+        found = Condition(*(torch.where(meets, a, b) for a, b in zip(better, old, strict=True)))
     return found
 
 
