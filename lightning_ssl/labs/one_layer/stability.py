@@ -76,7 +76,11 @@ def theorem_1(result: Result, s: dict[str, Any]) -> None:
     _judge(result, "ReLU and LeakyReLU, noise", measured, otherwise=1.0)
     change = torch.stack([_change(each.covariance, U) for each in noisy])
     result.claims.append(
-        Claim.at_most("ours:   largest eigenvalue of u ↦ (dA[u])w", torch.linalg.eigvalsh(change).amax(-1), 1e-12)
+        Claim.at_most(
+            "ours: ReLU and LeakyReLU, largest eigenvalue of u ↦ (dA[u])w",
+            torch.linalg.eigvalsh(change).amax(-1),
+            1e-12,
+        )
     )
     w = dynamics.filters(len(U), 8, 3)
     along = torch.stack([torch.einsum("siju,sij->siu", _change(each.covariance, w), w) for each in noisy])
@@ -97,9 +101,9 @@ def theorem_1(result: Result, s: dict[str, Any]) -> None:
 def thresholds(result: Result, s: dict[str, Any]) -> None:
     """Our thresholds of q for LeakyReLU and x², by the dynamics."""
     U, bisections = dynamics.patterns(1, 3, 3), 8 if s["quick"] else 10
-    square = "Theorem 1, x²: threshold of q, ρ = 1 (dynamics)"
     found = dynamics.find_threshold(U, bisections=bisections, gate=dynamics.power(2), low=0.05)
-    result.claims.append(Claim.near(square, found, (3 - math.sqrt(3)) / 6, tolerance=2e-3))
+    name = "ours: threshold of q, x² (dynamics), where λ_gap = ρ"
+    result.claims.append(Claim.near(name, found, (3 - math.sqrt(3)) / 6, tolerance=2e-3))
     for slope in (0.1, 0.5):
         found = dynamics.find_threshold(U, bisections=bisections, gate=dynamics.leaky_relu(slope))
         name = f"ours: threshold of q, LeakyReLU {slope:g} (dynamics)"
@@ -145,5 +149,6 @@ def _judge(result: Result, name: str, measured: Tensor, otherwise: float) -> Non
         label = f"Theorem 1, {name}: share of LMEs with λ_gap > ρ > 0 that are stable"
         result.claims.append(Claim.at_least(label, assured.mean(), 1.0))
     if len(others):
-        result.claims.append(Claim.near("ours:   the same share, 0 < λ_gap ≤ ρ", others.mean(), otherwise, tolerance=0))
+        label = f"ours: {name}, share of LMEs with λ_gap ≤ ρ that are stable"
+        result.claims.append(Claim.near(label, others.mean(), otherwise, tolerance=0))
     result.notes.append(f"Theorem 1, {name}: {len(assured)} LMEs with λ_gap > ρ > 0, {len(others)} with 0 < λ_gap ≤ ρ")
