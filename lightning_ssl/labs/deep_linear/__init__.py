@@ -102,7 +102,7 @@ def run(
     moved = _flows(result, start, x1, x2, fixed)
     per_layer, per_filter = (result.arrays["reached"] < 1 - TOLERANCE).sum(1).tolist()
     negative = float((result.arrays["eigenvalues"] < 0).double().sum(1).mean())
-    result.notes = [
+    result.notes += [
         f"X_α has {negative:.1f} negative of {widths[0]} eigenvalues on average: directions the augmentation forbids",
         f"runs not within {TOLERANCE:g} of λ_max after {steps} steps: {per_layer} of {seeds} (‖W_l‖), "
         f"{per_filter} of {seeds} (‖w_lk‖)",
@@ -174,7 +174,12 @@ def _flows(result: Result, start: list[Tensor], x1: Tensor, x2: Tensor, alpha: T
         for normalization, label in below.items():
             name = f"{label} and {activation}, relative d/dt of squared norms"
             growth = norm_growth(scaled, x1, x2, alpha, normalization, h)
-            result.claims.append(Claim.at_most(name, growth, 1e-10))
+            # A narrow ReLU network can map a sample to zero, where l2-norm and LayerNorm are not defined.
+            defined = growth[growth.isfinite()]
+            if len(defined) < len(growth):
+                result.notes.append(f"{name}: {len(growth) - len(defined)} seeds left out, a sample has no output")
+            if len(defined):
+                result.claims.append(Claim.at_most(name, defined, 1e-10))
     growth = norm_growth(scaled, x1, x2, alpha, "none", torch.relu).mean()
     result.claims.append(Claim.at_least("no normalization, ReLU: the same, mean", growth, 1e-3))
     return max(float((a - b).abs().max()) for a, b in zip(path[0], path[-1], strict=True))
