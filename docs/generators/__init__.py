@@ -3,6 +3,7 @@
 api.py            docs/api/: a page per package, from the docstrings of its public names
 losses.py         docs/_generated/losses.md: a section per importance and per (φ, ψ) loss, with a figure of its weights
 configuration.py  docs/_generated/configuration.md: every flag of `lightning-ssl fit`
+coverage.py       docs/_generated/coverage.md: every statement of the papers and where it is tested
 figures.py        docs/_generated/*.svg: the figures of concepts.md
 results.py        the generated parts of docs/results/index.md and inverse.md: every claim with its verdict;
                   docs/_generated/results.md: the verdicts of the labs; lab_*.md: those of one lab
@@ -14,7 +15,7 @@ __main__.py       `python -m generators`: the generated parts of docs/results al
 
 from pathlib import Path
 
-from generators import api, configuration, figures, losses, results
+from generators import api, configuration, coverage, figures, losses, results
 
 
 def write_all(docs: Path) -> None:
@@ -31,6 +32,7 @@ def write_all(docs: Path) -> None:
     write(docs / "_generated" / "losses.md", losses.page())
     write(docs / "_generated" / "configuration.md", configuration.page())
     results.write(docs / "results")
+    write(docs / "_generated" / "coverage.md", coverage.page())
     write(docs / "_generated" / "results.md", results.page(docs / "results"))
     for name, text in results.of_labs(docs / "results").items():
         write(docs / "_generated" / f"lab_{name}.md", text)

@@ -29,7 +29,7 @@ QUICK: list[tuple[str, dict[str, Any], int]] = [
     ("importances", {"steps": 15, "samples": 24, "seeds": 2}, 3),
     ("landscape", {"seeds": 2}, 6),
     ("min_player", {"steps": 15, "seeds": 2}, 6),
-    ("one_layer", {}, 6),
+    ("one_layer", {}, 8),
     ("relu_two_layer", {"hidden": (1, 5), "augmentation": (0.5, 1.75), "steps": 1000}, 8),
     ("translation", {}, 4),
     ("translation", {"d": 6, "widths": (2, 3, 6), "bias": False}, 4),

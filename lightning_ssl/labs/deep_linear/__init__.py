@@ -1,7 +1,7 @@
 """A deep linear network under fixed α is PCA: every layer ends rank one, aligned, at λ_max(X_α).
 
-Source: "Understanding Deep Contrastive Learning via Coordinate-wise Optimization", Lemmas 1, 2 and 10,
-Theorem 3, Corollary 3, Figure 2. Findings, and choices that the paper leaves open: docs/labs/deep_linear.md.
+Source: "Understanding Deep Contrastive Learning via Coordinate-wise Optimization", Lemmas 1, 2, 7 and
+10, Theorem 3, Corollaries 2 and 3, Figure 2. Findings and choices that the paper leaves open: docs/labs/deep_linear.md.
 
 The network is z = W x, W = W_L ⋯ W_1. α is fixed, so the max player climbs tr(W X_α Wᵀ) with X_α = C_α[x, x]. Checks,
 for every seed:
@@ -9,9 +9,11 @@ for every seed:
 - Theorem 3: with ‖W_l‖_F = 1 the energy reaches λ_max(X_α) (computed by `torch.linalg.eigh`), W_l = v_l v_{l−1}ᵀ
   (σ₁ → 1, σ₂ → 0; the right singular vector of a layer is the left one of the layer below), v_0 the top eigenvector.
 - Corollary 3: with ‖w_lk‖ = 1/√n_l for every filter k below the last layer the same holds, and v_l has entries ±1/√n_l.
+- Corollary 2: with WWᵀ = I the energy is the objective of PCA, tr(W X_α Wᵀ) (`pca`).
 - Remark after Theorem 3: one layer and a doubled top eigenvalue is a counterexample, a maximum of rank two.
 - Lemmas 2 and 10: along the gradient flow ‖W_l‖_F is conserved below an l2-norm or a LayerNorm, ‖w_lk‖ below a
-  BatchNorm; without one they are not. After Lemma 1: the unconstrained flow conserves W_l W_lᵀ − W_{l+1}ᵀ W_{l+1}.
+  BatchNorm; without one they are not. Lemma 7: also with ReLU or LeakyReLU between the layers.
+- After Lemma 1: the unconstrained flow conserves W_l W_lᵀ − W_{l+1}ᵀ W_{l+1}.
 
 Conventions. X_α is a mean over anchors, and of one view: anchors x1, positives x2, negatives the other x1. The energy
 is tr(W X_α Wᵀ), as in the preprint; the camera-ready text has ½ of it.
@@ -29,7 +31,15 @@ from lightning_ssl.base.checks import require
 from lightning_ssl.labs.deep_linear.ascent import ascend, doubled_eigenvalue, energy, initial
 from lightning_ssl.labs.deep_linear.data import fixed_alpha, mean_covariance, views
 from lightning_ssl.labs.deep_linear.figures import DRAWN_STEPS, draw
-from lightning_ssl.labs.deep_linear.flow import NORMALIZATIONS, balance, gradient_flow, norm_drift
+from lightning_ssl.labs.deep_linear.flow import (
+    NORMALIZATIONS,
+    REVERSIBLE,
+    balance,
+    gradient_flow,
+    norm_drift,
+    norm_growth,
+)
+from lightning_ssl.labs.deep_linear.pca import corollary_2
 from lightning_ssl.labs.lab import Claim, Result, per_seed, require_bounds, track
 
 TOLERANCE = 1e-4
@@ -51,7 +61,7 @@ def run(
     quick: bool = False,
     progress: bool = False,
 ) -> Result:
-    """Check Theorem 3, Corollary 3, Lemmas 1, 2 and 10 for every seed and both constraints in one batch.
+    """Check Theorem 3, Corollaries 2 and 3, Lemmas 1, 2, 7 and 10 for every seed and both constraints in one batch.
 
     Args:
         widths: n_0 … n_L, the input width first; the depth L is one less than their number
@@ -87,10 +97,12 @@ def run(
         Claim.near("Remark: energy / λ_max, λ_max doubled, L=1", energy_reached, 1.0, tolerance=TOLERANCE),
         Claim.at_least("Remark: σ₂ there (rank two)", second, 1e-3),
     ]
+    if min(widths) == widths[-1]:  # otherwise no W(θ) has WWᵀ = I
+        result.claims += corollary_2(start, x1, x2, fixed, x_alpha, min(steps, 600))
     moved = _flows(result, start, x1, x2, fixed)
     per_layer, per_filter = (result.arrays["reached"] < 1 - TOLERANCE).sum(1).tolist()
     negative = float((result.arrays["eigenvalues"] < 0).double().sum(1).mean())
-    result.notes = [
+    result.notes += [
         f"X_α has {negative:.1f} negative of {widths[0]} eigenvalues on average: directions the augmentation forbids",
         f"runs not within {TOLERANCE:g} of λ_max after {steps} steps: {per_layer} of {seeds} (‖W_l‖), "
         f"{per_filter} of {seeds} (‖w_lk‖)",
@@ -157,4 +169,17 @@ def _flows(result: Result, start: list[Tensor], x1: Tensor, x2: Tensor, alpha: T
         Claim.at_most("Lemma 10: change of ‖w_k‖² below BatchNorm", drift[3, -1], 1e-6),
         Claim.at_most("Lemma 1: change of the balance of layers", imbalance, 1e-6),
     ]
+    below = {"l2": "Lemma 7: l2", "layer": "Lemma 7: LayerNorm", "batch": "Lemma 10: BatchNorm"}
+    for activation, h in REVERSIBLE.items():
+        for normalization, label in below.items():
+            name = f"{label} and {activation}, relative d/dt of squared norms"
+            growth = norm_growth(scaled, x1, x2, alpha, normalization, h)
+            # A narrow ReLU network can map a sample to zero, where l2-norm and LayerNorm are not defined.
+            defined = growth[growth.isfinite()]
+            if len(defined) < len(growth):
+                result.notes.append(f"{name}: {len(growth) - len(defined)} seeds left out, a sample has no output")
+            if len(defined):
+                result.claims.append(Claim.at_most(name, defined, 1e-10))
+    growth = norm_growth(scaled, x1, x2, alpha, "none", torch.relu).mean()
+    result.claims.append(Claim.at_least("no normalization, ReLU: the same, mean", growth, 1e-3))
     return max(float((a - b).abs().max()) for a, b in zip(path[0], path[-1], strict=True))

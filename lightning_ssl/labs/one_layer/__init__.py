@@ -1,6 +1,6 @@
 """One nonlinear layer has a local optimum for every pattern of the data, where a linear layer has a single one.
 
-Source: "On the Role of Nonlinearity in Training Dynamics of Contrastive Learning on One-layer Network", Lemmas 1-3,
+Source: "On the Role of Nonlinearity in Training Dynamics of Contrastive Learning on One-layer Network", Lemmas 1-8,
 Theorems 1-3, Corollary 2, Appendix B, Figure 1. Findings beyond the paper: docs/labs/one_layer.md.
 
 Claim. With unit filters and a homogeneous activation, h(wᵀx) = wᵀx̃ with x̃ = x·h'(wᵀx), contrastive learning climbs
@@ -12,7 +12,9 @@ Checks:
   below which u_m is stable, found by perturbing u_m and following the dynamics;
 - Lemmas 1 and 2: the features of the Gaussian α, and C_α → Σ_l z_l² V_{p̃_l} as the batch grows;
 - Theorem 2 and Corollary 2: the bound on ρ, and r(α_gauss) = z_0 r(α_uniform), on a bounded density in the plane;
-- Theorem 3 and Figure 1 (right): power iteration for nearly orthogonal patterns;
+- Figure 1 (right): power iteration for nearly orthogonal patterns;
+- `stability`: Theorem 1 at ρ > 0, and Lemma 3, thresholds and local optima of other homogeneous activations;
+- `irregularity`: Theorem 3 under its condition ω ≤ γ (Eqns. 95 and 96), and Lemmas 4 to 8;
 - the number of local optima and the sizes of their basins: linear, ReLU with uniform α, ReLU with Gaussian α.
 
 Conventions. C_α has the paper's factor 1/(2N²), so that α ≡ 1 without augmentation gives the plain variance. The
@@ -23,6 +25,7 @@ differentiated. h'(0) = 0 as in Appendix B.1. Numbers are float64; the leading d
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,7 +35,7 @@ from torch.utils.data import default_collate
 
 from lightning_ssl.base.checks import require
 from lightning_ssl.labs.lab import Claim, Result, require_bounds, track
-from lightning_ssl.labs.one_layer import dynamics
+from lightning_ssl.labs.one_layer import dynamics, irregularity, stability
 from lightning_ssl.labs.one_layer.figures import draw
 from lightning_ssl.labs.one_layer.kernels import batch_covariance_error, gaussian_features, roughness_in_the_plane
 
@@ -52,7 +55,7 @@ def run(
     quick: bool = False,
     progress: bool = False,
 ) -> Result:
-    """Check Lemmas 1–3, Theorems 1–3, Corollary 2 and Figure 1 of the one-layer paper.
+    """Check Lemmas 1–8, Theorems 1–3, Corollary 2 and Figure 1 of the one-layer paper.
 
     Args:
         patterns_count: M, the number of patterns u_m
@@ -82,10 +85,20 @@ def run(
         smaller = {"seeds": 2, "samples": 32, "filters_count": 24}
         ran = settings | {name: min(settings[name], most) for name, most in smaller.items()} | {"steps": 60}
     result = Result("one_layer", settings, {}, [], draw=draw)
-    parts = (closed_forms, theorem_3, lemmas_1_and_2, roughness, local_optima)
+    parts = (
+        closed_forms,
+        stability.lemma_3,
+        stability.theorem_1,
+        stability.thresholds,
+        figure_1,
+        irregularity.theorem_3,
+        lemmas_1_and_2,
+        roughness,
+        local_optima,
+    )
     for part in track(parts, "one layer", progress):
         part(result, ran)
-    result.notes = _notes(ran, result.arrays)
+    result.notes += _notes(ran, result.arrays)
     return result
 
 
@@ -142,13 +155,19 @@ def closed_forms(result: Result, s: dict[str, Any]) -> None:
     result.arrays["q"] = torch.linspace(0.02, 0.5, 49, dtype=dynamics.DTYPE)
 
 
-def theorem_3(result: Result, s: dict[str, Any]) -> None:
-    """Theorem 3 and Figure 1, right: power iteration from patterns that are nearly orthogonal."""
+def figure_1(result: Result, s: dict[str, Any]) -> None:
+    """Figure 1, right: power iteration from patterns that are nearly orthogonal, on support points.
+
+    Theorem 3 needs a Lipschitz constant, which these points do not have; see `irregularity`.
+    """
     M, skews = s["patterns_count"], s["skews"]
     rows = []
     for skew in skews:
         U = dynamics.patterns(s["seeds"], M, s["dimension"], skew)
-        w, moved = dynamics.power_iteration(U, *dynamics.summation(U, s["q"]), 60 if s["quick"] else 200)
+        x, prob = dynamics.summation(U, s["q"])
+        direction = partial(dynamics.ascent_direction, x=x, prob=prob)
+        path = dynamics.power_iteration(U, direction, 60 if s["quick"] else 200)
+        w, moved = path[-1], path.diff(dim=0).norm(dim=3)
         rows.append(
             {
                 "power_iteration": moved.flatten(1).median(1).values,  # (steps,)
@@ -203,9 +222,10 @@ def local_optima(result: Result, s: dict[str, Any]) -> None:
     prob = x.new_full((samples,), 1 / samples)
     w0 = dynamics.filters(s["seeds"], s["filters_count"], M)
     # A linear layer is a power iteration: the smaller the gap of its two leading eigenvalues, the more steps it needs.
-    linear, _ = dynamics.distinct(dynamics.ascend(w0, x, prob, 20 * steps, linear=True), signed=False)
+    linear, _ = dynamics.distinct(dynamics.ascend(w0, x, prob, 20 * steps, gate=dynamics.linear), signed=False)
     found = [dynamics.distinct(dynamics.ascend(w0, x, prob, steps, tau)) for tau in (None, *taus)]
     counts, basins = (torch.stack(each) for each in zip(*found, strict=True))  # (1 + taus, S), (1 + taus, S, I)
+    stability.activation_optima(result, s, x, w0)
     more = counts[-1].double() / counts[0]
     result.claims += [
         Claim.near("linear layer: number of optima up to sign", linear.double(), 1.0, tolerance=0.0),

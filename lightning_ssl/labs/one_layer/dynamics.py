@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -13,6 +14,29 @@ from lightning_ssl.labs.lab import normal, per_seed
 DTYPE = torch.float64
 THRESHOLD = (3 - math.sqrt(5)) / 2  # below Eqn. 35
 GATE_EPS = 1e-9  # h'(0) = 0 in spite of rounding: a sample on the plane wᵀx = 0 is not active
+
+Gate = Callable[[Tensor], Tensor]
+"""A homogeneous activation h(a) = gate(a)·a (Assumption 1), by its gate: h'(a), for a power h'(a) over a constant."""
+
+
+def relu(a: Tensor) -> Tensor:
+    """The gate of max(a, 0)."""
+    return (a > GATE_EPS).to(a)
+
+
+def linear(a: Tensor) -> Tensor:
+    """The gate of h(a) = a."""
+    return torch.ones_like(a)
+
+
+def leaky_relu(slope: float) -> Gate:
+    """The gate of max(a, 0) + slope·min(a, 0)."""
+    return lambda a: torch.ones_like(a).masked_fill(a <= GATE_EPS, slope)
+
+
+def power(p: int) -> Gate:
+    """The gate of aᵖ, h'(a)/p. Without 1/p the activation would be p·aᵖ, "a global constant" times aᵖ."""
+    return lambda a: a ** (p - 1)
 
 
 def categorical(U: Tensor) -> tuple[Tensor, Tensor]:
@@ -77,27 +101,25 @@ def covariance(g: Tensor, prob: Tensor, alpha: Tensor | None = None) -> Tensor:
     return weighted.mT @ ((alpha @ prob)[..., None] * g) - weighted.mT @ alpha @ weighted
 
 
-def gated_covariance(w: Tensor, x: Tensor, prob: Tensor, alpha: Tensor | None = None) -> Tensor:
-    """A(w) = C_α[x̃], x̃ = x·1[wᵀx > 0]: (S, I, d, d) of filters w (S, I, d), points x (S, n, d), α (S, I, n, n)."""
-    active = (w @ x.mT) > GATE_EPS  # (S, I, n)
-    return covariance(active[..., None] * x[:, None], prob, alpha)
+def gated_covariance(w: Tensor, x: Tensor, prob: Tensor, alpha: Tensor | None = None, gate: Gate = relu) -> Tensor:
+    """A(w) = C_α[x̃], x̃ = x·gate(wᵀx): (S, I, d, d) of filters w (S, I, d), points x (S, n, d), α (S, I, n, n)."""
+    return covariance(gate(w @ x.mT)[..., None] * x[:, None], prob, alpha)
 
 
 def filter_alpha(w: Tensor, x: Tensor, tau: float | None) -> Tensor | None:
-    """The Gaussian α of the filters' own outputs, (S, I, n, n), or None for uniform α."""
+    """The Gaussian α of the ReLU outputs of the filters, (S, I, n, n), or None for uniform α."""
     return None if tau is None else gaussian_alpha((w @ x.mT).relu(), tau)
 
 
-def ascent_direction(w: Tensor, x: Tensor, prob: Tensor, alpha: Tensor | None = None, linear: bool = False) -> Tensor:
+def ascent_direction(w: Tensor, x: Tensor, prob: Tensor, alpha: Tensor | None = None, gate: Gate = relu) -> Tensor:
     """A(w)w, the gradient of ½C_α[h(wᵀx)] (Lemma 3), without forming A; shapes as in `gated_covariance`."""
     a = w @ x.mT  # (S, I, n)
-    gate = torch.ones_like(a) if linear else (a > GATE_EPS).to(a)
-    h = a * gate
-    ph = prob * h
+    g = gate(a)
+    h, pg = a * g, prob * g
     if alpha is None:
-        return ph @ x - ((prob * gate) @ x) * ph.sum(2, keepdim=True)
-    inner = (alpha @ ph[..., None])[..., 0]
-    return (prob * ((alpha @ prob) * h - gate * inner)) @ x
+        return (pg * h) @ x - (pg @ x) * (prob * h).sum(2, keepdim=True)
+    inner = (alpha @ (prob * h)[..., None])[..., 0]
+    return (pg * ((alpha @ prob) * h - inner)) @ x
 
 
 def unit(w: Tensor) -> Tensor:
@@ -105,20 +127,18 @@ def unit(w: Tensor) -> Tensor:
     return w * (w * w).sum(-1, keepdim=True).clamp_min(1e-300).rsqrt()
 
 
-def power_iteration(w: Tensor, x: Tensor, prob: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """Eqn. 94: the last filters, and ‖w(t+1) − w(t)‖ of every step (steps, S, I)."""
-    moved = []
+def power_iteration(w: Tensor, direction: Callable[[Tensor], Tensor], steps: int) -> Tensor:
+    """Eqn. 94, w ← A(w)w / ‖A(w)w‖ with `direction` = A(w)w: the filters at every step, (steps + 1, S, I, d)."""
+    path = [w]
     for _ in range(steps):
-        new = unit(ascent_direction(w, x, prob))
-        moved.append((new - w).norm(dim=2))
-        w = new
-    return w, torch.stack(moved)
+        path.append(unit(direction(path[-1])))
+    return torch.stack(path)
 
 
-def ascend(w: Tensor, x: Tensor, prob: Tensor, steps: int, tau: float | None = None, linear: bool = False) -> Tensor:
+def ascend(w: Tensor, x: Tensor, prob: Tensor, steps: int, tau: float | None = None, gate: Gate = relu) -> Tensor:
     """Projected gradient ascent with normalized steps that shrink like t^−3/2 after the first fifth."""
     for t in range(steps):
-        step = ascent_direction(w, x, prob, filter_alpha(w, x, tau), linear)
+        step = ascent_direction(w, x, prob, filter_alpha(w, x, tau), gate)
         size = 2.0 * min(1.0, (steps / 5 / (t + 1)) ** 1.5)
         w = unit(w + size * unit(step))
     return w
@@ -135,31 +155,46 @@ def distinct(w: Tensor, signed: bool = True) -> tuple[Tensor, Tensor]:
     return represents.sum(1), (sizes * represents).sort(1, descending=True).values
 
 
-def stable(w: Tensor, x: Tensor, prob: Tensor, tau: float | None = None, hold: bool = False) -> Tensor:
-    """Whether filters w (S, I, d) return after a small random perturbation: (S, I).
-
-    hold: keep α at its value in w instead of recomputing it from the filters.
-    """
-    held = filter_alpha(w, x, tau)
+def returns(w: Tensor, direction: Callable[[Tensor], Tensor], step: float = 1.0) -> Tensor:
+    """Whether the ascent leads filters w (S, I, d) back after a small random perturbation: (S, I)."""
     v = w + 1e-5 * normal(w.shape[1:], len(w), stream=4, dtype=w.dtype)
     distances = []
     for t in range(300):
         v = unit(v)
         if t in (150, 299):
             distances.append((v - w).norm(dim=2))
-        v = v + unit(ascent_direction(v, x, prob, held if hold else filter_alpha(v, x, tau)))
+        v = v + step * unit(direction(v))
     # Only the second half of the steps is decisive: along the null space of A a perturbation decays at once, also at an
     # unstable w.
-    return (distances[1] < distances[0]) | (distances[1] < 1e-10)
+    # Far from w the filter has left for another optimum.
+    return ((distances[1] < distances[0]) & (distances[0] < 1e-3)) | (distances[1] < 1e-10)
 
 
-def find_threshold(U: Tensor, tau: float | None = None, hold: bool = False, bisections: int = 10) -> float:
-    """Bisect the largest q at which every u_m of the summation model is stable under the dynamics."""
-    low, high = 0.3, 0.5
+def stable(
+    w: Tensor, x: Tensor, prob: Tensor, tau: float | None = None, hold: bool = False, gate: Gate = relu
+) -> Tensor:
+    """Whether filters w (S, I, d) are stable under the dynamics of support points: (S, I).
+
+    hold: keep α at its value in w instead of recomputing it from the filters.
+    """
+    held = filter_alpha(w, x, tau)
+    return returns(w, lambda v: ascent_direction(v, x, prob, held if hold else filter_alpha(v, x, tau), gate))
+
+
+def find_threshold(
+    U: Tensor,
+    tau: float | None = None,
+    hold: bool = False,
+    bisections: int = 10,
+    gate: Gate = relu,
+    low: float = 0.3,
+) -> float:
+    """Bisect the largest q in [low, 0.5] at which every u_m of the summation model is stable under the dynamics."""
+    high = 0.5
     for _ in range(bisections):
         q = (low + high) / 2
         x, prob = summation(U, q)
-        low, high = (q, high) if bool(stable(U, x, prob, tau, hold).all()) else (low, q)
+        low, high = (q, high) if bool(stable(U, x, prob, tau, hold, gate).all()) else (low, q)
     return (low + high) / 2
 
 

@@ -1,4 +1,4 @@
-"""The figure: spectrum, power iteration, Lemma 2, roughness, local optima and basins."""
+"""The figure: spectrum, power iteration, Lemma 2, roughness, local optima, basins, and Theorems 1 and 3."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Arrays = dict[str, Tensor]
 
 
 def draw(result: Result) -> Figure:
-    """Draw the six panels."""
+    """Draw the eight panels."""
     arrays, taus, q = result.arrays, result.settings["ran_taus"], result.arrays["q"]
-    figure, (spectrum, curves, lemma, rough, optima, basins) = panels(2, 3, (14, 8))
+    figure, (spectrum, curves, lemma, rough, optima, basins, gaps, condition) = panels(2, 4, (19, 8))
     spectrum.plot(q, (1 - q) ** 2, color=PALETTE[0], label="along u_m: (1 − q)²")
     spectrum.plot(q, q, color=PALETTE[1], label="across: q")
     spectrum.axvline(THRESHOLD, color="0.4", linestyle=":", label="(3 − √5)/2")
@@ -48,6 +48,8 @@ def draw(result: Result) -> Figure:
 
     _draw_optima(optima, arrays, taus, result.settings["patterns_count"])
     _draw_basins(basins, arrays, taus)
+    _draw_theorem_1(gaps, arrays)
+    _draw_theorem_3(condition, arrays["theorem_3_away"])
     return figure
 
 
@@ -58,6 +60,28 @@ def _draw_power_iteration(ax: Axes, arrays: Arrays) -> None:
         ax.semilogy(range(1, len(moved) + 1), moved.clamp_min(1e-17), line, color=colour, label=label)
     ax.set(title="Power iteration from u_m (Figure 1, right), median", xlabel="iteration t", ylabel="‖w(t+1) − w(t)‖")
     ax.legend(title="‖UᵀU − I‖", frameon=False)
+
+
+def _draw_theorem_1(ax: Axes, arrays: Arrays) -> None:
+    names = {"theorem_1_noise": "ReLU, LeakyReLU, noise", "theorem_1_power_2": "x²", "theorem_1_power_4": "x⁴"}
+    for k, (key, name) in enumerate(names.items()):
+        gap, rho, maximal, stable = arrays[key].flatten(2).movedim(1, 0).flatten(1)
+        for back, style in ((True, "o"), (False, "x")):
+            where = (maximal > 0) & ((stable > 0) == back)
+            label = f"{name}, {'stable' if back else 'unstable'}" if bool(where.any()) else None
+            ax.loglog(gap[where], rho[where].clamp_min(1e-6), style, color=PALETTE[k], alpha=0.6, label=label)
+    ax.plot((1e-6, 1e5), (1e-6, 1e5), ":", color="0.4")
+    ax.set(title="Theorem 1: below the line λ_gap > ρ", xlabel="λ_gap(u_m)", ylabel="ρ(u_m), at least 1e-6")
+    ax.legend(frameon=False, fontsize=8)
+
+
+def _draw_theorem_3(ax: Axes, away: Tensor) -> None:
+    names = ("ReLU, nearer to orthogonal", "ReLU, less near", "LeakyReLU 0.98")
+    for k, ((path, bound), name) in enumerate(zip(away, names, strict=True)):
+        ax.semilogy(path.clamp_min(1e-20), color=PALETTE[k], label=name)
+        ax.semilogy(bound.clamp_min(1e-20), ":", color=PALETTE[k])
+    ax.set(title="Theorem 3 where ω ≤ γ (dotted: γᵗ(1 − c₀))", xlabel="iteration t", ylabel="1 − c_t, slowest run")
+    ax.legend(frameon=False)
 
 
 def _draw_optima(ax: Axes, arrays: Arrays, taus: Sequence[float], patterns_count: int) -> None:
