@@ -61,14 +61,15 @@ def figure_claims(runs: Runs) -> list[Claim]:
         if row is None:
             continue
         minimum = torch.stack([path[..., 2] for path in runs[row].values()]).mean(0)  # (T, S)
-        relation = {"rises": "≥", "falls": "≤"}.get(said.get("is", ""))
-        if relation:
-            rule = "the minimum max-cosine moves as the paper says"
-            gains = minimum[-1] - minimum[0]
-            claims.append(Claim.of_mean(f"{row.name}: {said['is']}", gains, relation, 0.0, rule))
+        marks = {what: f" ({mark})" for what, mark in said.get("mark", {}).items()}
+        direction = said["is"]
+        name, gains = f"{row.name}: {direction}{marks.get(direction, '')}", minimum[-1] - minimum[0]
+        rule = "the minimum max-cosine moves as the paper says"
+        claims.append(Claim.of_mean(name, gains, {"rises": "≥", "falls": "≤"}[direction], 0.0, rule))
         for moment, step in (("start", 0), ("end", -1)):
             if moment in said:
-                claims.append(Claim.near(f"{row.name}: {moment}", minimum[step], said[moment], tolerance=TOLERANCE))
+                name = f"{row.name}: {moment}{marks.get(moment, '')}"
+                claims.append(Claim.near(name, minimum[step], said[moment], tolerance=TOLERANCE))
     pairs: list[tuple[str, str]] = []
     for k in (1, 8, 9):
         ncl, cl = ([name for name in rows if name.startswith(f"fig {k}: {kind}")] for kind in ("ncl", "cl"))
@@ -100,15 +101,16 @@ def make_notes(claims: list[Claim], runs: Runs, recipes: tuple[str, ...]) -> lis
             f"{spread} within that or two of the paper's standard deviations"
         )
         notes.append("sparsities with the same codes are one cell, beside the mean of their published figures")
-        tried = [f"{name} {DISTANCES[name]:.3f}" if name in DISTANCES else f"{name} (not measured)" for name in RECIPES]
-        notes.append(f"recipes tried, with their distance to Table 2: {'; '.join(tried)}; chosen: {CHOSEN}")
-    if any(row.table == "recipes" for row in runs):
-        for recipe in recipes:
-            gap, near, count = distance(runs, recipe)
-            changes = ", ".join(f"{key}={value}" for key, value in RECIPES[recipe].items()) or "the defaults"
-            notes.append(
-                f"recipe {recipe} ({changes}): distance {gap:.4f}, {near} of {count} cells within ±{TOLERANCE:g}"
-            )
+        state = "chosen" if DISTANCES.keys() == RECIPES.keys() else "until all are measured"
+        notes.append(f"{len(RECIPES)} recipes are listed and Table 2 alone decides between them; {state}: {CHOSEN}")
+        for recipe in RECIPES:
+            found = f"distance {DISTANCES[recipe]:.4f}" if recipe in DISTANCES else "not measured yet"
+            notes.append(f"recipe {recipe} ({_changes(recipe)}): {found}")
+    for recipe in recipes if any(row.table == "recipes" for row in runs) else ():
+        gap, near, count = distance(runs, recipe)
+        notes.append(
+            f"recipe {recipe} ({_changes(recipe)}): distance {gap:.4f}, {near} of {count} cells within ±{TOLERANCE:g}"
+        )
     for row, sparsities, path in _each(runs, ("warm",)):
         start, end = path[[0, -1], :, 2].mean(1).tolist()
         notes.append(f"{row.name}, {label(sparsities)}: minimum max-cosine {start:.2f} → {end:.2f}")
@@ -120,6 +122,10 @@ def make_notes(claims: list[Claim], runs: Runs, recipes: tuple[str, ...]) -> lis
 
 def label(sparsities: Sparsities) -> str:
     return "β=" + ", ".join(f"{sparsity:g}" for sparsity in sparsities)
+
+
+def _changes(recipe: str) -> str:
+    return ", ".join(f"{key}={value}" for key, value in RECIPES[recipe].items()) or "the defaults"
 
 
 def _each(runs: Runs, tables: str | tuple[str, ...]) -> Iterator[tuple[Row, Sparsities, Tensor]]:
