@@ -362,6 +362,34 @@ def test_the_chosen_recipe_is_the_nearest_to_table_2_once_all_are_measured() -> 
         assert recipes.CHOSEN == "released"
 
 
+@pytest.mark.parametrize("name", tables.MODELS)
+def test_a_field_that_a_row_resets_has_no_effect_on_its_model(name: str) -> None:
+    base = replace(SMALL, epochs=1)
+    row = Row("", name, tables.MODELS[name], 0.5)
+    _, expected = train(row, [0.3], [0], base)
+    for field in ("drop_last", "symmetric", "projector", "all_layers"):
+        changed = replace(base, **{field: not getattr(base, field)})
+        if row.setting(changed) == row.setting(base):
+            assert torch.equal(train(row, [0.3], [0], changed)[1], expected), field
+    # A field that the row keeps is kept with its changed value.
+    assert row.setting(replace(base, noise=0.5)).sigma0 == 0.5
+
+
+def test_the_published_figures_support_every_ordering_that_is_claimed() -> None:
+    published = papers.load("landscape")
+    for better, worse in claims.ORDERINGS:
+        table = published["table2" if better in published["table2"] else "table1"]
+        for sparsity in (0.1, 0.2, 0.3):
+            assert table[better][sparsity][2][0] > table[worse][sparsity][2][0]
+    for by_sigma in published["table4"].values():
+        assert min(by_sigma[0.02][2][0], by_sigma[0.002][2][0]) > by_sigma[0.14][2][0]
+
+
+def test_the_study_of_warm_starts_covers_masks_starts_and_both_normalizations() -> None:
+    result = landscape.run(tables=("warm",), epochs=1, samples=4, batch=4, seeds=1, sparsities=(0.1,))
+    assert len({note for note in result.notes if "-normalized, c = " in note}) == 2 * 4 * 4
+
+
 def test_the_study_of_recipes_trains_equal_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
     counts: list[int] = []
 

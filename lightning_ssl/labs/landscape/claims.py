@@ -60,7 +60,7 @@ def figure_claims(runs: Runs) -> list[Claim]:
         row = next((rows[each] for each in rows if each.startswith(name + ":")), None)
         if row is None:
             continue
-        minimum = torch.stack([path[..., 2] for path in runs[row].values()]).mean(0)  # (T, S)
+        minimum = _minimum(runs[row])
         marks = {what: f" ({mark})" for what, mark in said.get("mark", {}).items()}
         direction = said["is"]
         name, gains = f"{row.name}: {direction}{marks.get(direction, '')}", minimum[-1] - minimum[0]
@@ -111,9 +111,9 @@ def make_notes(claims: list[Claim], runs: Runs, recipes: tuple[str, ...]) -> lis
         notes.append(
             f"recipe {recipe} ({_changes(recipe)}): distance {gap:.4f}, {near} of {count} cells within ±{TOLERANCE:g}"
         )
-    for row, sparsities, path in _each(runs, ("warm",)):
-        start, end = path[[0, -1], :, 2].mean(1).tolist()
-        notes.append(f"{row.name}, {label(sparsities)}: minimum max-cosine {start:.2f} → {end:.2f}")
+    for row in (row for row in runs if row.table == "warm"):
+        start, end = _minimum(runs[row])[[0, -1]].mean(1).tolist()
+        notes.append(f"{row.name}: minimum max-cosine {start:.2f} → {end:.2f}, mean over sparsities")
     for row, sparsities, path in _each(runs, ("importance",)):
         values = "/".join(f"{v:.2f}" for v in path[-1].mean(0).tolist())
         notes.append(f"α = {row.name}, {label(sparsities)}: maximum/median/minimum max-cosine {values}")
@@ -126,6 +126,11 @@ def label(sparsities: Sparsities) -> str:
 
 def _changes(recipe: str) -> str:
     return ", ".join(f"{key}={value}" for key, value in RECIPES[recipe].items()) or "the defaults"
+
+
+def _minimum(paths: dict[Sparsities, Tensor]) -> Tensor:
+    """The minimum max-cosines, mean over sparsities with data of their own: (T, S)."""
+    return torch.stack([path[..., 2] for path in paths.values()]).mean(0)
 
 
 def _each(runs: Runs, tables: str | tuple[str, ...]) -> Iterator[tuple[Row, Sparsities, Tensor]]:

@@ -53,8 +53,7 @@ class Row:
         return f"importance {self.name}" if self.importance else f"table {self.table}: {self.name}"
 
     def setting(self, base: Setting) -> Setting:
-        """The setting of this row. A field that has no effect on the model gets its default, so that equal runs are
-        trained once."""
+        """The setting of this row. A field without effect on the model has its default: equal runs are trained once."""
         unused = {
             "pairs": ["all_layers", "projector"],
             "dual": ["drop_last", "projector"],
