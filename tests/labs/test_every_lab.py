@@ -21,7 +21,7 @@ INVALID: dict[str, list[tuple[str, Any]]] = {
     "translation": [("d", 3), ("widths", (1,)), ("widths", (17,)), ("alpha", 0.0), ("steps", 0)],
 }
 INVALID["hltm"] += [("seeds", 0)]
-INVALID["landscape"] += [("tau", 0.0), ("workers", 0), ("recipe", "paper"), ("recipes", ("paper",))]
+INVALID["landscape"] += [("tau", 0.0), ("workers", 0), ("recipe", "paper"), ("recipes", ("paper",)), ("tables", ())]
 # Arguments of the quick run, and the number of axes of its figure.
 QUICK: list[tuple[str, dict[str, Any], int]] = [
     ("covariance_operator", {}, 3),

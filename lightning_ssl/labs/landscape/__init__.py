@@ -101,7 +101,8 @@ def run(
         quick: a smaller problem that runs in seconds
         progress: show a progress bar
     """
-    tables = tables or (("1", "2", "4") if quick else ("1", "2", "4", "figures", "masks"))
+    if tables is None:
+        tables = ("1", "2", "4") if quick else ("1", "2", "4", "figures", "masks")
     settings = {name: value for name, value in locals().items() if name != "progress"}
     _check(settings)
     used = dict(settings)
@@ -145,15 +146,8 @@ def _train_rows(rows: Sequence[Row], used: dict[str, Any], importance_tau: float
         if row.table == "recipes":
             sparsities = tuple(group[0] for group in Setting().same_data(sparsities))
         setting = row.setting(base)
-        keys[row] = (
-            row.model,
-            row.keep,
-            row.sigma,
-            row.dependent,
-            row.importance,
-            setting,
-            tuple(setting.same_data(sparsities)),
-        )
+        treatment = (row.model, row.keep, row.sigma, row.dependent, row.importance)
+        keys[row] = (*treatment, setting, tuple(setting.same_data(sparsities)))
     distinct = {key: row for row, key in keys.items()}
     jobs = []
     for (*_, setting, groups), row in distinct.items():
