@@ -285,12 +285,13 @@ def test_the_papers_orderings_are_claims_and_its_cells_stand_beside_ours() -> No
         "cl_basic over cl_basic, dependent masks",
         "fig 8: cl over fig 8: ncl",
         "fig 9: cl, m = 10 over fig 9: ncl, m = 10",
-        "fig 5: warm start, predictor over fig 6: predictor",
+        "fig 5: warm start, trained predictor over fig 6: trained predictor",
+        "fig 5: warm start, fixed predictor over fig 6: fixed predictor",
     ):
         for data_of in ("β=0.1, 0.2", "β=0.3"):
             assert orderings.count(f"{pair}, {data_of}, minimum") == 1, pair
     assert orderings.count("fig 1: cl, one-hot over fig 1: ncl, one-hot, β=0.1, 0.2, 0.3, minimum") == 1
-    assert len(orderings) == 2 * 11 + 1
+    assert len(orderings) == 2 * 12 + 1
     cells = [claim for claim in result.claims if claim.name.startswith("Table ")]
     assert len(cells) == 10 * 2 * 3
     simclr = next(claim for claim in cells if claim.name == "Table 1 simplified_simclr β=0.1, 0.2 minimum")

@@ -54,11 +54,12 @@ def cell_claims(runs: Runs) -> list[Claim]:
 
 def figure_claims(runs: Runs) -> list[Claim]:
     """Check the text and the captions of the figures, all of the minimum max-cosine, mean over sparsities."""
-    rows = {row.name: row for row in runs if row.table == "figures"}
+    rows = [row for row in runs if row.table == "figures"]
+    published = papers.load("landscape")["figures"]
     claims = []
-    for name, said in papers.load("landscape")["figures"].items():
-        row = next((rows[each] for each in rows if each.startswith(name + ":")), None)
-        if row is None:
+    for row in rows:
+        said = published.get(row.name.partition(":")[0])
+        if said is None:
             continue
         minimum = _minimum(runs[row])
         marks = {what: f" ({mark})" for what, mark in said.get("mark", {}).items()}
@@ -70,12 +71,11 @@ def figure_claims(runs: Runs) -> list[Claim]:
             if moment in said:
                 name = f"{row.name}: {moment}{marks.get(moment, '')}"
                 claims.append(Claim.near(name, minimum[step], said[moment], tolerance=TOLERANCE))
-    pairs: list[tuple[str, str]] = []
-    for k in (1, 8, 9):
-        ncl, cl = ([name for name in rows if name.startswith(f"fig {k}: {kind}")] for kind in ("ncl", "cl"))
-        pairs += zip(cl, ncl, strict=True)
-    with_warm, without = ([name for name in rows if name.startswith(f"fig {k}:")] for k in (5, 6))
-    return claims + _orderings(runs, [*pairs, *zip(with_warm, without, strict=True)])
+    pairs = [(f"fig {k}: cl", f"fig {k}: ncl") for k in (1, 8, 9)]
+    for higher, lower in [*pairs, ("fig 5", "fig 6")]:
+        above, below = ([row.name for row in rows if row.name.startswith(each)] for each in (higher, lower))
+        claims += _orderings(runs, list(zip(above, below, strict=True)))
+    return claims
 
 
 def distance(runs: Runs, recipe: str) -> tuple[float, int, int]:

@@ -95,7 +95,8 @@ def _figure_rows(keep: float, p: int) -> list[Row]:
     """Figures 1, 4-9 and 13-16, with the sizes, masks and warm starts of their captions.
 
     Figures 1, 8 and 9 have no batch normalization. Both captions of 8 and 9 say m = 10; that of Figure 8 also says
-    "overparametrized", so it has the lab's own m here. A caption without a mask has the default.
+    "overparametrized", so it has the lab's own m here. A caption without a mask has the default. The predictor of
+    Figures 5 and 6 is trained in the text; the released optimizers do not hold it. Both are here.
     """
     basic = MODELS["ncl_basic"]
     predictor, rows, columns = replace(basic, head=True), replace(basic, unit="row"), replace(basic, unit="column")
@@ -107,8 +108,11 @@ def _figure_rows(keep: float, p: int) -> list[Row]:
             for kind, model in plain
         ),
         Row("figures", "fig 4: warm start", basic, keep, p**-0.5),
-        Row("figures", "fig 5: warm start, predictor", predictor, keep, p**-0.5),
-        Row("figures", "fig 6: predictor", predictor, keep),
+        *(
+            Row("figures", f"{name}{kind} predictor", predictor, keep, sigma, changes={"all_layers": trained})
+            for kind, trained in (("trained", True), ("fixed", False))
+            for name, sigma in (("fig 5: warm start, ", p**-0.5), ("fig 6: ", None))
+        ),
         Row("figures", "fig 7: warm start, row-normalized", rows, 0.1, 1 / p),
         *(Row("figures", f"fig 8: {kind}", model, keep) for kind, model in plain),
         *(Row("figures", f"fig 9: {kind}, m = 10", model, keep, changes={"m": 10}) for kind, model in plain),
