@@ -207,6 +207,10 @@ def check_the_callback():
     assert LOWER_IS_BETTER.search("norms/mean")
     page = report.build(["runs"], figures=False).page.read_text(encoding="utf-8")
     assert all(text in page for text in ("Norms", "mean norm", "norms/mean"))
-    (section,) = [each for each in dashboard.build("entity", "project", "name", None, ["model.importance"]).sections if each.name == "Norms"]
+    (section,) = [
+        each
+        for each in dashboard.build("entity", "project", "name", None, ["model.importance"]).sections
+        if each.name == "Norms"
+    ]
     assert [panel.title for panel in section.panels] == ["Mean norm"]
     run_tests("norm", "base/test_facts.py", "test_examples.py")

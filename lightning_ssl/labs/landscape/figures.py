@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-TITLES = {"2": "Table 2", "1": "Table 1", "4": "Table 4", "figures": "Figures", "importance": "α in place of NT-Xent"}
+TITLES = {
+    "2": "Table 2", "1": "Table 1", "4": "Table 4", "figures": "Figures", "masks": "Dependent masks",
+    "importance": "α in place of NT-Xent",
+}  # fmt: skip
 
 
 def draw(result: Result, rows: list[Row]) -> Figure:
@@ -46,7 +49,7 @@ def _draw_final(ax: Axes, rows: list[Row], arrays: dict[str, Tensor], sparsities
         x = [s + width * (k - (len(rows) - 1) / 2) for s in sparsities]
         std = value.std(1) if value.shape[1] > 1 else torch.zeros(len(sparsities))
         ax.errorbar(x, value.mean(1), std, fmt=marker, color=colour, label=row.name, capsize=2)
-        cells = [published_cells(row, s) if compare else None for s in sparsities]
+        cells = [published_cells(row, [s]) if compare else None for s in sparsities]
         published = [(a, cell[2][0]) for a, cell in zip(x, cells, strict=True) if cell]
         if published:
             ax.plot(*zip(*published, strict=True), "_", color=colour, markersize=14, markeredgewidth=2)

@@ -1,4 +1,4 @@
-"""Theorems 1 to 3 in their own exact, small settings."""
+"""Theorems 1 to 3 and Corollary 1 in their own exact, small settings."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lightning_ssl.labs.lab import Claim
+from lightning_ssl.labs.landscape.data import max_cosine
 
 
 def non_contrastive_loss(W: Tensor, keep: float) -> Tensor:
@@ -33,10 +34,31 @@ def relu_gradient(other: Tensor, b: float, keep: float, kappa: float) -> Tensor:
     return -2 * keep**2 * kappa * (diagonal * (other - b) + keep**2 * kappa * (1 - diagonal) * other)
 
 
+def linear_descent(
+    A: Tensor, B: Tensor, M: Tensor, steps: int, rate: float, decay: float, keep: float, p_z: float, sigma0: float
+) -> tuple[Tensor, Tensor]:
+    """Theorem 2: W^o and W^t after `steps` of descent of the population loss (Eqn. 12) from A and B (m, p)."""
+    covariance = 2 * p_z * M @ M.T + sigma0**2 * torch.eye(len(M), dtype=M.dtype)
+    for _ in range(steps):
+        A, B = decay * A + 2 * rate * keep**2 * B @ covariance, decay * B + 2 * rate * keep**2 * A @ covariance
+    return A, B
+
+
+def best_combination(A: Tensor, B: Tensor, M: Tensor, angles: int = 3600) -> Tensor:
+    """The highest max-cosines (Eqn. 11) of any aA + bB, each of maximum, median and minimum on its own: (3,)."""
+    angle = torch.arange(angles, dtype=A.dtype)[:, None, None] * (math.pi / angles)
+    return max_cosine(angle.cos() * A + angle.sin() * B, M).amax(0)
+
+
 def theorem_claims(d: int = 4, count: int = 20) -> list[Claim]:
-    """Check Theorems 1 to 3, with `count` random d × d encoders where a theorem takes any."""
+    """Check Theorems 1 to 3 and Corollary 1, with `count` random d × d encoders where a theorem takes any."""
     generator = torch.Generator().manual_seed(0)
-    return [*_theorem_1(generator, d, count), _theorem_2(generator), _theorem_3(generator, d, count)]
+    return [
+        *_theorem_1(generator, d, count),
+        _theorem_2(generator),
+        _theorem_3(generator, d, count),
+        *_corollary_1(generator),
+    ]
 
 
 def _theorem_1(generator: torch.Generator, d: int, count: int) -> list[Claim]:
@@ -87,11 +109,31 @@ def _theorem_2(generator: torch.Generator) -> Claim:
     c = 2 * rate * keep**2 * (2 * p_z + sigma0**2)
     C1, C2 = (decay - c) ** steps, ((decay + c) ** steps - (decay - c) ** steps) / 2
     expected = C1 * A @ M + C2 * (A + B) @ M
-    covariance = 2 * p_z * M @ M.T + sigma0**2 * torch.eye(12, dtype=torch.float64)
-    for _ in range(steps):
-        A, B = decay * A + 2 * rate * keep**2 * B @ covariance, decay * B + 2 * rate * keep**2 * A @ covariance
-    error = (A @ M - expected).abs().max() / expected.abs().max()
+    trained, _ = linear_descent(A, B, M, steps, rate, decay, keep, p_z, sigma0)
+    error = (trained @ M - expected).abs().max() / expected.abs().max()
     return Claim.at_most("Theorem 2: |W_t M − C₁W₀M − C₂(W₀ + W₀')M|, relative", error, 1e-6)
+
+
+def _corollary_1(generator: torch.Generator) -> list[Claim]:
+    """Compare trained linear encoders with the best linear combination of their initial values.
+
+    Theorem 2 is about W M. The cosines of Eqn. 11 divide by the norms of the rows of W, which also have a part outside
+    the span of M. That part decays faster, so that all cosines rise. Within the span the corollary holds. The decay
+    λ = 1 − c keeps the weights from exploding and vanishing, as Theorem 2 requires.
+    """
+    A, B = torch.randn(2, 50, 50, generator=generator, dtype=torch.float64)
+    M = torch.linalg.qr(torch.randn(50, 10, generator=generator, dtype=torch.float64))[0]
+    span = M @ M.T
+    rate, keep, p_z, sigma0 = 0.05, 0.5, 0.1, 0.2
+    decay = 1 - 2 * rate * keep**2 * (2 * p_z + sigma0**2)
+    trained, _ = linear_descent(A, B, M, 300, rate, decay, keep, p_z, sigma0)
+    within = max_cosine(trained @ span, M) - best_combination(A @ span, B @ span, M)
+    gain = max_cosine(trained, M) - best_combination(A, B, M)
+    rule = "every max-cosine at most that of the best combination, to 0.001"
+    return [
+        Claim.at_most("Corollary 1 within the span of M: gain over the best combination", within, 1e-3, rule),
+        Claim.at_most("Corollary 1 by Eqn. 11: gain over the best combination", gain, 1e-3, rule),
+    ]
 
 
 def _theorem_3(generator: torch.Generator, d: int, count: int) -> Claim:

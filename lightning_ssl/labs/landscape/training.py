@@ -12,7 +12,6 @@ import math
 import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -22,37 +21,9 @@ from lightning_ssl.labs.lab import random_bits, seeded_generator, track, use_thr
 from lightning_ssl.labs.landscape.data import max_cosine, sparse_codes
 from lightning_ssl.labs.landscape.losses import negative_cosine, nt_xent, squared_distance, weighted_pairs
 from lightning_ssl.labs.landscape.models import Model, Params, affine, encode
+from lightning_ssl.labs.landscape.recipes import Setting
 from lightning_ssl.labs.landscape.tables import Row
 from lightning_ssl.losses.importance import Importance
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Settings that all runs of a study share; `run` describes them."""
-
-    epochs: int
-    lr: float = 0.025
-    recipe: str = "released"
-    samples: int = 1000
-    batch: int = 512
-    p: int = 50
-    d: int = 10
-    m: int = 50
-    tau: float = 0.2
-    noise: float | None = None
-    latents: str | None = None
-
-    @property
-    def sigma0(self) -> float:
-        """Standard deviation of the noise ε."""
-        if self.noise is not None:
-            return self.noise
-        return math.sqrt(math.log(self.d)) / self.d if self.recipe == "released" else math.log(self.d) / self.d
-
-    @property
-    def codes(self) -> str:
-        """The kind of latent codes, see `sparse_codes`."""
-        return self.latents or ("permuted" if self.recipe == "released" else "bernoulli")
 
 
 class InitialValues:
@@ -73,9 +44,9 @@ class InitialValues:
             state = generator.get_state()
             for sparsity in sparsities:
                 generator.set_state(state)
-                data.append(sparse_codes(s.codes, s.samples, s.d, sparsity, generator) @ M.T + noise)
+                data.append(sparse_codes(s.latents, s.samples, s.d, sparsity, generator) @ M.T + noise)
             dictionaries.append(M)
-            networks.append([_draw_network(M, row.sigma, s, generator) for _ in range(2)])
+            networks.append([_draw_network(M, row, s, generator) for _ in range(2)])
         self.M = torch.stack(dictionaries).repeat(D, 1, 1)  # (R, p, d)
         # Data are drawn seed by seed.
         self.X = torch.stack(data).unflatten(0, (-1, D)).transpose(0, 1).flatten(0, 1)  # (R, n, p)
@@ -83,11 +54,10 @@ class InitialValues:
         for drawn in zip(*networks, strict=True):
             stacked = {name: torch.stack([P[name] for P in drawn]) for name in drawn[0]}
             self.networks.append({name: value.repeat(D, *[1] * (value.dim() - 1)) for name, value in stacked.items()})
-        released_dual = s.recipe == "released" and row.model.objective == "dual"
-        # The released dual optimizers hold only the linear layers of the encoders, so the affine parameters of batch
-        # normalization would stay at 1 and 0.
-        self.frozen = {"W2", "b2", "H", "c"} if released_dual else set()
-        if row.model.batch_norm and not released_dual:
+        partial = row.model.objective == "dual" and not s.all_layers
+        # Affine parameters of batch normalization that no optimizer holds stay at 1 and 0.
+        self.frozen = {"W2", "b2", "H", "c"} if partial else set()
+        if row.model.batch_norm and not partial:
             for P, index in itertools.product(self.networks, range(1, row.model.depth + 1)):
                 P[f"gamma{index}"], P[f"beta{index}"] = torch.ones_like(P["b1"]), torch.zeros_like(P["b1"])
         if row.model.objective == "dual":
@@ -95,21 +65,23 @@ class InitialValues:
             self.networks[1] |= {"H": self.networks[0]["H"], "c": self.networks[0]["c"]}
 
 
-def _draw_network(M: Tensor, sigma: float | None, s: Setting, generator: torch.Generator) -> Params:
-    """Draw the parameters of an encoder with two layers and a head; `sigma` is that of a warm start of W1."""
+def _draw_network(M: Tensor, row: Row, s: Setting, generator: torch.Generator) -> Params:
+    """Draw the parameters of an encoder with two layers and a head."""
 
     def uniform(*shape: int) -> Tensor:
         return torch.rand(*shape, generator=generator) * 2 - 1
 
     W = torch.randn(s.m, s.p, generator=generator)
     columns = torch.randint(0, s.d, (s.m,), generator=generator) if s.m > s.d else torch.arange(s.m)
-    b1, W2, b2 = uniform(s.m), torch.randn(s.m, s.m, generator=generator), uniform(s.m)
+    b1, W2, b2 = uniform(s.m), torch.randn(s.m, s.m, generator=generator) / math.sqrt(s.m * s.d), uniform(s.m)
     H, c = uniform(s.m, s.m), uniform(s.m)
-    biased = float(s.recipe == "released")
+    if row.model.objective == "siamese":  # the released `Wproj` has the initial values of torch's linear layer
+        W2 = uniform(s.m, s.m) / math.sqrt(s.m)
+    biased = float(not s.zero_biases)
     return {
-        "W1": W / math.sqrt(s.p * s.d) if sigma is None else M.T[columns] + sigma * W,
+        "W1": W / math.sqrt(s.p * s.d) if row.sigma is None else M.T[columns] + row.sigma * W,
         "b1": biased * b1 / math.sqrt(s.p),
-        "W2": W2 / math.sqrt(s.m * s.d),
+        "W2": W2,
         "b2": biased * b2 / math.sqrt(s.m),
         "H": H / math.sqrt(s.m),
         "c": biased * c / math.sqrt(s.m),
@@ -125,13 +97,15 @@ def epoch_batches(start: InitialValues, row: Row, s: Setting) -> Iterator[tuple[
     limit = max(round(row.keep * 65536) - 32769, -32768)
     bits = random_bits(start.generators, 2 * s.samples * s.p).view(S, 2, s.samples, s.p)
     bits = bits.transpose(0, 1)[:, None]  # (2, 1, S, n, p)
-    # The released loaders drop the last, smaller batch for the pair losses only.
-    end = s.samples - s.batch + 1 if row.model.objective == "pairs" else s.samples
+    dropped = s.drop_last and row.model.objective == "pairs"
+    end = s.samples - s.batch + 1 if dropped else s.samples
     for first in range(0, end, s.batch):
         batch = slice(first, min(first + s.batch, s.samples))
         clean = start.X.flatten(0, 1).index_select(0, order[:, batch].flatten()).view(D * S, -1, s.p)  # (R, N, p)
         N = clean.shape[1]
         mask = torch.le(bits[:, :, :, batch], limit, out=clean.new_empty(2, 1, S, N, s.p))
+        if row.dependent:  # Eqn. 2: 2Dx and 2(I − D)x
+            mask = torch.cat([2 * mask[:1], 2 - 2 * mask[:1]])
         yield (mask * clean.view(1, D, S, N, s.p)).view(2, D * S, N, s.p).transpose(2, 3), clean
 
 
@@ -179,7 +153,7 @@ def _gradients(
     x: Tensor, clean: Tensor, networks: list[Params], k: int, model: Model, s: Setting, importance: Importance | None
 ) -> Params:
     """The gradient of every run's loss for network k, of views x (2, R, p, N)."""
-    symmetric = s.recipe == "text"
+    symmetric = s.symmetric
     P = networks[k]
     y, encoder_vjp = encode(x[k : k + 1] if model.objective == "dual" else x, P, model, symmetric)
     out, head_vjp = affine(y, P["H"], P["c"]) if model.head else (y, None)
