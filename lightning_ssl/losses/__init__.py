@@ -2,6 +2,7 @@
 
 pairs.py       distances of a batch, masks, shares of the ranks
 families.py    the (φ, ψ) losses
+rows.py        whole rows of α, and which of their pairs are negatives
 importance.py  α in closed form, and α of a (φ, ψ) loss
 solved.py      α as the solution of a regularizer; row_solver.py solves its rows
 released.py    two rows of the α-CL paper as its released code computes them

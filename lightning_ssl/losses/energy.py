@@ -24,9 +24,10 @@ from torch import Tensor, nn
 from lightning_ssl.base.checks import UserError, require, require_finite
 from lightning_ssl.losses.device import Workspace, block_rows, exact_products, is_accelerator
 from lightning_ssl.losses.families import Family
-from lightning_ssl.losses.importance import FromFamily, Importance, Negatives, Rows, Streaming, refuse_second_derivative
+from lightning_ssl.losses.importance import FromFamily, Importance, Streaming, refuse_second_derivative
 from lightning_ssl.losses.interface import call_checked, require_importance
 from lightning_ssl.losses.pairs import Anchors, Pairs, StripNegatives, Tile
+from lightning_ssl.losses.rows import Negatives, Rows
 
 __all__ = ["FamilyLoss", "PairLoss", "contrastive_covariance", "energy"]
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from lightning_ssl.base.checks import UserError, require
 from lightning_ssl.base.distributed import gather_into, is_distributed, sum_scattered
 from lightning_ssl.losses.device import is_accelerator
-from lightning_ssl.losses.importance import Negatives
+from lightning_ssl.losses.rows import Negatives
 
 Anchors = Literal["both", "one"]
 
