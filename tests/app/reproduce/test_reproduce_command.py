@@ -244,7 +244,7 @@ def test_a_dry_run_lists_runs_and_time_and_writes_nothing(tmp_path, monkeypatch,
     assert cli.main(["reproduce", "dual-table2", "--seeds", "2", "--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert "exact-cpu: 6 runs on cifar10, 2 seeds" in printed
-    assert printed.splitlines()[-1].startswith("6 runs, 6 left: about")  # below the list, where it stays visible
+    assert printed.splitlines()[-1].startswith("20 runs, 20 left: about")  # below the list, where it stays visible
     assert printed.count("--config=configs/scale/cpu.yaml --runs") == 6
     assert list(tmp_path.iterdir()) == []
 
