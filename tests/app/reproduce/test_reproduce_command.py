@@ -245,7 +245,7 @@ def test_a_dry_run_lists_runs_and_time_and_writes_nothing(tmp_path, monkeypatch,
     printed = capsys.readouterr().out
     assert "exact-cpu: 6 runs on cifar10, 2 seeds" in printed
     assert printed.splitlines()[-1].startswith("20 runs, 20 left: about")  # below the list, where it stays visible
-    assert printed.count("--config=configs/scale/cpu.yaml --runs") == 6
+    assert printed.count("--config=configs/scale/cpu.yaml --runs") == 20
     assert list(tmp_path.iterdir()) == []
 
 
