@@ -35,12 +35,17 @@ AddedTo = Literal["update", "gradient", "weights", "epoch"]
 
 
 class WeightNoise(pl.Callback):
-    """Adds noise to every trained matrix and convolution, by one of the four equations above.
+    """Adds noise Ξ, drawn as Xavier's initialization, to every trained matrix and convolution.
+
+        added_to="gradient"   g ← g + η Ξ at each step, before the optimizer
+        added_to="update"     W ← W + lr · η Ξ after each step
+        added_to="weights"    W ← W + η Ξ after each step
+        added_to="epoch"      W ← (1 − η) W + η Ξ before each epoch, as in the released code
 
     std       η
     seed      Ξ is a function of (seed, step): a resumed run and every rank add the same noise, and the global generator
               is not used; None takes the method's seed
-    added_to  the equation
+    added_to  one of the equations above
 
     At log steps `noise/relative` is ‖noise‖ / ‖the optimizer's step‖; for "gradient" ‖noise‖ / ‖g‖.
 
