@@ -81,8 +81,10 @@ def info(name: str, root: str | Path = "data", /, **options: Any) -> DatasetInfo
     return source_of(name, root, options).info
 
 
-def fetch(name: str, root: str | Path = "data", source: str = "auto") -> Path:
+def fetch(name: str, root: str | Path = "data", source: str = "auto", files: str | Path | None = None) -> Path:
     """Download, verify and cache a published data set, and return its folder. A complete cache is left as it is.
+
+    files   a folder with the official files, which are read instead of a download
 
     >>> fetch("shapes")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
@@ -91,7 +93,7 @@ def fetch(name: str, root: str | Path = "data", source: str = "auto") -> Path:
     require_data_set("name", name)
     published = [key for key, dataset in DATASETS.items() if dataset.published]
     require(name in published, "name", name, f"one of {', '.join(published)}: {name} has nothing to download")
-    folder: Path = class_of(name)(Path(root)).fetch(source)
+    folder: Path = class_of(name)(Path(root)).fetch(source, None if files is None else Path(files))
     return folder
 
 

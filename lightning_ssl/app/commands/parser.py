@@ -95,7 +95,7 @@ class Command:
             if name in words:
                 parser.add_argument(name, **options)
             else:
-                parser.add_argument(flag_name(name), required=argument.default is REQUIRED, **options)
+                parser.add_argument(flag_name(name), dest=name, required=argument.default is REQUIRED, **options)
         return parser
 
     def parse(self, argv: Sequence[str]) -> dict[str, Any]:
@@ -136,8 +136,8 @@ def value_of(name: str, given: Any, hint: Any, prog: str) -> Any:
 
 
 def flag_name(parameter: str) -> str:
-    """The flag of a parameter: --delta-lower for delta_lower."""
-    return "--" + parameter.replace("_", "-")
+    """The flag of a parameter: --delta-lower for delta_lower, --from for from_."""
+    return "--" + parameter.rstrip("_").replace("_", "-")
 
 
 def choose(
