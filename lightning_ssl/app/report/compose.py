@@ -53,22 +53,10 @@ def build(
     reader     a reader to use again, so that unchanged runs are not read twice
     force      replace files that no report wrote
     """
-    require(len(folders) > 0, "folders", list(folders), "at least one folder")
-    runs = (reader or Reader()).runs(folders)
-    if not runs:
-        where = ", ".join(str(folder) for folder in folders)
-        raise UserError(f"folder={where!r}: no run below it (a run holds config.yaml, metrics.jsonl, summary.json)")
     target = page_path(folders, out, force)
     beside = target.with_suffix("")
-    grouping = Grouping.of(runs, metric)
-    if metric is not None:
-        known = sorted({key for run in runs for key in (*run.metrics, *run.linear())})
-        require(metric in known, "metric", metric, "one that these runs logged: " + (", ".join(known) or "none"))
-    if baseline is not None:
-        titles = sorted({name for group in grouping.groups for name in (group.label, group.title)})
-        require(baseline in titles, "baseline", baseline, "one of " + "; ".join(titles))
-    results = results_of(runs, grouping, baseline)
-    results.notes.extend(notes_of(results))
+    results = read_results(folders, metric=metric, baseline=baseline, reader=reader)
+    grouping = results.grouping
 
     texts = {
         "summary.csv": tables.summary_csv(results),
@@ -85,6 +73,31 @@ def build(
     html = page.render(results, heading, downloads, refresh)
     write_all({beside / WITNESS: MARKER + b"\n", **files, target: encoded(html)})
     return Built(**vars(results), page=target, files=[target, *files])
+
+
+def read_results(
+    folders: Sequence[str | Path],
+    *,
+    metric: str | None = None,
+    baseline: str | None = None,
+    reader: Reader | None = None,
+) -> Results:
+    """Read every run below `folders` and compare the groups, without writing anything. Arguments as in `build`."""
+    require(len(folders) > 0, "folders", list(folders), "at least one folder")
+    runs = (reader or Reader()).runs(folders)
+    if not runs:
+        where = ", ".join(str(folder) for folder in folders)
+        raise UserError(f"folder={where!r}: no run below it (a run holds config.yaml, metrics.jsonl, summary.json)")
+    grouping = Grouping.of(runs, metric)
+    if metric is not None:
+        known = sorted({key for run in runs for key in (*run.metrics, *run.linear())})
+        require(metric in known, "metric", metric, "one that these runs logged: " + (", ".join(known) or "none"))
+    if baseline is not None:
+        titles = sorted({name for group in grouping.groups for name in (group.label, group.title)})
+        require(baseline in titles, "baseline", baseline, "one of " + "; ".join(titles))
+    results = results_of(runs, grouping, baseline)
+    results.notes.extend(notes_of(results))
+    return results
 
 
 def page_path(folders: Sequence[str | Path], out: str | Path | None, force: bool = False) -> Path:

@@ -147,23 +147,23 @@ def verdict(compared: Compared, groups: Sequence[Group]) -> Verdict:
         others = list_names([f"{group.title} ({reason})" for group, reason in compared.listed])
         return Verdict(data, f"Only {title} has {FEWEST_FOR_A_SET} seeds", f"{first}. Not compared: {others}")
     if compared.winner is not None:
-        return Verdict(data, f"{compared.groups[compared.winner].title} wins", won(compared), compared.groups[0])
+        winner = compared.groups[compared.winner]
+        return Verdict(data, f"{winner.title} wins", won(compared, compared.winner), winner)
     if compared.members is None:
         return Verdict(data, *without_set(compared), next=to_decide(compared))
     return Verdict(data, *with_set(compared), next=to_decide(compared))
 
 
-def won(compared: Compared) -> str:
+def won(compared: Compared, k: int) -> str:
     """Say what the winner is better than."""
-    result, others = result_text(compared, 0), len(compared.groups) - 1
-    ahead = f"{signed(compared.difference(0, 1).value)} over {compared.groups[1].title}"
+    result, others = result_text(compared, k), [j for j in range(len(compared.groups)) if j != k]
+    ahead = f"{signed(compared.difference(k, others[0]).value)} over {compared.groups[others[0]].title}"
     if compared.open_ended:
         return f"{result}, {ahead}; every other loss was left out at a look"
-    p = compared.headline_p
-    if others == 1:
-        return f"{result}, {ahead} ({p_text(p)})"
-    bound = p_text(p, "≤")
-    return f"{result}, {ahead}, the next; better than each of the {others} others ({bound}, each tested alone)"
+    if len(others) == 1:
+        return f"{result}, {ahead} ({p_text(compared.headline_p)})"
+    bound = p_text(compared.headline_p, "≤")
+    return f"{result}, {ahead}, the next; better than each of the {len(others)} others ({bound}, each tested alone)"
 
 
 def without_set(compared: Compared) -> tuple[str, str]:
