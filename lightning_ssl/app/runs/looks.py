@@ -1,6 +1,6 @@
 """looks.json beside the runs of a sweep: the looks at which seeds were added, and what each decided.
 
-    [{"data": "shapes", "seeds": 5, "survivors": ["AlphaCL Direct p=4", "SimCLR InfoNCE"], "decided": false, …}, …]
+[{"data": "shapes", "seeds": 5, "survivors": ["AlphaCL Direct p=4", "SimCLR InfoNCE"], "decided": false, …}, …]
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from lightning_ssl.base.checks import UserError
 from lightning_ssl.base.convert import convert
 from lightning_ssl.base.files import write_atomic
 from lightning_ssl.base.untrusted import load_json, read_text
+from lightning_ssl.comparison.looks import Outcome
 
 FILE = "looks.json"
-Outcome = Literal["wins", "alone", "equivalent", "undecided", "continue"]
 Rates = Literal["looks", "open-ended"]
 
 
