@@ -7,7 +7,7 @@ import sys
 import pytest
 from helpers.processes.killing import in_a_fork, one_thread  # noqa: F401
 from helpers.processes.wandb_server import ENTITY, Server
-from helpers.run_folders import config_of
+from helpers.run_folders import config_of, write_sweep
 
 from lightning_ssl.app.commands import dashboard
 from lightning_ssl.app.tracking import dashboard as workspace
@@ -47,6 +47,16 @@ def test_the_dashboard_is_written_without_a_server_or_an_account(tmp_path, envir
     assert columns == ["config:label.value", "config:tau.value", "config:p.value", "summary:online/top1"]
     (runs,) = written["spec"]["section"]["runSets"]
     assert [(key["key"]["name"], key["value"]) for key in runs["filters"]["filters"]] == [("group", "s1")]
+
+
+def test_the_dashboard_begins_with_the_table_and_the_verdict_of_the_report(tmp_path, capsys):
+    runs = write_sweep(tmp_path, ("direct", "infonce"), epochs=2)
+    assert dashboard.main([*WORDS, "--runs", str(runs), "--dump", "-"]) == 0
+    first = json.loads(capsys.readouterr().out)["spec"]["section"]["panelBankConfig"]["sections"][0]
+    (panel,) = first["panels"]
+    assert first["name"] == "Which loss is the best"
+    assert panel["config"]["value"].startswith("| loss | seeds | accuracy")
+    assert "can be the best" in panel["config"]["value"]
 
 
 def test_the_dashboard_uses_keys_that_every_run_has():
