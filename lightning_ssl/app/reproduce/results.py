@@ -74,15 +74,16 @@ def tabulate(reproduction: Reproduction, work: Work, runs: Sequence[RunRecord]) 
 
 
 def row_of(run: RunRecord, reproduction: Reproduction) -> Row | None:
-    """The row whose loss and settings a run has."""
+    """The row whose loss and settings a run has; the one with the most settings, if there are several."""
     if "model" not in run.settings:
         return None
     label = label_of(run.settings)
-    for row in reproduction.rows.values():
+
+    def fits(row: Row) -> bool:
         settings = row.settings.items()
-        if row.loss == label and all(plain_number(run.settings.get(k)) == plain_number(v) for k, v in settings):
-            return row
-    return None
+        return row.loss == label and all(plain_number(run.settings.get(k)) == plain_number(v) for k, v in settings)
+
+    return max(filter(fits, reproduction.rows.values()), key=lambda row: len(row.settings), default=None)
 
 
 def early_accuracy(run: RunRecord) -> float | None:
