@@ -44,15 +44,14 @@ def render(results: Results, title: str, downloads: Sequence[tuple[str, str]], r
     downloads   (file name, path relative to the page) of the files that the page links to
     refresh     seconds after which the page reloads itself; None for a page that does not
     """
-    package, grouping = files("lightning_ssl.app.report"), results.grouping
-    css, js = ((package / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    grouping = results.grouping
+    js = (files("lightning_ssl.app.report") / "templates" / "page.js").read_text(encoding="utf-8")
     plotly, page = plotly_js(), templates().get_template("page.html")
     return page.render(
         **vars(results),
         policy=content_security_policy([plotly, js]),
         title=title,
-        # Markup is safe for these three: they are files of this package and of plotly and contain no text of a run.
-        css=Markup(css),
+        # Markup is safe for these two: they are files of this package and of plotly and contain no text of a run.
         js=Markup(js),
         plotly=Markup(plotly),
         data=figure_data(results, refresh),

@@ -1,4 +1,4 @@
-"""The reproductions as data classes, read from `papers/reproductions/NAME.yaml` and `scales.yaml`.
+"""The reproductions as data classes. `papers/reproductions/` has the tables, `labs.yaml` the laboratories.
 
 >>> claim = load("dual-table2").claims[0]
 >>> claim.text, claim.left, claim.relation, claim.right, claim.at, claim.margin
@@ -141,19 +141,22 @@ class Reproduction:
 def names() -> list[str]:
     """The reproductions, those of tables first."""
     folder = files(papers.__name__) / "reproductions"
-    found = sorted(file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml"))
-    return sorted(found, key=lambda name: (load(name).lab is not None, "table" not in name, "dual" in name, name))
+    found = [file.name.removesuffix(".yaml") for file in folder.iterdir() if file.name.endswith(".yaml")]
+    return [*sorted(found, key=lambda name: ("table" not in name, "dual" in name, name)), *read("labs.yaml")]
 
 
 def load(name: str) -> Reproduction:
     """Read one reproduction. An unknown name is a UserError."""
-    file = files(papers.__name__) / "reproductions" / f"{name}.yaml"
-    if not name.replace("-", "").isalnum() or not file.is_file():
+    if name not in names():
         raise UserError(f"name={name!r}: no such reproduction; see `lightning-ssl reproduce list`")
+    labs = read("labs.yaml")
+    if name in labs:
+        return Reproduction(name, works={}, rows={}, claims=(), **labs[name])
+    file = files(papers.__name__) / "reproductions" / f"{name}.yaml"
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    works = {scale: Work(**work) for scale, work in content.pop("scales", {}).items()}
-    rows = {key: Row(key, **row) for key, row in content.pop("rows", {}).items()}
-    claims = tuple(claim for entry in content.pop("statements", []) for claim in claims_of(**entry))
+    works = {scale: Work(**work) for scale, work in content.pop("scales").items()}
+    rows = {key: Row(key, **row) for key, row in content.pop("rows").items()}
+    claims = tuple(claim for entry in content.pop("statements") for claim in claims_of(**entry))
     return Reproduction(name, works=works, rows=rows, claims=claims, **content)
 
 
@@ -169,10 +172,14 @@ def claims_of(says: str, place: str, source: Source, claims: list[dict[str, Any]
     return found
 
 
+def read(name: str) -> Any:
+    """The content of a YAML file beside this one."""
+    return yaml.safe_load((files(__package__) / name).read_text(encoding="utf-8"))
+
+
 def scales() -> dict[str, Scale]:
     """The scales, by name."""
-    content = yaml.safe_load((files(__package__) / "scales.yaml").read_text(encoding="utf-8"))
-    return {name: Scale(name, **entry) for name, entry in content.items()}
+    return {name: Scale(name, **entry) for name, entry in read("scales.yaml").items()}
 
 
 def scale_named(name: str) -> Scale:

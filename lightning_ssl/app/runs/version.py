@@ -18,14 +18,20 @@ def version() -> str:
 
 
 def source_commit(checkout: Path) -> str:
-    """The commit of a checkout as git describes it; outside of one, what the image was built from."""
+    """The commit of a checkout; outside of one, what the image was built from.
+
+    "-dirty" follows if a file outside of docs was changed. Every run of a study changes its archive, which is in docs.
+    """
     if not (checkout / ".git").exists():
         return os.environ.get(COMMIT, "")
     try:
-        described = subprocess.run(
-            ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--exclude", "*"],
-            capture_output=True, text=True, timeout=5, check=True,
-        )  # fmt: skip
+        commit = git(checkout, "describe", "--always", "--exclude", "*")
+        changed = git(checkout, "status", "--porcelain", "--untracked-files=no", "--", ".", ":!docs")
     except (OSError, subprocess.SubprocessError):
         return ""
-    return described.stdout.strip()
+    return f"{commit}-dirty" if changed else commit
+
+
+def git(checkout: Path, *words: str) -> str:
+    done = subprocess.run(["git", "-C", str(checkout), *words], capture_output=True, text=True, timeout=5, check=True)
+    return done.stdout.strip()

@@ -119,11 +119,11 @@ def test_policy_lists_the_hash_of_each_script(page, policy):
 
 
 def test_every_colour_of_the_page_is_in_the_palette_of_both_themes():
-    folder = files("lightning_ssl.app.report")
-    palette = (folder / "templates" / "palette.css").read_text(encoding="utf-8")
+    folder = files("lightning_ssl.app.report") / "templates"
+    palette = (folder / "palette.css").read_text(encoding="utf-8")
     dark, light = (re.findall(r"--([a-z-]+):", theme) for theme in palette.split("{% endset %}"))
     assert dark == light
-    for file in (folder / "page.css", *(folder / "templates").glob("*.html")):
+    for file in (folder / "page.css", *folder.glob("*.html")):
         text = file.read_text(encoding="utf-8")
         assert not re.search(r"#[0-9a-fA-F]{6}\b|\brgba?\(|\bhsla?\(", text), file.name
         assert set(re.findall(r"var\(--([a-z-]+)\)", text)) - {"c"} <= set(light), file.name  # --c: a group's colour

@@ -34,6 +34,21 @@ def test_a_checkout_in_an_image_names_its_own_commit(place):
     assert re.fullmatch(re.escape(PLAIN) + r"\+g(?!0123abc)[0-9a-f]{7,}", version())
 
 
+def test_changed_code_is_dirty_and_a_changed_archive_is_not(place):
+    git = ["git", "-C", place, "-c", "user.name=a", "-c", "user.email=a@b.c"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    for name in ("docs/results/runs/table1.jsonl.gz", "lightning_ssl/__init__.py"):
+        (place / name).parent.mkdir(parents=True)
+        (place / name).write_text("before")
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-q", "-m", "first"], check=True)
+    commit = version()
+    (place / "docs/results/runs/table1.jsonl.gz").write_text("after")
+    assert version() == commit
+    (place / "lightning_ssl/__init__.py").write_text("after")
+    assert version() == f"{commit}-dirty"
+
+
 def test_a_checkout_without_git_claims_no_commit(place, monkeypatch):
     (place / ".git").mkdir()
     monkeypatch.setenv("PATH", str(place))
