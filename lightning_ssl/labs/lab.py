@@ -77,6 +77,11 @@ class Claim:
         return decide_mean(relation, self.difference, self.std, self.count, self.margin)
 
     @property
+    def is_one_number(self) -> bool:
+        """Whether one number decides, within a tolerance or not."""
+        return self.decision.untested == "one run"
+
+    @property
     def outcome(self) -> Outcome:
         """Holds, contradicted or not decided."""
         return self.decision.outcome
@@ -85,7 +90,7 @@ class Claim:
         """What the verdict is based on: an interval of the mean, "one number", runs with "no spread", or "the rule"."""
         found = self.decision
         if found.low is None or found.high is None:
-            return {"one run": "one number", "no spread": "no spread"}.get(found.untested, "the rule")
+            return "one number" if self.is_one_number else "no spread" if found.untested == "no spread" else "the rule"
         return f"[{self.paper + found.low:.3g}, {self.paper + found.high:.3g}]"
 
     @classmethod
@@ -148,7 +153,7 @@ class Result:
         rows = [("claim", "ours", "paper", "difference", "interval", "verdict")]
         for claim in self.claims:
             bound = claim.relation != "="
-            ours = f"{_format_number(claim.ours)} ± {_format_number(claim.std)}"
+            ours = _format_number(claim.ours) + ("" if claim.is_one_number else f" ± {_format_number(claim.std)}")
             paper = f"{claim.relation} {_format_number(claim.paper)}" if bound else _format_number(claim.paper)
             if claim.paper_std is not None:
                 paper += f" ± {_format_number(claim.paper_std)}"

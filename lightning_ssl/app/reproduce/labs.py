@@ -83,7 +83,8 @@ def page(reproduction: Reproduction, result: Result, command: str) -> str:
     for c in result.claims:
         relation = "" if c.relation == "=" else f"{c.relation} "
         paper = f"{relation}{number(c.paper)}" + ("" if c.paper_std is None else f" ± {number(c.paper_std)}")
-        lines.append([c.outcome, c.name, c.rule, paper, f"{number(c.ours)} ± {number(c.std)}", c.basis()])
+        ours = number(c.ours) + ("" if c.is_one_number else f" ± {number(c.std)}")
+        lines.append([c.outcome, c.name, c.rule, paper, ours, c.basis()])
     name = reproduction.name
     notes = "\n".join(f"- {md_cell(note)}" for note in result.notes)
     made = [("command", f"`{command}`"), *((md_cell(k), md_cell(str(v))) for k, v in result.origin.items())]

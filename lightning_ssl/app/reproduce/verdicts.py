@@ -92,9 +92,8 @@ def judge(reproduction: Reproduction, work: Work, data: str, results: Results) -
     for claim in claims_on(reproduction, work, data):
         kind: Kind = "primary" if claim.primary else "same runs" if compared_by(claim, data) in family else "secondary"
         level, size = (LEVEL, 1) if kind == "secondary" else (LOOK_LEVEL, len(family))
-        seeds, estimate, reason = estimate_of(
-            claim, {row: results.get((row, claim.at), {}) for row in reproduction.rows}
-        )
+        rows = {row: results.get((row, claim.at), {}) for row in reproduction.rows}
+        seeds, estimate, reason = estimate_of(claim.left, claim.right, rows)
         decision = Decision("not decided", untested="no test")
         if not reason and estimate is not None:
             decision = decide_claim(claim.relation, estimate, claim.margin, size, level)
@@ -107,20 +106,22 @@ def judge(reproduction: Reproduction, work: Work, data: str, results: Results) -
     return judgements
 
 
-def estimate_of(claim: Claim, rows: Mapping[str, Mapping[Scalar, float]]) -> tuple[int, Estimate | None, str]:
-    """The number of common seeds, the estimated difference over them, and why there is no test.
+def estimate_of(
+    left: Sequence[str], right: Sequence[str], rows: Mapping[str, Mapping[Scalar, float]]
+) -> tuple[int, Estimate | None, str]:
+    """The number of common seeds of the rows of two sides, the estimated left − right, and why there is no test.
 
-    rows   row → seed → accuracy, of all rows of the table. Those that have all common seeds of the claim's rows give
-           the pooled variance, so that no other row can remove a seed.
+    rows   row → seed → accuracy, of all rows of the table. Those that have all common seeds give the pooled variance,
+           so that no other row can remove a seed.
     """
-    sides = (*claim.left, *claim.right)
+    sides = (*left, *right)
     if not all(rows[row] for row in sides):
         return 0, None, "no finished runs"
     seeds = [seed for seed in rows[sides[0]] if all(seed in rows[row] for row in sides)]
     if not seeds:
         return 0, None, "no common seed"
     pool = [row for row, values in rows.items() if all(seed in values for seed in seeds)]
-    weights = [(row in claim.left) / len(claim.left) - (row in claim.right) / len(claim.right) for row in pool]
+    weights = [(row in left) / len(left) - (row in right) / len(right) for row in pool]
     estimate = contrast([[rows[row][seed] for seed in seeds] for row in pool], weights)
     few = len(seeds) < FEWEST
     return len(seeds), estimate, f"{len(seeds)} common seed{'s' * (len(seeds) > 1)}: no test" if few else ""

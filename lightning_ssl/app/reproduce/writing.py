@@ -109,7 +109,8 @@ def conclusion(table: Table) -> str:
         parts.append(f"{len(table.judgements)} secondary claims, not corrected; {counts(table.judgements)}.")
     for outcome in OUTCOMES:
         found = [j for j in primary or table.judgements if j.verdict == outcome]
-        names = (f"{j.claim.text} ({', '.join([j.data] * several + [j.claim.at])})" for j in found)
+        about = ([*[j.data] * several, j.claim.at, *[j.reason] * bool(j.reason)] for j in found)
+        names = (f"{j.claim.text} ({', '.join(words)})" for j, words in zip(found, about, strict=True))
         parts += [f"{outcome.capitalize()}: {'; '.join(names)}."] if found else []
     return " ".join(parts)
 
