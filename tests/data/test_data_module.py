@@ -209,6 +209,16 @@ def test_epoch_set_after_the_iterator_was_created_applies():
     assert torch.equal(next(batches)[2], expected.epoch_batches()[0])
 
 
+def test_the_epoch_of_the_trainer_is_read_at_the_first_batch():
+    """Lightning 1.9 sets it for a DataLoader only."""
+    module = as_rank(small(), 0, 1)
+    batches = iter(module.train_dataloader())
+    module.trainer.current_epoch = 1
+    expected = ShuffledSampler(50, 12)
+    expected.set_epoch(1)
+    assert torch.equal(next(batches)[2], expected.epoch_batches()[0])
+
+
 @pytest.mark.parametrize(
     ("on_device", "kind", "limit", "place"),
     [

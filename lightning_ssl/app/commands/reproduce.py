@@ -166,10 +166,9 @@ def plan_runs(job: Job, seeds: int | None, dry_run: bool) -> tuple[list[Planned]
         for each in planned:
             print(f"{each.plan.name}:")
             screen.print_trials(preview(each.plan, each.folder))
-        return planned, []
-    copied = sharing.share(planned, job.sources())
+    copied = sharing.share(planned, job.sources(), dry_run)
     if copied:
-        print(f"{len(copied)} runs are finished in another sweep or in the archive, and are copied")
+        print(f"finished in another sweep or in the archive, so copied: {len(copied)}")
     return planned, copied
 
 
