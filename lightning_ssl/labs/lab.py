@@ -21,7 +21,7 @@ from torch import Tensor
 from lightning_ssl.base.checks import UserError, require, require_positive
 from lightning_ssl.base.files import figure_files, write_all
 from lightning_ssl.base.palette import BLACK, COLOURS
-from lightning_ssl.comparison.claims import Relation, margin_of, mean_holds
+from lightning_ssl.comparison.claims import OUTCOMES, Decision, Outcome, Relation, decide_mean, margin_of, mean_holds
 from lightning_ssl.comparison.spread import standard_deviation
 
 if TYPE_CHECKING:
@@ -41,8 +41,15 @@ _LARGEST_ARRAY_IN_JSON = 20_000
 class Claim:
     """One published or theoretical figure beside ours.
 
+    agrees     whether the numbers themselves satisfy the rule, without an interval
     relation   how `paper` is read: "=" is a value to reproduce, "≤" and "≥" are bounds
     margin     largest distance of the mean of `count` runs from the paper's side; None if the rule is not about a mean
+
+    >>> claim = Claim.near("δ = 0.7", [0.36, 0.34, 0.35], paper=0.36)
+    >>> claim.outcome, claim.basis()  # the 90 % interval is within 0.36 ± 0.03
+    ('holds', '[0.333, 0.367]')
+    >>> Claim.near("threshold", 0.3819, paper=0.382).basis()
+    'one number'
     """
 
     name: str
@@ -60,6 +67,31 @@ class Claim:
     def difference(self) -> float:
         """Ours minus the paper's."""
         return self.ours - self.paper
+
+    @property
+    def decision(self) -> Decision:
+        """The verdict, by the interval of the mean of several runs. Other rules and one number need no interval."""
+        relation = RELATIONS.get(self.relation)
+        if relation is None or self.margin is None or None in (self.ours, self.std, self.paper):
+            return Decision("holds" if self.agrees else "contradicted", untested="no test")
+        return decide_mean(relation, self.difference, self.std, self.count, self.margin)
+
+    @property
+    def is_one_number(self) -> bool:
+        """Whether one number decides, within a tolerance or not."""
+        return self.decision.untested == "one run"
+
+    @property
+    def outcome(self) -> Outcome:
+        """Holds, contradicted or not decided."""
+        return self.decision.outcome
+
+    def basis(self) -> str:
+        """What the verdict is based on: an interval of the mean, "one number", runs with "no spread", or "the rule"."""
+        found = self.decision
+        if found.low is None or found.high is None:
+            return "one number" if self.is_one_number else "no spread" if found.untested == "no spread" else "the rule"
+        return f"[{self.paper + found.low:.3g}, {self.paper + found.high:.3g}]"
 
     @classmethod
     def near(
@@ -116,27 +148,31 @@ class Result:
     """A table of the lab's own, printed above the claims."""
 
     def table(self) -> str:
-        """Format the claims: ours, the paper's, the difference and the verdict, then the rules and the notes."""
+        """Format the claims: verdict, ours, the paper's, the difference and the interval, then the rules and notes."""
         rules = list(dict.fromkeys(claim.rule for claim in self.claims))
-        rows = [("claim", "ours", "paper", "difference", "verdict")]
+        rows = [("claim", "ours", "paper", "difference", "interval", "verdict")]
         for claim in self.claims:
             bound = claim.relation != "="
-            ours = f"{_format_number(claim.ours)} ± {_format_number(claim.std)}"
+            ours = _format_number(claim.ours) + ("" if claim.is_one_number else f" ± {_format_number(claim.std)}")
             paper = f"{claim.relation} {_format_number(claim.paper)}" if bound else _format_number(claim.paper)
             if claim.paper_std is not None:
                 paper += f" ± {_format_number(claim.paper_std)}"
             difference = "" if bound else _format_number(claim.difference, sign=True)
-            verdict = f"{'agrees' if claim.agrees else 'differs'} [{rules.index(claim.rule) + 1}]"
-            rows.append((claim.name, ours, paper, difference, verdict))
+            verdict = f"{claim.outcome} [{rules.index(claim.rule) + 1}]"
+            rows.append((claim.name, ours, paper, difference, claim.basis(), verdict))
         widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         lines.insert(1, "  ".join("-" * width for width in widths))
         if self.text:
             lines.insert(0, self.text.rstrip("\n") + "\n")
         lines += [f"[{r}] {rule}" for r, rule in enumerate(rules, 1)] + [f"note: {note}" for note in self.notes]
-        agreeing = sum(claim.agrees for claim in self.claims)
-        lines.append(f"{self.lab}: {agreeing} of {len(self.claims)} agree, {len(self.claims) - agreeing} differ")
+        lines.append(f"{self.lab}: {self.counts()}")
         return "\n".join(lines)
+
+    def counts(self) -> str:
+        """How many claims have each verdict."""
+        found = [claim.outcome for claim in self.claims]
+        return f"{len(found)} claims; " + ", ".join(f"{outcome}: {found.count(outcome)}" for outcome in OUTCOMES)
 
     def figure(self) -> Figure:
         """Draw the lab's figure."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lightning_ssl.app.report.formats import md_cell, md_table, signed
+from lightning_ssl.app.report.formats import md_cell, md_table
 from lightning_ssl.app.reproduce.results import Table
-from lightning_ssl.app.reproduce.verdicts import Judgement
-from lightning_ssl.app.reproduce.writing import interval
+from lightning_ssl.app.reproduce.verdicts import Judgement, seeds_text
+from lightning_ssl.app.reproduce.writing import difference, interval
 from lightning_ssl.app.sweep.scales import Scale
+from lightning_ssl.comparison.blocks import FEWEST
+from lightning_ssl.comparison.looks import LOOKS
 
 
 def section(table: Table, longer: Sequence[tuple[Scale, Table]]) -> str:
@@ -40,7 +42,11 @@ def count_sentence(table: Table, scale: Scale, longer: Table) -> str:
     fewer = sum(there[key] < here[key] for key in rows)
     if fewer:
         sentence += f"{fewer} of {len(rows)} rows have fewer seeds than above: this comparison is not complete. "
-    return sentence + "A claim with fewer than two common seeds has no interval and is not decided."
+    if any(j.is_interim for j in longer.judgements):
+        sentence += (
+            f"Interim: the claims have {seeds_text(longer.judgements)} seeds, and the first look is at {LOOKS[0]}. "
+        )
+    return sentence + f"A claim with fewer than {FEWEST} common seeds has no test and is not decided."
 
 
 def moves_table(table: Table, longer: Table) -> str:
@@ -56,5 +62,4 @@ def moves_table(table: Table, longer: Table) -> str:
 
 
 def outcome(j: Judgement) -> tuple[str, str]:
-    difference = "–" if j.comparison is None else f"{signed(j.comparison.difference)} {interval(j)}"
-    return difference.removesuffix(" –"), j.verdict + (f" ({j.reason})" if j.reason else "")
+    return f"{difference(j)} {interval(j)}".removesuffix(" –"), j.verdict + (f" ({j.reason})" if j.reason else "")

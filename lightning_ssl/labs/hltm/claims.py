@@ -90,7 +90,7 @@ def operator_notes(norm: Tensor, settings: dict[str, Any]) -> list[str]:
 
 
 def table6_notes(cells: list[Claim], settings: dict[str, Any]) -> list[str]:
-    """Count the cells of Table 6 that agree, by the rule of the claims and by a stricter one."""
+    """Count the cells of Table 6 whose mean is within the margin of the claims, and within a narrower one."""
     if not cells:
         return ["none of these settings is in Table 6"]
     size, seeds = len(cells), settings["seeds"]
@@ -101,6 +101,6 @@ def table6_notes(cells: list[Claim], settings: dict[str, Any]) -> list[str]:
     errors = [standard_error((claim.std, seeds), (claim.paper_std or 0.0, seeds)) for claim in cells]
     near = [mean_holds("equal", c.difference, 0.005 + 2 * error) for c, error in zip(cells, errors, strict=True)]
     return [
-        f"Table 6: {agreeing} of {size} cells agree ({agreeing / size:.0%}); mean |difference| {mean:.3f}",
-        f"Table 6, stricter: {sum(near)} of {size} within two standard errors of the difference of the means",
+        f"Table 6: the means of {agreeing} of {size} cells are within the margin; mean |difference| {mean:.3f}",
+        f"Table 6: {sum(near)} of {size} are within two standard errors of the difference of the means",
     ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from lightning_ssl.base.palette import marked_line
+from lightning_ssl.comparison.claims import OUTCOMES
 from lightning_ssl.labs.hltm.claims import PAPER_WIDTHS, paper_cells
 from lightning_ssl.labs.hltm.lucky import FIGURE_C, FIGURE_GAMMA, r_hat_limit
 from lightning_ssl.labs.lab import PALETTE, Result, panels
@@ -102,10 +103,10 @@ def _draw_lucky(result: Result, ax: Axes) -> None:
 
 def _draw_agreement(result: Result, ax: Axes) -> None:
     cells = [claim for claim in result.claims if claim.paper_std is not None]
-    for agrees, colour, name in ((True, PALETTE[0], "agree"), (False, PALETTE[1], "differ")):
-        points = [(claim.paper, claim.ours) for claim in cells if claim.agrees == agrees]
+    for outcome, colour in zip(OUTCOMES, PALETTE, strict=False):
+        points = [(claim.paper, claim.ours) for claim in cells if claim.outcome == outcome]
         paper, ours = ([point[k] for point in points] for k in (0, 1))
-        ax.plot(paper, ours, "o", color=colour, markersize=4, alpha=0.7, label=f"{name}: {len(points)}")
+        ax.plot(paper, ours, "o", color=colour, markersize=4, alpha=0.7, label=f"{outcome}: {len(points)}")
     ax.axline((1, 1), slope=1, color="0.6", linewidth=1)
     ax.set(title="cells of Table 6", xlabel="paper", ylabel="ours", xlim=(0.2, 1.02), ylim=(0.2, 1.02))
     ax.legend(frameon=False, fontsize=8)
