@@ -106,7 +106,7 @@ def run(
                 failed = f"--choose {folder / steps[0].name} leaves their settings out"
                 print(f"no choice yet: runs failed; --retry runs them again, {failed}")
             return code
-    if choice is None:
+    if choose or choice is None:
         choice = tuning_runs.freeze(plan, folder, choose or [str(folder / steps[0].name)])
     plan.write_confirmation(folder, choice)
     print(printable(chosen(choice, folder)))

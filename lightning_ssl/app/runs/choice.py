@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -153,6 +153,7 @@ def choices_in(folders: Iterable[Path]) -> list[Path]:
     return [file for folder in dict.fromkeys(folders) if (file := folder / FILE).is_file()]
 
 
-def tag_of(tags: Sequence[Any]) -> str | None:
-    """The tag that names a choice."""
-    return next((tag for tag in tags if isinstance(tag, str) and tag.startswith(TAG)), None)
+def tag_of(tags: Any) -> str | None:
+    """The tag that names a choice, among the tags of a run."""
+    found = tags if isinstance(tags, list) else []
+    return next((tag for tag in found if isinstance(tag, str) and tag.startswith(TAG)), None)

@@ -34,7 +34,7 @@ from lightning_ssl.app.sweep import plan as sweep_plan
 from lightning_ssl.app.sweep.plan import SEED, Plan, any_fit_flags, varies
 from lightning_ssl.app.sweep.state import Trial
 from lightning_ssl.app.sweep.wandb_sweeps import Parameters
-from lightning_ssl.base.checks import UserError, did_you_mean, is_number, require_folder_name, require_line, shown
+from lightning_ssl.base.checks import UserError, did_you_mean, is_number, require_folder_name, shown
 from lightning_ssl.base.files import write_all
 from lightning_ssl.base.untrusted import read_text, yaml_mapping
 from lightning_ssl.comparison.best import FEWEST_FOR_A_WINNER
@@ -91,7 +91,8 @@ class Tuning:
 
     @property
     def holdout(self) -> float:
-        return float(self.sweep["parameters"][HOLDOUT]["value"])
+        held_out: float = self.sweep["parameters"][HOLDOUT]["value"]
+        return held_out
 
     @property
     def each(self) -> int:
@@ -217,7 +218,9 @@ def check_sweep(file: Path, sweep: dict[str, Any]) -> None:
         raise UserError(f"{file}: command={shown(sweep['command'])}: expected `lightning-ssl fit` in it")
     for key, entry in parameters.items():
         if key != SEED and "value" not in entry:
-            raise UserError(f"{file}: parameters.{key}={shown(entry)}: expected {{value: …}}; only losses have settings")
+            raise UserError(
+                f"{file}: parameters.{key}={shown(entry)}: expected {{value: …}}; only losses have settings"
+            )
     held_out = parameters.get(HOLDOUT, {}).get("value", 0)
     if not is_number(held_out) or held_out <= 0:
         raise UserError(
@@ -250,9 +253,8 @@ def fresh_seeds(tuning_seeds: Sequence[int], count: int) -> list[int]:
 
 def space_of(file: Path, loss: str, entries: Any, shared: Mapping[str, Any]) -> dict[str, Any]:
     """The flags of a loss, checked."""
-    where = file.with_name(f"{file.name}: tune.losses.{loss}")
-    require_line(f"{file}: tune.losses", str(loss))
     require_folder_name(f"{file}: tune.losses", str(loss))
+    where = file.with_name(f"{file.name}: tune.losses.{loss}")
     sweep_plan.check_config(where, {"method": "random", "parameters": entries})
     for key in entries:
         if key in shared:
@@ -262,9 +264,7 @@ def space_of(file: Path, loss: str, entries: Any, shared: Mapping[str, Any]) -> 
     return dict(entries)
 
 
-def draw(
-    file: Path, spaces: Mapping[str, dict[str, Any]], count: int | None, seed: int
-) -> dict[str, list[Parameters]]:
+def draw(file: Path, spaces: Mapping[str, dict[str, Any]], count: int | None, seed: int) -> dict[str, list[Parameters]]:
     """The settings of each loss: its grid, or as many random draws. Unequal numbers are refused."""
     grids = {loss: grid_of(file, loss, space) for loss, space in spaces.items() if not is_random(space)}
     sizes = {loss: len(cells) for loss, cells in grids.items()}

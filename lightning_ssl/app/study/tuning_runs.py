@@ -68,7 +68,9 @@ def tuned(tuning: Tuning, setting: Setting, runs: Mapping[int, Sequence[RunRecor
         finished = [run for run in mine if run.finished]
         if len(finished) > 1:
             names = list_names([run.name for run in finished])
-            raise UserError(f"{setting.name}, seed {seed}: {names} are the same run; give folders that have one of them")
+            raise UserError(
+                f"{setting.name}, seed {seed}: {names} are the same run; give folders that have one of them"
+            )
         value = finished[0].last(tuning.metric) if finished else None
         if finished and value is None:
             raise UserError(f"{finished[0].name}: no value of {tuning.metric}, by which the settings are compared")
@@ -89,7 +91,9 @@ def freeze(tuning: Tuning, folder: Path, sources: Sequence[str | Path]) -> Choic
     known = frozen(tuning, folder)
     choice = choose(tuning, Reader(recorded).runs(sources))
     if known is not None and known != choice:
-        raise UserError(f"{folder / FILE}: the choice is frozen, and these runs give another one; choose another --name")
+        raise UserError(
+            f"{folder / FILE}: the choice is frozen, and these runs give another one; choose another --name"
+        )
     choice.write(folder)
     return choice
 
@@ -109,9 +113,14 @@ def fits(choice: Choice, tuning: Tuning) -> bool:
     """Whether the tuning file has what was fixed before the first run of a choice."""
     steps = (choice.tuning_seeds, choice.fresh_seeds) == (tuning.tuning_seeds, tuning.fresh_seeds)
     measured = (choice.name, choice.metric, choice.holdout) == (tuning.name, tuning.metric, tuning.holdout)
-    return steps and measured and choice.losses.keys() == tuning.spaces.keys() and all(
-        loss.space == tuning.spaces[name]
-        and [setting.flags for setting in loss.settings] == [setting.flags for setting in tuning.of_loss(name)]
-        and loss.configuration == tuning.of_loss(name)[loss.chosen].decisive
-        for name, loss in choice.losses.items()
+    return (
+        steps
+        and measured
+        and choice.losses.keys() == tuning.spaces.keys()
+        and all(
+            loss.space == tuning.spaces[name]
+            and [setting.flags for setting in loss.settings] == [setting.flags for setting in tuning.of_loss(name)]
+            and loss.configuration == tuning.of_loss(name)[loss.chosen].decisive
+            for name, loss in choice.losses.items()
+        )
     )
