@@ -21,8 +21,8 @@ class Pool:
     """The pooled variance of K losses.
 
     out      whether the spread of a loss stands out (..., K)
-    kept     K', the number of losses that do not (...); K if there are fewer than two
-    mse      pooled variance of the K' losses (...)
+    kept     K', the number of losses that do not (...)
+    mse      pooled variance of these losses (...); 0 if there are fewer than two
     weight   its degrees of freedom in the variance of a difference of two such losses (...)
     """
 
@@ -136,8 +136,7 @@ def pooled(x: np.ndarray, s2: np.ndarray | None = None) -> Pool:
         F_k = s²_k / mean of the other losses' s²,   out_k = F_k > F_.95(S−1, (S−1)(K−1))        (only for K > 2)
         MSE = Σ (x_sk − x̄_s. − x̄_.k + x̄..)² / ((S−1)(K'−1)),   weight = min(4, (S−1)(K'−2)/2)
 
-    The sums of MSE are over the K' losses that are not out, or all if there are fewer than two. MSE is half the mean
-    of their s²_ij.
+    The sums of MSE are over the K' losses that are not out. MSE is half the mean of their s²_ij.
 
     s2   the variances s²_ij (..., K, K), if known
 
@@ -154,7 +153,7 @@ def pooled(x: np.ndarray, s2: np.ndarray | None = None) -> Pool:
         own = x.var(-1, ddof=1)
         others = own @ ((1 - np.eye(losses)) / (losses - 1))
         out = own > others * fdtri(seeds - 1, (seeds - 1) * (losses - 1), 0.95)
-    inside = (~out | ((~out).sum(-1, keepdims=True) < 2)).astype(float)  # (..., K)
+    inside = (~out).astype(float)  # (..., K)
     kept = inside.sum(-1)
     total = np.einsum("...i,...ij,...j->...", inside, s2, inside)
     mse = total / np.maximum(2 * kept * (kept - 1), 1)

@@ -9,29 +9,36 @@ import numpy as np
 from lightning_ssl.base.checks import require, require_positive
 from lightning_ssl.comparison.best import FEWEST_FOR_A_WINNER
 from lightning_ssl.comparison.estimate import LEVEL
-from lightning_ssl.comparison.pairs import WEIGHT, Pairs
+from lightning_ssl.comparison.pairs import WEIGHT
 
 ASSURANCE = 0.8  # probability that the planned number of seeds has the power
 MOST = 100_000  # seeds
 
 
-def variance_of_pilot(pilot: Pairs, assurance: float = ASSURANCE) -> Any:
-    """Return an upper bound of the variance of a difference, from the pooled variance of a pilot of S0 seeds:
+def variance_of_pilot(x: Any, assurance: float = ASSURANCE) -> Any:
+    """Return an upper bound of the variance of a difference, from a pilot of S0 seeds:
 
-        σ_D² = 2 MSE ν0 / χ²_{1 − assurance, ν0},   ν0 = (S0−1)(K'−1)
+        σ_D² = 2 MSE ν0 / χ²_{1 − assurance, ν0},   ν0 = (S0−1)(K−1)
+        MSE  = Σ (x_sk − x̄_s. − x̄_.k + x̄..)² / ν0
 
     The pilot's own variance, 2 MSE, is too small in half of all cases.
 
-    >>> from lightning_ssl.comparison.pairs import compare_pairs
-    >>> x = [[0.0, 0.0, 4.0, 4.0], [1.0, 3.0, 1.0, 3.0], [9.0, 5.0, 5.0, 9.0]]
-    >>> round(float(variance_of_pilot(compare_pairs(x))), 2)  # 2 · 4 · 6 / 3.07
+    x   results (..., K, S0) in points, of the losses between which to decide
+
+    >>> round(float(variance_of_pilot([[0.0, 0.0, 4.0, 4.0], [1.0, 3.0, 1.0, 3.0], [9.0, 5.0, 5.0, 9.0]])), 2)
     15.63
+    >>> round(2 * 4.0 * 6 / 3.07, 2)  # MSE = 4, χ²_{0.2, 6} = 3.07
+    15.64
     """
     from scipy.special import chdtri  # late: scipy takes long to import
 
-    require(pilot.seeds >= 2, "seeds of the pilot", pilot.seeds, "at least 2")
-    freedom = (pilot.seeds - 1) * (pilot.pool.kept - 1)
-    return 2 * pilot.pool.mse * freedom / chdtri(freedom, assurance)
+    x = np.asarray(x, float)
+    losses, seeds = x.shape[-2:]
+    require(losses >= 2, "losses of the pilot", losses, "at least 2")
+    require(seeds >= 2, "seeds of the pilot", seeds, "at least 2")
+    centred = x - x.mean(-1, keepdims=True)
+    squares = ((centred - centred.mean(-2, keepdims=True)) ** 2).sum((-1, -2))
+    return 2 * squares / chdtri((seeds - 1) * (losses - 1), assurance)
 
 
 def seeds_needed(variance: Any, losses: int, difference: float, power: float = 0.8, level: float = LEVEL) -> Any:
@@ -53,17 +60,18 @@ def seeds_needed(variance: Any, losses: int, difference: float, power: float = 0
     return seeds[found]
 
 
-def more_seeds(pilot: Pairs, difference: float, power: float = 0.8, losses: int | None = None) -> Any:
+def more_seeds(x: Any, difference: float, power: float = 0.8, losses: int | None = None) -> Any:
     """Return how many more seeds than those of the pilot each loss needs, to show a difference with 80 % assurance.
 
+    x        results (..., K, S0) of the pilot
     losses   K at the start, if losses were excluded at earlier looks
 
-    >>> from lightning_ssl.comparison.pairs import compare_pairs
-    >>> int(more_seeds(compare_pairs([[71.0, 70.0, 72.0], [69.0, 69.5, 70.5], [60.0, 61.0, 61.5]]), difference=2.0))
+    >>> int(more_seeds([[71.0, 70.0, 72.0], [69.0, 69.5, 70.5], [60.0, 61.0, 61.5]], difference=2.0))
     3
     """
-    needed = seeds_needed(variance_of_pilot(pilot), losses or pilot.losses, difference, power)
-    return np.maximum(needed - pilot.seeds, 0)
+    x = np.asarray(x, float)
+    needed = seeds_needed(variance_of_pilot(x), losses or x.shape[-2], difference, power)
+    return np.maximum(needed - x.shape[-1], 0)
 
 
 def difference_shown(variance: Any, losses: int, seeds: int, power: float = 0.8, level: float = LEVEL) -> Any:

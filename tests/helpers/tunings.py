@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import yaml
 
@@ -44,7 +45,7 @@ class TuningEngine:
     """
 
     accuracy = staticmethod(lambda setting, seed: 0.5)
-    ran = []
+    ran: ClassVar = []
 
     def __init__(self, plan, folder, workers=1, gpus=(), retry=False):
         self.plan, self.folder, self.retry = plan, folder, retry

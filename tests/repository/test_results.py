@@ -12,6 +12,7 @@ from lightning_ssl.app.report.compose import build
 from lightning_ssl.app.reproduce import moves, recipe, results, writing
 from lightning_ssl.app.runs import archive
 from lightning_ssl.app.runs.run_record import Reader
+from lightning_ssl.app.sweep.scales import scale_named
 
 RESULTS = ROOT / "docs" / "results"
 TABLES = [name for name in recipe.names() if recipe.load(name).lab is None and (RESULTS / f"{name}.md").exists()]
@@ -68,7 +69,7 @@ def test_the_page_of_table_1_shows_how_each_claim_moves_with_longer_training():
     reproduction = recipe.load("table1")
     archives = [RESULTS / "runs" / f"{name}-cpu.jsonl.gz" for name in reproduction.works["cpu"].sweeps]
     short = results.tabulate(reproduction, reproduction.works["cpu"], Reader().runs(archives))
-    assert moves.section(short, [(recipe.scale_named("night"), longer)]) in text
+    assert moves.section(short, [(scale_named("night"), longer)]) in text
 
 
 @pytest.mark.parametrize("name", ["index.md", "inverse.md"])

@@ -20,6 +20,7 @@ from lightning_ssl.app.commands.names import COMMANDS
 from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.app.config import catalog, packaged
 from lightning_ssl.app.reproduce import recipe
+from lightning_ssl.app.sweep import scales
 from lightning_ssl.data import DATASETS
 
 FILES = {"bash": "_shtab_compgen_files", "zsh": "_files"}
@@ -100,7 +101,7 @@ def set_completion(command: str, action: argparse.Action) -> None:
     if command == "lightning-ssl data fetch" and action.dest == "name":
         action.choices = [name for name, each in DATASETS.items() if each.published]
     elif command == "lightning-ssl reproduce" and action.dest in ("name", "scale"):
-        action.choices = ["list", *recipe.names()] if action.dest == "name" else list(recipe.scales())
+        action.choices = ["list", *recipe.names()] if action.dest == "name" else list(scales.scales())
     elif action.dest in ("config", "file"):
         action.complete = names_or_files("configs" if action.dest == "config" else "sweeps")  # type: ignore[attr-defined]
     elif action.nargs != 0:

@@ -34,7 +34,8 @@ from lightning_ssl.base.untrusted import printable
 
 if TYPE_CHECKING:
     from lightning_ssl.app.reproduce.planning import Cell, Planned
-    from lightning_ssl.app.reproduce.recipe import Reproduction, Scale, Work
+    from lightning_ssl.app.reproduce.recipe import Reproduction, Work
+    from lightning_ssl.app.sweep.scales import Scale
 
 MARKER = b"lightning-ssl reproduce"  # NAME.md holds the command
 
@@ -79,13 +80,14 @@ def run(
 
     # Late: --help must not wait for numpy.
     from lightning_ssl.app.reproduce import planning, recipe
+    from lightning_ssl.app.sweep import scales
 
     if name == "list":
         print(columns({each: recipe.load(each).title for each in recipe.names()}))
-        for size in recipe.scales().values():
+        for size in scales.scales().values():
             print(f"--scale {size.name}: {size.summary}")
         return 0
-    reproduction, size = recipe.load(name), recipe.scale_named(scale)
+    reproduction, size = recipe.load(name), scales.scale_named(scale)
     target = Path(out or Path(runs) / scale) / name
     seed_words = [] if seeds is None else ["--seeds", str(seeds)]
     command = shlex.join(["lightning-ssl", "reproduce", name, "--scale", scale, *seed_words])
@@ -193,10 +195,11 @@ def train(planned: Sequence[Planned], archived: Path | None, workers: int, retry
 def compare(job: Job, target: Path, command: str) -> None:
     """Evaluate the finished runs, judge the claims, and write the results."""
     from lightning_ssl.app.report.compose import build
-    from lightning_ssl.app.reproduce import evaluating, figure, moves, recipe, writing
+    from lightning_ssl.app.reproduce import evaluating, figure, moves, writing
     from lightning_ssl.app.reproduce.results import tabulate
     from lightning_ssl.app.runs import archive
     from lightning_ssl.app.runs.run_record import Reader, files_to_archive
+    from lightning_ssl.app.sweep.scales import scale_named
     from lightning_ssl.app.sweep.state import recorded
     from lightning_ssl.base.files import write_all
 
@@ -218,7 +221,7 @@ def compare(job: Job, target: Path, command: str) -> None:
     report = build(sources, page, title=title, figures=False, reader=reader)
     report_command = shlex.join(["lightning-ssl", "report", *map(str, sources)])
     longer = [
-        (recipe.scale_named(name), tabulate(job.reproduction, work, reader.runs(job.sources_of(name))))
+        (scale_named(name), tabulate(job.reproduction, work, reader.runs(job.sources_of(name))))
         for name, work in job.reproduction.longer(scale.name).items()
     ]
     table_md = (report.page.with_suffix("") / "table.md").read_text(encoding="utf-8")

@@ -5,6 +5,7 @@ examples:
   lightning-ssl report runs/tune_shapes                      which loss is better when each has its best setting
   lightning-ssl tune sweeps/tune_shapes.yaml --dry-run       print the runs and their commands
   lightning-ssl tune sweeps/tune_shapes.yaml --status        print the progress
+  lightning-ssl tune sweeps/tune_shapes.yaml --until decided adds fresh seeds until one loss wins, at most 12
 
 on a cluster, with W&B's agents and run folders on a shared disk:
   lightning-ssl tune sweeps/tune_cifar10.yaml --write tuned  write tuned/tuning.yaml, and run nothing
@@ -23,13 +24,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.app.commands.sweep import devices_of, share_cores
 from lightning_ssl.app.config import packaged
 from lightning_ssl.base.checks import MAX_SEED, require, require_line
 from lightning_ssl.base.untrusted import printable
+from lightning_ssl.comparison.looks import LOOKS
 
 if TYPE_CHECKING:
     from lightning_ssl.app.runs.choice import Choice
@@ -57,6 +59,7 @@ def run(
     seed: int = 0,
     gpus: str | None = None,
     retry: bool = False,
+    until: Literal["decided"] | None = None,
 ) -> int:
     """Tune every loss with the same budget, freeze the choice, and compare the losses with fresh seeds.
 
@@ -72,6 +75,7 @@ def run(
         seed: seed of random spaces
         gpus: GPUs such as 0,1,2,3; each worker uses one of them
         retry: run failed runs again
+        until: add fresh seeds until one loss wins, with looks at 5, 8 and 12 seeds
     """
     require(dry_run + status + bool(write or choose) < 2, "tune", file, "given one of --dry-run, --status, --write")
     require_line("runs", runs)
@@ -79,11 +83,11 @@ def run(
     share_cores(workers)
 
     # Imported here: --help must not wait for torch.
-    from lightning_ssl.app.study import tuning, tuning_runs
+    from lightning_ssl.app.study import race, rounds, tuning, tuning_runs
     from lightning_ssl.app.sweep import screen
     from lightning_ssl.app.sweep.engine import Engine, preview
 
-    plan = tuning.read(Path(packaged.find("sweeps", file)), name, seed, extra_flags)
+    plan = tuning.read(Path(packaged.find("sweeps", file)), name, seed, extra_flags, LOOKS[-1] if until else None)
     folder = Path(write or Path(runs) / plan.name)
     choice = tuning_runs.frozen(plan, folder)
     steps = [plan.tuning(folder), *([] if choice is None else [plan.confirmation(folder, choice)])]
@@ -114,7 +118,10 @@ def run(
     if choose:
         print(f"{folder}/{tuning.CONFIRM}.yaml: run it with `wandb sweep`, or `lightning-ssl sweep … --runs {folder}`")
         return 0
-    code = Engine(step, folder / step.name, workers, devices, retry).run()
+    if until:
+        code = race.Race(step, folder / step.name, rounds.Rule.of(None, None, False)).run(workers, devices, retry)
+    else:
+        code = Engine(step, folder / step.name, workers, devices, retry).run()
     print(f"lightning-ssl report {folder}")
     return code
 

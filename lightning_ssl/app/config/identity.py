@@ -25,6 +25,11 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in found.items() if keys.is_compared(key)}
 
 
+def key_of(experiment: Mapping[str, Any]) -> str:
+    """An identity as text."""
+    return repr(sorted(experiment.items()))
+
+
 def leaves(config: Any) -> dict[str, Any]:
     """The values of a configuration by dotted keys, in a form in which equal values are equal.
 

@@ -24,6 +24,13 @@ def uses_test_images(run: RunRecord, metric: str) -> bool:
     return metric.startswith("linear/") or not run.settings.get("data.holdout")
 
 
+def images_measured(run: RunRecord, metric: str) -> int | None:
+    """Return the number of images that a metric is measured on; None if it is not in the settings."""
+    key = "data.options.test_images" if uses_test_images(run, metric) else "data.holdout"
+    found = run.settings.get(key)
+    return found if isinstance(found, int) and found > 0 else None
+
+
 def measured_on(grouping: Grouping) -> str | None:
     """Say which images the accuracies come from; None without runs."""
     places: dict[str, list[str]] = defaultdict(list)

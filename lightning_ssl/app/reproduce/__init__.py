@@ -1,8 +1,8 @@
 """Repeats the published tables and judges their claims. `lightning-ssl reproduce` is its command.
 
 A reproduction is data: `papers/reproductions/NAME.yaml` has its sweep files, its rows, and the statements of the paper
-with the claims that test them, `papers/*.yaml` the published figures, `scales.yaml` the scales, `labs.yaml` the
-laboratories. There is no code for a single table.
+with the claims that test them, `papers/*.yaml` the published figures, `app/sweep/scales.yaml` the scales, `labs.yaml`
+the laboratories. There is no code for a single table.
 
 recipe.py       the reproductions as data classes
 planning.py     the runs of a reproduction at a scale, their data, and how long they take

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lightning_ssl.app.report.formats import md_cell, md_table, signed
-from lightning_ssl.app.reproduce.recipe import Scale
 from lightning_ssl.app.reproduce.results import Table
 from lightning_ssl.app.reproduce.verdicts import Judgement
 from lightning_ssl.app.reproduce.writing import interval
+from lightning_ssl.app.sweep.scales import Scale
 
 
 def section(table: Table, longer: Sequence[tuple[Scale, Table]]) -> str:

@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from lightning_ssl import data
 from lightning_ssl.app.config import packaged
-from lightning_ssl.app.config.labels import Scalar, flatten
-from lightning_ssl.app.reproduce.recipe import Reproduction, Scale, Work
+from lightning_ssl.app.config.labels import flatten
+from lightning_ssl.app.reproduce.recipe import Reproduction, Work
 from lightning_ssl.app.sweep import plan as sweep_plan
+from lightning_ssl.app.sweep.cost import Settings, complete_configs, seconds_of
 from lightning_ssl.app.sweep.engine import check_settings
-from lightning_ssl.app.sweep.plan import SEED, Plan, fit_flags
+from lightning_ssl.app.sweep.plan import SEED, Plan
+from lightning_ssl.app.sweep.scales import Scale
 from lightning_ssl.app.sweep.screen import format_duration
 from lightning_ssl.app.sweep.state import State, Trial
 
-IMAGES = {"cifar10": 50_000, "cifar100": 50_000, "stl10": 105_000}  # of the split for training without labels
-PIXELS = 32  # side of the images to which the speed of a scale refers
-
-Settings = dict[str, Scalar]
 Cell = tuple[str, str]
 """The name of a sweep, and the identity of one of its cells."""
 
@@ -70,23 +67,6 @@ def plan_sweeps(work: Work, scale: Scale, seeds: int | None, runs: Path) -> list
         plan = sweep_plan.read(file, f"{name}-{scale.name}", extra_flags=scale.flags, seeds=seeds)
         plan = replace(plan, cells=sorted(plan.cells, key=lambda cell: cell.get(SEED, 0)))
         found.append(Planned(plan, runs / plan.name, complete_configs(plan)))
-    return found
-
-
-def complete_configs(plan: Plan) -> list[dict[str, Any]]:
-    """The complete configuration of each cell. Cells that differ in the seed share the parsing."""
-    # Late: it imports torch and Lightning.
-    from lightning_ssl.app.config.configuration import Configuration
-
-    known: dict[str, dict[str, Any]] = {}
-    found = []
-    for cell in plan.cells:
-        key = json.dumps({name: value for name, value in cell.items() if name != SEED}, sort_keys=True)
-        if key not in known:
-            flags = fit_flags(plan.command_for(cell, Path("parameters.json")))
-            assert flags is not None
-            known[key] = Configuration.parse(flags).stored()
-        found.append({**known[key], SEED: cell.get(SEED)})
     return found
 
 
@@ -149,9 +129,8 @@ def estimate(
     The duration of finished runs of the same sweep is used if there are any, else the images of a run, times the
     multiplications of its network relative to those of the scale's network, divided by the speed.
     """
-    speed = images_per_second or scale.images_per_second
-    basis = f"{speed:g} images/s of {scale.network} at {PIXELS} pixels, "
-    basis += scale.source if images_per_second is None else "as given"
+    scale = scale.at(images_per_second)
+    basis = scale.basis
     total, left, seconds = 0, 0, 0.0
     measured: list[float] = []
     for each in planned:
@@ -166,40 +145,11 @@ def estimate(
             measured += durations
             seconds += fmean(durations) * len(waiting)
         else:
-            seconds += sum(images_of(settings) * relative_cost(settings, scale) / speed for settings in waiting)
+            seconds += sum(seconds_of(settings, scale) for settings in waiting)
     if measured:
         basis = f"{fmean(measured):.0f} s for a run, the mean of {len(measured)} finished ones"
     basis += f"; {scale.evaluation_seconds:g} s for its evaluation"
     return Estimate(total, left, seconds, scale.evaluation_seconds * left, basis)
-
-
-def images_of(settings: Settings) -> float:
-    """The number of training images of a run, over all epochs."""
-    images, share = IMAGES[str(settings["data.name"])], settings.get("trainer.limit_train_batches")
-    if isinstance(share, float) and share <= 1:
-        images = round(images * share)
-    elif isinstance(share, int | float):
-        images = min(images, int(share) * int(settings["data.batch_size"] or 0))
-    return float(images * int(settings["trainer.max_epochs"] or 0))
-
-
-def relative_cost(settings: Settings, scale: Scale) -> float:
-    """The operations of a run's network for one image, relative to those of the scale's network."""
-    size = int(settings["model.image_size"] or PIXELS)
-    return operations(str(settings["model.backbone"]), size) / operations(scale.network, PIXELS)
-
-
-@cache
-def operations(backbone: str, size: int) -> int:
-    """The floating-point operations of a forward pass of one image. No memory is allocated for it."""
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
-    from lightning_ssl.networks import build_backbone
-
-    with torch.device("meta"), FlopCounterMode(display=False) as counter:
-        build_backbone(backbone, size).eval()(torch.empty(1, 3, size, size))
-    return counter.get_total_flops()
 
 
 def announcement(reproduction: Reproduction, scale: Scale, planned: Sequence[Planned]) -> list[str]:

@@ -17,7 +17,7 @@ import yaml  # type: ignore[import-untyped]
 
 from lightning_ssl import papers
 from lightning_ssl.app.config.labels import Scalar
-from lightning_ssl.base.checks import UserError, require
+from lightning_ssl.base.checks import UserError
 
 Moment = Literal["early", "late"]
 Relation = Literal["above", "below", "equal", "not below"]
@@ -27,19 +27,6 @@ Treatment = Literal["text", "code", "ours"]
 """What a row computes: what the text of the paper says, what its released code does, or something else."""
 EARLY = 0.2  # share of the training; the papers' first column is 100 of 500 epochs
 DATA = "DATA"  # in a path of `Row.published`: the data set
-
-
-@dataclass(frozen=True)
-class Scale:
-    """A size of the experiments. `images_per_second` is the speed of `network` on images of 32 pixels."""
-
-    name: str
-    summary: str
-    flags: list[str]
-    images_per_second: float
-    network: str
-    source: str  # where the speed comes from
-    evaluation_seconds: float  # of one run
 
 
 @dataclass(frozen=True)
@@ -175,14 +162,3 @@ def claims_of(says: str, place: str, source: Source, claims: list[dict[str, Any]
 def read(name: str) -> Any:
     """The content of a YAML file beside this one."""
     return yaml.safe_load((files(__package__) / name).read_text(encoding="utf-8"))
-
-
-def scales() -> dict[str, Scale]:
-    """The scales, by name."""
-    return {name: Scale(name, **entry) for name, entry in read("scales.yaml").items()}
-
-
-def scale_named(name: str) -> Scale:
-    known = scales()
-    require(name in known, "scale", name, f"one of {', '.join(known)}")
-    return known[name]

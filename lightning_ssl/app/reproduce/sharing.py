@@ -11,9 +11,8 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
-from lightning_ssl.app.config.identity import identity
+from lightning_ssl.app.config.identity import identity, key_of
 from lightning_ssl.app.reproduce.planning import Cell, Planned
 from lightning_ssl.app.runs import RunFolder, archive, find
 from lightning_ssl.app.runs.small_files import FILES, Files, read_files
@@ -48,10 +47,6 @@ def share(planned: Sequence[Planned], sources: Sequence[Path]) -> list[Cell]:
             if found and target.is_finished():
                 copied.append((sweep.plan.name, cell))
     return copied
-
-
-def key_of(experiment: dict[str, Any]) -> str:
-    return repr(sorted(experiment.items()))
 
 
 def runs_of(sources: Sequence[Path]) -> Iterator[tuple[Path, Files]]:

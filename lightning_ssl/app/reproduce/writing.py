@@ -10,10 +10,11 @@ from collections.abc import Collection, Sequence
 from lightning_ssl.app.config.labels import label_of
 from lightning_ssl.app.report.differences import natural, value_list
 from lightning_ssl.app.report.formats import Cell, md_cell, md_table, percent, signed, to_csv
-from lightning_ssl.app.reproduce.recipe import EARLY, Claim, Scale
+from lightning_ssl.app.reproduce.recipe import EARLY, Claim
 from lightning_ssl.app.reproduce.results import EVALUATION, MOMENTS, PROBE, Measured, Table
 from lightning_ssl.app.reproduce.verdicts import RULE, Judgement
 from lightning_ssl.app.runs.run_record import RunRecord
+from lightning_ssl.app.sweep.scales import Scale
 from lightning_ssl.app.sweep.screen import format_duration
 from lightning_ssl.base import machine
 from lightning_ssl.comparison.claims import VERDICTS

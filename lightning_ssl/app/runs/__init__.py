@@ -9,6 +9,7 @@ checkpoints.py    checkpoint files
 restore.py        a method with the weights of a checkpoint; evaluations.py writes the files of its evaluation
 run_record.py     a whole run with its problems, for the report
 archive.py        the small files of a sweep's runs in one file
+looks.py          looks.json: at which seeds a sweep was looked at, and what was decided
 version.py        the version that a run records
 """
 

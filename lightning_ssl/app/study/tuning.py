@@ -155,11 +155,18 @@ def write_same(folder: Path, texts: Mapping[str, str]) -> None:
 # -- reading ----------------------------------------------------------------------------------------------------------
 
 
-def read(file: Path, name: str | None = None, seed: int = 0, extra_flags: Sequence[str] = ()) -> Tuning:
+def read(
+    file: Path,
+    name: str | None = None,
+    seed: int = 0,
+    extra_flags: Sequence[str] = (),
+    fresh: int | None = None,
+) -> Tuning:
     """Read and check a tuning file.
 
     seed         of random spaces
     extra_flags  added to the command of every run
+    fresh        number of fresh seeds; by default that of the file
     """
     sweep = yaml_mapping(read_text(file), str(file), "a sweep with a block `tune`")
     block = sweep.pop("tune", None)
@@ -175,7 +182,7 @@ def read(file: Path, name: str | None = None, seed: int = 0, extra_flags: Sequen
     sweep["command"] = [*sweep.get("command", []), *extra_flags]
     check_sweep(file, sweep)
     seeds = seeds_of(file, sweep)
-    fresh = block.get("fresh_seeds", FEWEST_FOR_A_WINNER)
+    fresh = fresh or block.get("fresh_seeds", FEWEST_FOR_A_WINNER)
     sweep_plan.check_count(f"{file}: tune.fresh_seeds", fresh, 1000)
     sweep_plan.check_count(f"{file}: tune.settings", block.get("settings"), 1000)
     shared = {key: entry for key, entry in sweep["parameters"].items() if key != SEED}
@@ -219,7 +226,7 @@ def check_sweep(file: Path, sweep: dict[str, Any]) -> None:
     for key, entry in parameters.items():
         if key != SEED and "value" not in entry:
             raise UserError(
-                f"{file}: parameters.{key}={shown(entry)}: expected {{value: …}}; only losses have settings"
+                f"{file}: parameters.{key}={shown(entry)}: expected {{value: …}}; losses have settings"
             )
     held_out = parameters.get(HOLDOUT, {}).get("value", 0)
     if not is_number(held_out) or held_out <= 0:
@@ -313,7 +320,7 @@ def content_of(cell: Parameters) -> dict[str, Any]:
 
 
 def configured(file: Path, sweep: dict[str, Any], content: dict[str, Any], seed: int) -> dict[str, Scalar]:
-    """The settings of a run, read as `lightning-ssl fit` reads them, so that a wrong key is told before the first run."""
+    """The settings of a run, read as `lightning-ssl fit` does: a wrong key is told before the first run."""
     parameters = {key: entry["value"] for key, entry in sweep["parameters"].items()}
     search = Plan("", sweep, sweep["command"], "", 1)
     command = search.command_for({"config": json.dumps(content), **parameters, SEED: seed}, Path("parameters.json"))

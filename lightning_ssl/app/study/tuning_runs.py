@@ -56,7 +56,7 @@ def runs_of(tuning: Tuning, runs: Iterable[RunRecord]) -> Mapping[str, dict[int,
     for run in runs:
         file = by_values.get(repr(sorted(decisive(run.settings).items())))
         if file and run.seed in tuning.tuning_seeds and run.settings.get(HOLDOUT) == tuning.holdout:
-            found[file][int(run.seed)].append(run)  # type: ignore[arg-type]
+            found[file][int(run.seed)].append(run)
     return found
 
 
@@ -69,7 +69,7 @@ def tuned(tuning: Tuning, setting: Setting, runs: Mapping[int, Sequence[RunRecor
         if len(finished) > 1:
             names = list_names([run.name for run in finished])
             raise UserError(
-                f"{setting.name}, seed {seed}: {names} are the same run; give folders that have one of them"
+                f"{setting.name}, seed {seed}: {names} are the same run; give folders with one of them"
             )
         value = finished[0].last(tuning.metric) if finished else None
         if finished and value is None:
@@ -92,7 +92,7 @@ def freeze(tuning: Tuning, folder: Path, sources: Sequence[str | Path]) -> Choic
     choice = choose(tuning, Reader(recorded).runs(sources))
     if known is not None and known != choice:
         raise UserError(
-            f"{folder / FILE}: the choice is frozen, and these runs give another one; choose another --name"
+            f"{folder / FILE}: the choice is frozen, and these runs give another; choose another --name"
         )
     choice.write(folder)
     return choice

@@ -6,6 +6,7 @@
     trial.py         the process of one trial; detach.py gives the parent of these processes its own session
     engine.py        the loop that starts, watches, prunes and resumes trials
     screen.py        the output on the terminal
+    cost.py          the configurations of the runs, and how long they take; scales.py has the speeds
 
 A sweep is the folder RUNS/NAME. It holds `sweep.db` and one run folder per trial, with the trial's `log.txt`.
 

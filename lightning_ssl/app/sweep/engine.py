@@ -25,7 +25,7 @@ from lightning_ssl.app.launch.noted_signals import NotedSignals
 from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.runs.status import Exit, signal_of, status_of
 from lightning_ssl.app.sweep import trial
-from lightning_ssl.app.sweep.plan import Plan, any_fit_flags, fit_flags, varies
+from lightning_ssl.app.sweep.plan import Plan, any_fit_flags, fit_flags
 from lightning_ssl.app.sweep.screen import Screen
 from lightning_ssl.app.sweep.state import UNFINISHED, State, Trial
 from lightning_ssl.app.sweep.wandb_sweeps import Parameters
@@ -281,15 +281,7 @@ class SignalCounter(NotedSignals):
 
 def trial_id(plan: Plan, number: int, parameters: Parameters) -> str:
     """Name a trial by its number and the parameters that vary: `003-direct-seed_everything=1`."""
-    parts = []
-    for key in (key for key, entry in plan.config["parameters"].items() if varies(entry)):
-        value = parameters[key]
-        if isinstance(value, str) and value.endswith((".yaml", ".yml")):
-            parts.append(Path(value).stem)
-        else:
-            shown = f"{value:.4g}" if isinstance(value, float) else str(value)
-            parts.append(f"{key.rpartition('.')[2]}={shown}")
-    slug = re.sub(r"[^A-Za-z0-9_.=+-]+", "_", "-".join(parts))[:80].rstrip("-_.")
+    slug = re.sub(r"[^A-Za-z0-9_.=+-]+", "_", plan.words_of(parameters))[:80].rstrip("-_.")
     return f"{number:03d}-{slug}" if slug else f"{number:03d}"
 
 

@@ -94,6 +94,22 @@ class Plan:
         """What tells the cells of a grid apart, as text."""
         return json.dumps(self.decisive(parameters), sort_keys=True)
 
+    def experiment(self, parameters: Parameters) -> str:
+        """What tells experiments apart, as text: trials of one experiment differ only in their seed."""
+        return self.identity({key: value for key, value in parameters.items() if key != SEED})
+
+    def words_of(self, parameters: Parameters) -> str:
+        """The parameters that vary in words: `direct-seed_everything=1`."""
+        words = []
+        for key in (key for key, entry in self.config["parameters"].items() if varies(entry) and key in parameters):
+            value = parameters[key]
+            if isinstance(value, str) and value.endswith((".yaml", ".yml")):
+                words.append(Path(value).stem)
+            else:
+                shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+                words.append(f"{key.rpartition('.')[2]}={shown}")
+        return "-".join(words)
+
     def allows(self, parameters: Parameters) -> bool:
         """Whether the sweep file could have given these parameters. A value of sweep.db can be code to import."""
         entries, given = self.decisive(self.config["parameters"]), self.decisive(parameters)

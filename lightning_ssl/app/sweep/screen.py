@@ -17,14 +17,17 @@ from rich.table import Table
 from rich.text import Text
 
 from lightning_ssl.app.runs import RunFolder
+from lightning_ssl.app.runs.panels import RESULTS
 from lightning_ssl.app.runs.run_record import read_record
 from lightning_ssl.app.runs.small_files import as_mapping
 from lightning_ssl.app.runs.status import BROKEN
-from lightning_ssl.app.sweep.plan import Plan, any_fit_flags
+from lightning_ssl.app.sweep.plan import SEED, Plan, any_fit_flags
 from lightning_ssl.app.sweep.state import UNFINISHED, State, Trial
 from lightning_ssl.base.untrusted import printable
 
 MAX_RANKED = 10  # rows of the table for trials that have ended, the best first
+
+ACCURACIES = {metric.key for metric in RESULTS.values()}
 
 NO_LIMIT = 10**9  # the limit of `--status` for a search without --count and run_cap
 
@@ -111,7 +114,7 @@ class Screen:
             add_ranked(table, self.plan, rows)
             with self.ignore_closed_output():
                 self.console.print(table)
-            self.print_line(f"best: {best[0].id}  {self.plan.metric}={best[0].value:.6g}  ({self.folder / best[0].id})")
+            self.print_line(best_line(self.plan, self.folder, best))
         elif self.plan.metric and any(row.status == "finished" for row in rows):
             logged = sorted({name for row in rows for name in RunFolder(self.folder / row.id).logged_metrics()})
             names = ", ".join(logged) or "none"
@@ -178,15 +181,42 @@ def ranked(plan: Plan, rows: Iterable[Trial]) -> list[Trial]:
     return sorted(valued, key=lambda row: -row.value if plan.maximize else row.value)  # type: ignore[operator, arg-type, return-value]
 
 
+def ranked_groups(plan: Plan, rows: Iterable[Trial]) -> list[tuple[str, float, list[Trial]]]:
+    """Group the trials that differ only in their seed: name, mean and trials of each group, the best mean first.
+
+    A group of one trial has the name of the trial.
+    """
+    groups: dict[str, list[Trial]] = {}
+    for row in ranked(plan, rows):
+        groups.setdefault(plan.experiment(row.parameters), []).append(row)
+    found = []
+    for trials in groups.values():
+        parameters = {key: value for key, value in trials[0].parameters.items() if key != SEED}
+        name = trials[0].id if len(trials) == 1 else plan.words_of(parameters) or plan.name
+        found.append((name, fmean(row.value for row in trials if row.value is not None), trials))
+    return sorted(found, key=lambda group: -group[1] if plan.maximize else group[1])
+
+
+def best_line(plan: Plan, folder: Path, rows: Iterable[Trial]) -> str:
+    """Name the group with the best mean over seeds, and say if it was chosen on test images."""
+    groups = ranked_groups(plan, rows)
+    name, mean, trials = groups[0]
+    over = f"mean of {len(trials)} seeds" if len(trials) > 1 else str(folder / name)
+    line = f"best: {name}  {plan.metric}={mean:.6g}  ({over})"
+    settings = as_mapping(RunFolder(folder / trials[0].id).config().get("data"))
+    on_test_images = plan.metric in ACCURACIES and bool(settings) and not settings.get("holdout")
+    return f"{line}, chosen on test images (no data.holdout)" if len(groups) > 1 and on_test_images else line
+
+
 def progress_line(plan: Plan, rows: Sequence[Trial], workers: int) -> str:
     """Format the number of trials per status, the best trial and the time left."""
     statuses = ("running", "finished", "stopped", "failed", BROKEN)
     count = {status: sum(row.status == status for row in rows) for status in statuses}
     parts = [f"{plan.name}: {count['finished']} of {plan.limit} finished", f"{count['running']} running"]
     parts += [f"{count[status]} {status}" for status in statuses[2:] if count[status]]
-    best = ranked(plan, rows)[:1]
-    if best:
-        parts.append(f"best {best[0].id} {best[0].value:.4f}")
+    if groups := ranked_groups(plan, rows):
+        name, mean, _ = groups[0]
+        parts.append(f"best {name} {mean:.4f}")
     left = time_left(plan, rows, workers)
     return " · ".join([*parts, f"{format_duration(left)} left"] if left else parts)
 

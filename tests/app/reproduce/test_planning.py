@@ -8,14 +8,14 @@ import yaml
 from helpers import ROOT
 from helpers.sweeps import FAKE_COMMAND
 
-from lightning_ssl.app.reproduce import planning, recipe
+from lightning_ssl.app.reproduce import planning
 from lightning_ssl.app.reproduce.planning import Planned
 from lightning_ssl.app.runs import RunFolder
-from lightning_ssl.app.sweep import plan
+from lightning_ssl.app.sweep import cost, plan, scales
 from lightning_ssl.app.sweep.engine import Engine, check_settings, preview
 from lightning_ssl.app.sweep.state import State
 
-CPU = recipe.scale_named("cpu")
+CPU = scales.scale_named("cpu")
 SETTINGS = {
     "data.name": "cifar10", "data.root": "data", "data.batch_size": 128, "trainer.max_epochs": 10,
     "trainer.limit_train_batches": 0.2, "model.backbone": "resnet_tiny", "model.image_size": 32,
@@ -58,17 +58,17 @@ def test_finished_runs_are_not_counted_again_and_their_duration_is_used(tmp_path
 
 
 def test_a_larger_network_and_larger_images_cost_more():
-    one = planning.relative_cost(SETTINGS, CPU)
+    one = cost.relative_cost(SETTINGS, CPU)
     assert one == 1
-    assert planning.relative_cost({**SETTINGS, "model.backbone": "resnet18"}, CPU) > 5
-    assert planning.relative_cost({**SETTINGS, "model.image_size": 64}, CPU) == pytest.approx(4, rel=0.1)
+    assert cost.relative_cost({**SETTINGS, "model.backbone": "resnet18"}, CPU) > 5
+    assert cost.relative_cost({**SETTINGS, "model.image_size": 64}, CPU) == pytest.approx(4, rel=0.1)
 
 
 @pytest.mark.parametrize(
     ("limit", "images"), [(0.2, 100_000), (None, 500_000), (10, 12_800), (10.0, 12_800), (1.0, 500_000)]
 )
 def test_the_images_of_a_run(limit, images):
-    assert planning.images_of({**SETTINGS, "trainer.limit_train_batches": limit}) == images
+    assert cost.images_of({**SETTINGS, "trainer.limit_train_batches": limit}) == images
 
 
 def test_runs_on_data_that_cannot_be_fetched_are_left_out_with_one_line(tmp_path, monkeypatch):

@@ -12,6 +12,7 @@ from lightning_ssl.app.reproduce import planning, recipe
 from lightning_ssl.app.reproduce.results import row_of
 from lightning_ssl.app.reproduce.verdicts import published_verdict
 from lightning_ssl.app.runs.run_record import RunRecord
+from lightning_ssl.app.sweep.scales import scale_named
 
 TABLES = [name for name in recipe.names() if recipe.load(name).lab is None]
 
@@ -109,7 +110,7 @@ def test_every_claim_compares_rows_of_its_table_by_a_known_rule(name):
 def planned_for(name, scale, monkeypatch):
     monkeypatch.chdir(ROOT)
     work = recipe.load(name).works[scale]
-    return work, planning.plan_sweeps(work, recipe.scale_named(scale), 2, Path("runs"))
+    return work, planning.plan_sweeps(work, scale_named(scale), 2, Path("runs"))
 
 
 def check_rows(name, scale, monkeypatch):

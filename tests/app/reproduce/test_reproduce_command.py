@@ -18,6 +18,7 @@ from lightning_ssl.app.reproduce import moves, recipe, results
 from lightning_ssl.app.reproduce.evaluating import keep_finished
 from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.runs.run_record import Reader
+from lightning_ssl.app.sweep.scales import scale_named
 from lightning_ssl.labs.lab import Claim, Result
 
 ACCURACY = {"quadratic": 0.35, "infonce": 0.45, "entropy": 0.451, "backprop_alpha": 0.44, "direct": 0.47}
@@ -100,7 +101,7 @@ def test_a_run_that_was_not_measured_early_has_no_early_accuracy(tmp_path):
 def test_the_page_compares_each_claim_with_the_runs_of_a_longer_scale_and_counts_them(tmp_path):
     table1 = recipe.load("table1")
     short = results.tabulate(table1, table1.works["cpu"], Reader().runs([write_table1(tmp_path / "short")]))
-    night, work = recipe.scale_named("night"), table1.works["night"]
+    night, work = scale_named("night"), table1.works["night"]
     assert moves.section(short, [(night, results.tabulate(table1, work, []))]) == ""
     runs = Reader().runs([write_table1(tmp_path / "long", seeds=1)])
     longer = results.tabulate(table1, work, [run for run in runs if run.name != "direct-0"])

@@ -11,12 +11,13 @@ from lightning_ssl.app.reproduce import planning, recipe
 from lightning_ssl.app.reproduce.sharing import share
 from lightning_ssl.app.runs import RunFolder, archive
 from lightning_ssl.app.runs.run_record import files_to_archive
+from lightning_ssl.app.sweep import scales
 from lightning_ssl.app.sweep.engine import preview
 from lightning_ssl.app.sweep.plan import fit_flags
 from lightning_ssl.app.sweep.state import recorded
 from lightning_ssl.app.training import run as training
 
-CPU = recipe.scale_named("cpu")
+CPU = scales.scale_named("cpu")
 
 
 @pytest.fixture

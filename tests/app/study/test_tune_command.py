@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from helpers.tunings import TuningEngine, tuning_file, write_trial
@@ -17,7 +18,7 @@ def quick_engine(monkeypatch):
     """The engine of `lightning-ssl tune`, without training."""
 
     class Quick(TuningEngine):
-        ran = []
+        ran: ClassVar = []
 
     monkeypatch.setattr(engine, "Engine", Quick)
     return Quick
