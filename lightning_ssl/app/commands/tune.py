@@ -31,7 +31,6 @@ from lightning_ssl.app.commands.sweep import devices_of, share_cores
 from lightning_ssl.app.config import packaged
 from lightning_ssl.base.checks import MAX_SEED, require, require_line
 from lightning_ssl.base.untrusted import printable
-from lightning_ssl.comparison.looks import LOOKS
 
 if TYPE_CHECKING:
     from lightning_ssl.app.runs.choice import Choice
@@ -86,6 +85,7 @@ def run(
     from lightning_ssl.app.study import race, rounds, tuning, tuning_runs
     from lightning_ssl.app.sweep import screen
     from lightning_ssl.app.sweep.engine import Engine, preview
+    from lightning_ssl.comparison.looks import LOOKS
 
     plan = tuning.read(Path(packaged.find("sweeps", file)), name, seed, extra_flags, LOOKS[-1] if until else None)
     folder = Path(write or Path(runs) / plan.name)

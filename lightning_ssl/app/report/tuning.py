@@ -92,7 +92,9 @@ class Confirmation:
             score = "no" if row.fresh is None else f"{row.fresh:.2f} %"
             gap = "" if row.gap is None else f", gap {signed(row.gap)}"
             border = f", at the border of its grid ({row.border})" if row.border else ""
-            notes.append(f"{row.name}: chosen {row.chosen}{border}; tuning score {row.tuned:.2f} %, fresh score {score}{gap}.")
+            notes.append(
+                f"{row.name}: chosen {row.chosen}{border}; tuning score {row.tuned:.2f} %, fresh score {score}{gap}."
+            )
         if self.others:
             notes.append(f"{self.others} other runs below these folders are not compared, such as those of the tuning.")
         return notes

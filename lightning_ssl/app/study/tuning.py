@@ -225,9 +225,7 @@ def check_sweep(file: Path, sweep: dict[str, Any]) -> None:
         raise UserError(f"{file}: command={shown(sweep['command'])}: expected `lightning-ssl fit` in it")
     for key, entry in parameters.items():
         if key != SEED and "value" not in entry:
-            raise UserError(
-                f"{file}: parameters.{key}={shown(entry)}: expected {{value: …}}; losses have settings"
-            )
+            raise UserError(f"{file}: parameters.{key}={shown(entry)}: expected {{value: …}}; losses have settings")
     held_out = parameters.get(HOLDOUT, {}).get("value", 0)
     if not is_number(held_out) or held_out <= 0:
         raise UserError(

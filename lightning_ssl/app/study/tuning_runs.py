@@ -68,9 +68,7 @@ def tuned(tuning: Tuning, setting: Setting, runs: Mapping[int, Sequence[RunRecor
         finished = [run for run in mine if run.finished]
         if len(finished) > 1:
             names = list_names([run.name for run in finished])
-            raise UserError(
-                f"{setting.name}, seed {seed}: {names} are the same run; give folders with one of them"
-            )
+            raise UserError(f"{setting.name}, seed {seed}: {names} are the same run; give folders with one of them")
         value = finished[0].last(tuning.metric) if finished else None
         if finished and value is None:
             raise UserError(f"{finished[0].name}: no value of {tuning.metric}, by which the settings are compared")
@@ -91,9 +89,7 @@ def freeze(tuning: Tuning, folder: Path, sources: Sequence[str | Path]) -> Choic
     known = frozen(tuning, folder)
     choice = choose(tuning, Reader(recorded).runs(sources))
     if known is not None and known != choice:
-        raise UserError(
-            f"{folder / FILE}: the choice is frozen, and these runs give another; choose another --name"
-        )
+        raise UserError(f"{folder / FILE}: the choice is frozen, and these runs give another; choose another --name")
     choice.write(folder)
     return choice
 
