@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,3 +65,17 @@ def best(pairs: Pairs, losses: int | None = None, level: float = LEVEL) -> Best:
         winner = np.where(wins.any(-1), wins.argmax(-1), -1)
         members = np.where(wins.any(-1, keepdims=True), wins, members)
     return Best(winner, members, p)
+
+
+def ranks(means: Sequence[float | None]) -> list[int | None]:
+    """Return the rank of each mean; None stays None. A mean that shows like the one before it has the same rank.
+
+    >>> ranks([60.0, None, 70.0, 70.001])
+    [3, None, 1, 1]
+    """
+    known = sorted(((mean, k) for k, mean in enumerate(means) if mean is not None), key=lambda pair: -pair[0])
+    found: list[int | None] = [None] * len(means)
+    for place, (mean, k) in enumerate(known):
+        better, other = known[place - 1]
+        found[k] = found[other] if place > 0 and shows_zero(better - mean) else place + 1
+    return found

@@ -64,4 +64,4 @@ def shows_zero(difference: Any) -> Any:
     >>> bool(shows_zero(-0.0049)), bool(shows_zero(0.0051))
     (True, False)
     """
-    return np.round(difference, DECIMALS) == 0
+    return np.abs(difference) < 0.5 * 10**-DECIMALS

@@ -35,7 +35,7 @@ def e_values(x: Any, grain: float | None = None) -> np.ndarray:
     mean = d.mean(-1)
     R = ((d - mean[..., None]) ** 2).sum(-1)
     R = np.maximum(R, 0.0 if grain is None else (n - 1) * grain**2 / 6)
-    rounding = n * (1e-12 * np.abs(x).max((-1, -2), initial=0.0)) ** 2
+    rounding = n * (1e-12 * np.fmax.reduce(np.abs(x), (-1, -2), initial=0.0)) ** 2  # of x, NaN left out
     known = (rounding[..., None, None] < R) & (mean != 0)
     R, z2 = np.where(known, R, 1.0), n * mean**2
     shrunk = R + z2 / (1 + n)

@@ -1,4 +1,8 @@
-"""Seeds added until the question is answered: three looks, with fewer losses after each."""
+"""Seeds added until the question is answered: three looks, with fewer losses after each.
+
+A look needs as many complete blocks as its number of seeds. If a run failed, it is repeated, or all losses that race
+get one more seed. After the last look the headline is its `best`, which is about the losses in `racing`.
+"""
 
 from __future__ import annotations
 
@@ -76,8 +80,10 @@ def look(
     'equivalent'
     """
     pairs = compare_pairs(x, grain)
+    require(pairs.seeds >= FEWEST_FOR_A_WINNER, "seeds of a look", pairs.seeds, f"at least {FEWEST_FOR_A_WINNER}")
     found = best(pairs, losses, LOOK_LEVEL)
-    members = np.ones(len(racing), bool) if found.members is None else found.members
+    members = found.members
+    assert members is not None
     survivors = tuple(racing[k] for k in np.flatnonzero(members).tolist())
     outcome: Outcome = "undecided" if pairs.seeds >= most else "continue"
     if found.winner >= 0:

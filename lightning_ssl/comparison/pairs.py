@@ -77,7 +77,7 @@ def compare_pairs(x: Any, grain: float | None = None) -> Pairs:
         v_ij = ((S−1) s²_ij + 2 d0 MSE) / (S−1+d0),   ν = S−1+d0,   T_ij = (x̄_i − x̄_j) / √(v_ij/S)
 
     s²_ij is the variance of x_si − x_sj over seeds, and d0 = 0 if the spread of i or j stands out, else the weight of
-    the pool. There is no test if S = 1, or if v_ij = 0.
+    the pool. There is no test if S < 2, or if v_ij = 0.
 
     x      results (..., K, S) in points
     grain  100 / number of test images: v_ij is at least grain²/6, the variance of two rounded results. None: unknown
@@ -92,22 +92,21 @@ def compare_pairs(x: Any, grain: float | None = None) -> Pairs:
     x = np.asarray(x, float)
     seeds = x.shape[-1]
     d = x[..., :, None, :] - x[..., None, :, :]  # (..., K, K, S)
-    mean = d.mean(-1)  # (..., K, K)
-    if seeds == 1:
+    if seeds < 2:
         out, zero = np.zeros(x.shape[:-1], bool), np.zeros(x.shape[:-2])
-        pool = Pool(out, zero + x.shape[-2], zero, zero)
-        return Pairs(seeds, pool, Estimate(mean, np.full(mean.shape, np.inf), np.ones(mean.shape)))
+        return Pairs(seeds, Pool(out, zero + x.shape[-2], zero, zero), _untested(d))
+    mean = d.mean(-1)  # (..., K, K)
     s2 = ((d - mean[..., None]) ** 2).sum(-1) / (seeds - 1)  # (..., K, K)
     pool = pooled(x, s2)
     kept = ~pool.out
     d0 = np.where(kept[..., :, None] & kept[..., None, :], pool.weight[..., None, None], 0.0)
     v = ((seeds - 1) * s2 + 2 * d0 * pool.mse[..., None, None]) / (seeds - 1 + d0)
     v = np.where(np.eye(x.shape[-2], dtype=bool), np.inf, v)  # no test of a loss against itself
-    return Pairs(seeds, pool, Estimate(mean, standard_error(v, x, 2.0, grain), seeds - 1 + d0))
+    return Pairs(seeds, pool, Estimate(mean, _error(v, x, 2.0, grain), seeds - 1 + d0))
 
 
 def contrast(x: Any, weights: Any, grain: float | None = None) -> Estimate:
-    """Return the estimate of Σ_k c_k x̄_k, such as the mean of two losses minus a third, as `compare_pairs` does:
+    """Return the estimate of Σ_k c_k x̄_k, such as the mean of two losses minus a third (Σ_k c_k = 0):
 
         v = ((S−1) s²_c + d0 MSE Σ c²_k) / (S−1+d0)
 
@@ -120,14 +119,19 @@ def contrast(x: Any, weights: Any, grain: float | None = None) -> Estimate:
     x, c = np.asarray(x, float), np.asarray(weights, float)
     seeds = x.shape[-1]
     y = (c[:, None] * x).sum(-2)  # (..., S)
-    mean = y.mean(-1)
-    if seeds == 1:
-        return Estimate(mean, np.full(mean.shape, np.inf), np.ones(mean.shape))
+    if seeds < 2:
+        return _untested(y)
     pool = pooled(x)
     d0 = np.where((pool.out & (c != 0)).any(-1), 0.0, pool.weight)
     squares = (c**2).sum()
     v = ((seeds - 1) * y.var(-1, ddof=1) + d0 * pool.mse * squares) / (seeds - 1 + d0)
-    return Estimate(mean, standard_error(v, x, squares, grain), seeds - 1 + d0)
+    return Estimate(y.mean(-1), _error(v, x, squares, grain), seeds - 1 + d0)
+
+
+def _untested(y: np.ndarray) -> Estimate:
+    """The estimate from fewer than two differences y (..., S); its value is NaN without a seed."""
+    value = y[..., 0] if y.shape[-1] else np.full(y.shape[:-1], np.nan)
+    return Estimate(value, np.full(value.shape, np.inf), np.ones(value.shape))
 
 
 def pooled(x: np.ndarray, s2: np.ndarray | None = None) -> Pool:
@@ -160,10 +164,9 @@ def pooled(x: np.ndarray, s2: np.ndarray | None = None) -> Pool:
     return Pool(out, kept, mse, np.clip((seeds - 1) * (kept - 2) / 2, 0.0, WEIGHT))
 
 
-def standard_error(v: np.ndarray, x: np.ndarray, squares: float, grain: float | None) -> np.ndarray:
+def _error(v: np.ndarray, x: np.ndarray, squares: float, grain: float | None) -> np.ndarray:
     """Return √(v/S), with v at least grain²/12 Σ c²_k; infinite where v is 0, or due to rounding of x."""
     v = np.maximum(v, 0.0 if grain is None else squares * grain**2 / 12)
     rounding = (1e-12 * np.abs(x).max((-1, -2), initial=0.0)) ** 2  # (...)
     smallest = rounding[(..., *[None] * (v.ndim - rounding.ndim))]
-    with np.errstate(invalid="ignore"):
-        return np.sqrt(np.where(v > smallest, v, np.inf) / x.shape[-1])
+    return np.sqrt(np.where(v > smallest, v, np.inf) / x.shape[-1])

@@ -12,7 +12,7 @@ from lightning_ssl.comparison.estimate import LEVEL
 from lightning_ssl.comparison.pairs import WEIGHT
 
 ASSURANCE = 0.8  # probability that the planned number of seeds has the power
-MOST = 100_000  # seeds
+MOST = 10_000  # seeds
 
 
 def variance_of_pilot(x: Any, assurance: float = ASSURANCE) -> Any:
