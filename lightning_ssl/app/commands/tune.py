@@ -82,7 +82,7 @@ def run(
     share_cores(workers)
 
     # Imported here: --help must not wait for torch.
-    from lightning_ssl.app.study import race, rounds, tuning, tuning_runs
+    from lightning_ssl.app.study import tuning, tuning_runs
     from lightning_ssl.app.sweep import screen
     from lightning_ssl.app.sweep.engine import Engine, preview
     from lightning_ssl.comparison.looks import LOOKS
@@ -119,6 +119,8 @@ def run(
         print(f"{folder}/{tuning.CONFIRM}.yaml: run it with `wandb sweep`, or `lightning-ssl sweep … --runs {folder}`")
         return 0
     if until:
+        from lightning_ssl.app.study import race, rounds
+
         code = race.Race(step, folder / step.name, rounds.Rule.of(None, None, False)).run(workers, devices, retry)
     else:
         code = Engine(step, folder / step.name, workers, devices, retry).run()
