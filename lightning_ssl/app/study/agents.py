@@ -62,8 +62,7 @@ def decide(plan: Plan, runs: Path, rule: Rule, target: Path) -> int:
             print(f"{waiting} of {len(cells)} runs have not ended; the same command looks at them later")
             return 0
         if missing:
-            print("\n".join(look_lines(folder)))
-            print(written(plan, missing, number, target))
+            print("\n".join([*look_lines(folder), written(plan, missing, number, target)]))
             return 0
         for line in field.left_out(looks):
             print(printable(line))

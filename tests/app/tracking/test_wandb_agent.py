@@ -1,46 +1,22 @@
 """The unmodified `wandb sweep` and `wandb agent`, and the runs that they start, with a server on the loopback."""
 
-import itertools
-import os
-import subprocess
-import sys
-from pathlib import Path
+from functools import partial
 
 import pytest
 import yaml
 from helpers import TESTS
+from helpers.wandb_client import grid, run_client
 from helpers.wandb_server import ENTITY, FLAGS, KEY, Server
 
 from lightning_ssl.app.runs import RunFolder
 
 pytestmark = pytest.mark.slow
-BIN = Path(sys.executable).parent
-
-
-def grid(text):
-    """The cells of a grid, in the order of W&B's server."""
-    parameters = yaml.safe_load(text)["parameters"]
-    values = [about["values"] if "values" in about else [about["value"]] for about in parameters.values()]
-    return [dict(zip(parameters, cell, strict=True)) for cell in itertools.product(*values)]
 
 
 @pytest.fixture
 def client(tmp_path):
     """Runs W&B's command line."""
-
-    def client(server, *words):
-        known = {name: value for name, value in os.environ.items() if not name.startswith("WANDB_")}
-        environment = known | server.environment() | {
-            "HOME": str(tmp_path), "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "OMP_NUM_THREADS": "1",
-            "WANDB_AGENT_MAX_INITIAL_FAILURES": "1",
-        }  # fmt: skip
-        done = subprocess.run(
-            [BIN / "wandb", *words], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=500
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout + done.stderr
-
-    return client
+    return partial(run_client, tmp_path)
 
 
 @pytest.fixture
