@@ -24,7 +24,7 @@ from lightning_ssl.app.report.verdict import Row
 from lightning_ssl.app.runs.panels import PANELS
 from lightning_ssl.base.facts import Panel
 from lightning_ssl.base.files import figure_files
-from lightning_ssl.labs.lab import panels
+from lightning_ssl.base.palette import panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
