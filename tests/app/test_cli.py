@@ -73,7 +73,7 @@ def test_a_wrong_command_line_is_refused_without_importing_torch(words, line, an
 
 def test_a_sweep_and_a_report_do_without_torch(answers, runs):
     for words in ("sweep table1 --dry-run", f"report {runs}"):
-        code, heavy, shown = answers[words]
+        code, heavy, _ = answers[words]
         assert (code, {"torch", "pytorch_lightning"} & set(heavy)) == (0, set())
     assert (runs / "report" / "final.svg").exists()
 
@@ -83,6 +83,13 @@ def test_help_gives_examples(name, answers):
     shown = answers[f"{name} --help"][2]
     assert shown.count(f"lightning-ssl {name}") > 1  # the first is argparse's line of usage
     assert f"  {name} " in answers["--help"][2]
+
+
+def test_a_benchmark_names_the_package_that_it_lacks(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "lightly", None)  # as if it were not installed
+    assert cli.main(["bench", "loss", "--quick"]) == 2
+    assert capsys.readouterr().err.startswith("lightning-ssl: lightly is not installed: `make bench` installs")
 
 
 @pytest.mark.parametrize("error", [ValueError("n must be positive"), KeyError("loss"), RunFailed("IndexError: 3")])
