@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_ssl.app.commands.parser import Command
+from lightning_ssl.base.checks import UserError
 from lightning_ssl.losses.energy import TILE_SIDE, FamilyLoss, PairLoss
 from lightning_ssl.losses.families import InfoNCE
 from lightning_ssl.losses.importance import Direct, Entropy
@@ -79,7 +80,7 @@ def lightly_ntxent() -> Loss:
     try:
         from lightly.loss import NTXentLoss
     except ImportError:
-        raise ValueError("lightly is not installed: `make bench` installs what the benchmarks compare with") from None
+        raise UserError("lightly is not installed: `make bench` installs what the benchmarks compare with") from None
     loss: Loss = NTXentLoss(temperature=0.5)
     return loss
 

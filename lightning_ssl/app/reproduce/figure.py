@@ -12,8 +12,7 @@ from lightning_ssl.app.report.figures import mean_curve
 from lightning_ssl.app.reproduce.results import PROBE, Table
 from lightning_ssl.app.reproduce.verdicts import Judgement
 from lightning_ssl.app.runs.panels import RESULTS
-from lightning_ssl.base.palette import BLACK, BLUE, VERMILION, line_style
-from lightning_ssl.labs.lab import panels
+from lightning_ssl.base.palette import BLACK, BLUE, VERMILION, line_style, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
