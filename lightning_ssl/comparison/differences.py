@@ -1,4 +1,4 @@
-"""The difference of two losses, its interval and p, and Holm's correction.
+"""The difference of two losses, its interval and p.
 
 If two losses share at least two seeds, they are compared by a paired t-test over those seeds, otherwise by Welch's
 t-test. One seed gives no interval and no test.
@@ -10,14 +10,12 @@ other hyperparameters.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from lightning_ssl.comparison.spread import Spread, interval, p_value, standard_error
 
-LEVEL = 0.05  # a corrected p below it is called significant
-DECIMALS = 2  # of an accuracy in percent, as it is shown
 Results = Mapping[Any, float]  # seed → result
 Test = Literal["paired t", "Welch t", "one seed: no test", "one common seed: no test", "no spread: no test"]
 
@@ -30,14 +28,8 @@ class Comparison:
     low: float | None = None
     high: float | None = None
     p: float | None = None
-    p_holm: float | None = None
     test: Test = "one seed: no test"
     pairs: int = 0
-
-    @property
-    def significant(self) -> bool:
-        """Whether the corrected p is below LEVEL. A difference that is shown as 0.00 is not significant."""
-        return self.p_holm is not None and self.p_holm < LEVEL and not shows_zero(self.difference)
 
 
 def compare(a: Results, b: Results) -> Comparison | None:
@@ -54,7 +46,7 @@ def compare(a: Results, b: Results) -> Comparison | None:
         spread = Spread.of([a[seed] - b[seed] for seed in common])
         assert spread.std is not None
         p = p_value(spread.mean, standard_error((spread.std, spread.n)), spread.n - 1)
-        return Comparison(spread.mean, spread.low, spread.high, p, None, "paired t", spread.n)
+        return Comparison(spread.mean, spread.low, spread.high, p, "paired t", spread.n)
     one, two = Spread.of(a.values()), Spread.of(b.values())
     difference = one.mean - two.mean
     if one.std is None or two.std is None:
@@ -69,35 +61,3 @@ def compare(a: Results, b: Results) -> Comparison | None:
     return Comparison(
         difference, *interval(difference, error, freedom), p_value(difference, error, freedom), test="Welch t"
     )
-
-
-def correct(comparisons: Sequence[Comparison | None]) -> list[Comparison | None]:
-    """Return the comparisons with `p_holm`, corrected for as many tests as there are p."""
-    corrected = holm([None if c is None else c.p for c in comparisons])
-    return [None if c is None else replace(c, p_holm=p) for c, p in zip(comparisons, corrected, strict=True)]
-
-
-def holm(ps: Sequence[float | None]) -> list[float | None]:
-    """Return Holm's correction of each p. None is no test: it stays None and does not count.
-
-    With m tests and p_1 ≤ … ≤ p_m, the k-th becomes min(1, max_{j ≤ k} (m − j + 1) p_j).
-
-    >>> holm([0.5, 0.125, None, 0.375])
-    [0.75, 0.375, None, 0.75]
-    """
-    tests = sorted((p, k) for k, p in enumerate(ps) if p is not None)
-    corrected: list[float | None] = [None] * len(ps)
-    largest = 0.0
-    for index, (p, k) in enumerate(tests):
-        largest = max(largest, min(1.0, (len(tests) - index) * p))
-        corrected[k] = largest
-    return corrected
-
-
-def shows_zero(difference: float) -> bool:
-    """Whether a difference is 0.00 in the two decimals that are shown. Such a difference is a tie, whatever its p.
-
-    >>> shows_zero(-0.0049), shows_zero(0.0051)
-    (True, False)
-    """
-    return round(difference, DECIMALS) == 0

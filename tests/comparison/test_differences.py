@@ -1,13 +1,12 @@
-"""The comparison of two losses against scipy, and Holm's correction against its definition."""
+"""The comparison of two losses against scipy."""
 
 import numpy as np
-import pytest
 from helpers.closeness import close
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lightning_ssl.comparison.differences import Comparison, compare, correct, holm, shows_zero
+from lightning_ssl.comparison.differences import Comparison, compare
 
 samples = st.lists(st.floats(0, 100), min_size=2, max_size=8).filter(lambda x: np.std(x) > 1e-3)
 
@@ -56,37 +55,3 @@ def test_equal_runs_have_p_one_and_a_constant_difference_has_no_p():
     assert compare({0: 70.0, 1: 71.0}, {0: 70.0, 1: 71.0}).p == 1.0
     assert compare({0: 71.0, 1: 72.0}, {0: 70.0, 1: 71.0}).p is None
     assert compare({0: 71.0, 1: 71.0}, {2: 70.0, 3: 70.0}) == Comparison(1.0, test="no spread: no test")
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
-def test_holm_equals_its_definition(ps):
-    order = np.argsort(ps, kind="stable")
-    found = holm([*ps, None])
-    assert found.pop() is None
-    for k, index in enumerate(order):
-        close(found[index], min(1.0, max((len(ps) - j) * ps[order[j]] for j in range(k + 1))))
-
-
-def test_only_comparisons_with_a_test_are_corrected_and_counted():
-    untested = Comparison(0.0)
-    assert correct([Comparison(1.0, p=0.25), None, untested, Comparison(2.0, p=0.125)]) == [
-        Comparison(1.0, p=0.25, p_holm=0.25),
-        None,
-        untested,
-        Comparison(2.0, p=0.125, p_holm=0.25),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("difference", "p_holm", "significant"),
-    [(1.0, 0.049, True), (-1.0, 0.049, True), (1.0, 0.05, False), (1.0, None, False), (0.004, 0.001, False)],
-)
-def test_a_significant_difference_has_a_corrected_p_below_the_level_and_is_not_shown_as_zero(
-    difference, p_holm, significant
-):
-    assert Comparison(difference, p=0.001, p_holm=p_holm).significant is significant
-
-
-@given(st.floats(-0.1, 0.1))
-def test_a_difference_is_zero_if_two_decimals_show_zero(difference):
-    assert shows_zero(difference) == (f"{abs(difference):.2f}" == "0.00")

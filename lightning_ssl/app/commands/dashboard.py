@@ -3,6 +3,7 @@
 examples:
   lightning-ssl dashboard --entity me --project lightning_ssl
   lightning-ssl dashboard --entity me --project lightning_ssl --group 4kzq0n7s --parameters tau,p     one sweep
+  lightning-ssl dashboard --entity me --project lightning_ssl --runs runs/table1     with the verdict of the report
   lightning-ssl dashboard --entity me --project lightning_ssl --dump -          print it, send nothing
 """
 
@@ -29,6 +30,7 @@ def run(
     name: str = "Losses",
     group: str | None = None,
     parameters: str = ",".join(PARAMETERS),
+    runs: str | None = None,
     dump: str | None = None,
     force: bool = False,
 ) -> int:
@@ -40,6 +42,7 @@ def run(
         name: name of the workspace
         group: show only runs of this group, such as the id of a sweep
         parameters: axes of the parallel coordinates, such as tau,p
+        runs: folder of the runs, or an archive: the workspace begins with the table of their report, and its verdict
         dump: write the workspace as JSON to this file and send nothing; - prints it
         force: replace any regular file at --dump
     """
@@ -50,7 +53,7 @@ def run(
     if dump not in (None, "-"):
         require_replaceable(Path(str(dump)), MARKER, force, "dump")
     axes = [axis.strip() for axis in parameters.split(",") if axis.strip()]
-    workspace = build(entity, project, name, group, axes)
+    workspace = build(entity, project, name, group, axes, None if runs is None else table_of(runs))
     if dump is None:
         save(workspace)
         return 0
@@ -62,6 +65,16 @@ def run(
         write_atomic(Path(dump), text.encode())
         print(f"the workspace is in {dump}")
     return 0
+
+
+def table_of(runs: str) -> str:
+    """The comparison of the runs in Markdown, with the verdict and the notes below it."""
+    from lightning_ssl.app.report import tables  # late: it takes long to import
+    from lightning_ssl.app.report.compose import read_results
+    from lightning_ssl.app.runs.run_record import Reader
+    from lightning_ssl.app.sweep.state import recorded
+
+    return tables.markdown(read_results([runs], reader=Reader(recorded)))
 
 
 COMMAND = main = Command("dashboard", run, __doc__)

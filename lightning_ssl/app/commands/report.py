@@ -8,10 +8,13 @@ examples:
   lightning-ssl report runs --metric knn/top1
   lightning-ssl report docs/results/runs/table1-cpu.jsonl.gz --out table1.html      an archive of runs
 
-With --out page.html, the folder page/ contains summary.csv (a line per loss), runs.csv (a line per run), table.md,
-table.tex (booktabs), and every figure as PNG and SVG. Accuracies are in percent everywhere. A result is the last value
-of online/top1 of a finished run, or of the linear evaluation if every finished run has one. It is never the best value
-during training.
+With --out page.html, the folder page/ contains summary.csv (a line per loss), pairs.csv (a line per pair of losses),
+runs.csv (a line per run), table.md, table.tex (booktabs), and every figure as PNG and SVG. Accuracies are in percent
+everywhere. A result is the last value of online/top1 of a finished run, or of the linear evaluation if every finished
+run has one. It is never the best value during training.
+
+A loss wins from five seeds on, if it is better than every other loss on the seeds that all of them have. Otherwise the
+headline names the losses that can be the best, at 95 %, and says how many more seeds it takes to decide.
 
 Groups are made by the loss, by the parameters of a sweep, and by the settings of model, data, optimizer and length of
 training that differ. Other differences, such as callbacks or settings of the probe, are named in a note. Runs on

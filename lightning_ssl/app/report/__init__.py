@@ -11,12 +11,12 @@ groups.py       which runs are one experiment
 differences.py  which settings differ between runs, and which of them make groups
 data_sets.py    which runs have the same data
 images.py       which images an accuracy comes from, and choices on test images
-verdict.py      the rows of the table, the verdict in words; comparison/ has the numbers
+compared.py     the comparison of the groups on a data set; comparison/ has the procedure
+verdict.py      the rows of the table, the verdict in words
 published.py    the papers' figure for a setting
-curves.py       metrics by epoch
 formats.py      numbers, names and escaped tables as text; reproductions use it too
 tables.py       the comparison and the runs as CSV, Markdown, LaTeX
-figures.py      PNG and SVG
+figures.py      metrics by epoch, PNG and SVG
 page.py         the HTML page, from templates/
 figure_data.py  the data of the page's figures
 """

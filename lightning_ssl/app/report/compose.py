@@ -8,18 +8,20 @@ from pathlib import Path
 
 from lightning_ssl.app.report import figures as drawing
 from lightning_ssl.app.report import page, tables
+from lightning_ssl.app.report.compared import Compared
 from lightning_ssl.app.report.differences import value_list
-from lightning_ssl.app.report.formats import list_names
+from lightning_ssl.app.report.formats import counted, list_names
 from lightning_ssl.app.report.groups import Grouping, unfinished
 from lightning_ssl.app.report.images import choice_on_test_images, measured_on
-from lightning_ssl.app.report.verdict import Results, rows, verdict
+from lightning_ssl.app.report.verdict import Results, results_of
 from lightning_ssl.app.runs.archive import is_archive
-from lightning_ssl.app.runs.run_record import Reader, RunRecord
+from lightning_ssl.app.runs.run_record import Reader
 from lightning_ssl.base.checks import UserError, require
 from lightning_ssl.base.files import Content, require_own_folder, require_replaceable, write_all
 
 MARKER = b"lightning-ssl report"  # in the page and in the witness of its folder
 WITNESS = ".generator"
+SEEDS_NAMED = 8  # seeds, or losses, that a note lists
 
 
 @dataclass(frozen=True)
@@ -51,13 +53,41 @@ def build(
     reader     a reader to use again, so that unchanged runs are not read twice
     force      replace files that no report wrote
     """
+    target = page_path(folders, out, force)
+    beside = target.with_suffix("")
+    results = read_results(folders, metric=metric, baseline=baseline, reader=reader)
+    grouping = results.grouping
+
+    texts = {
+        "summary.csv": tables.summary_csv(results),
+        "pairs.csv": tables.pairs_csv(results),
+        "runs.csv": tables.runs_csv(results),
+        "table.md": tables.markdown(results),
+        "table.tex": tables.latex(results),
+    }
+    files: dict[Path, Content] = {beside / name: encoded(text) for name, text in texts.items()}
+    if figures:
+        files |= drawing.draw(results, beside)
+    downloads = [(file.name, f"{beside.name}/{file.name}") for file in files]
+    heading = title or "Comparison of losses on " + (list_names(grouping.data_names) or "nothing readable")
+    html = page.render(results, heading, downloads, refresh)
+    write_all({beside / WITNESS: MARKER + b"\n", **files, target: encoded(html)})
+    return Built(**vars(results), page=target, files=[target, *files])
+
+
+def read_results(
+    folders: Sequence[str | Path],
+    *,
+    metric: str | None = None,
+    baseline: str | None = None,
+    reader: Reader | None = None,
+) -> Results:
+    """Read every run below `folders` and compare the groups, without writing anything. Arguments as in `build`."""
     require(len(folders) > 0, "folders", list(folders), "at least one folder")
     runs = (reader or Reader()).runs(folders)
     if not runs:
         where = ", ".join(str(folder) for folder in folders)
         raise UserError(f"folder={where!r}: no run below it (a run holds config.yaml, metrics.jsonl, summary.json)")
-    target = page_path(folders, out, force)
-    beside = target.with_suffix("")
     grouping = Grouping.of(runs, metric)
     if metric is not None:
         known = sorted({key for run in runs for key in (*run.metrics, *run.linear())})
@@ -65,23 +95,9 @@ def build(
     if baseline is not None:
         titles = sorted({name for group in grouping.groups for name in (group.label, group.title)})
         require(baseline in titles, "baseline", baseline, "one of " + "; ".join(titles))
-    verdicts = [verdict(grouping, data) for data in grouping.data_sets]
-    results = Results(runs, grouping, rows(grouping, baseline), verdicts, notes_of(grouping, runs))
-
-    texts = {
-        "summary.csv": tables.summary_csv(results),
-        "runs.csv": tables.runs_csv(results),
-        "table.md": tables.markdown(results),
-        "table.tex": tables.latex(results),
-    }
-    files: dict[Path, Content] = {beside / name: encoded(text) for name, text in texts.items()}
-    if figures:
-        files |= drawing.draw(grouping, results.rows, beside)
-    downloads = [(file.name, f"{beside.name}/{file.name}") for file in files]
-    heading = title or "Comparison of losses on " + (list_names(grouping.data_names) or "nothing readable")
-    html = page.render(results, heading, downloads, refresh)
-    write_all({beside / WITNESS: MARKER + b"\n", **files, target: encoded(html)})
-    return Built(**vars(results), page=target, files=[target, *files])
+    results = results_of(runs, grouping, baseline)
+    results.notes.extend(notes_of(results))
+    return results
 
 
 def page_path(folders: Sequence[str | Path], out: str | Path | None, force: bool = False) -> Path:
@@ -99,9 +115,11 @@ def encoded(text: str) -> bytes:
     return text.encode("utf-8", errors="replace")
 
 
-def notes_of(grouping: Grouping, runs: Sequence[RunRecord]) -> list[str]:
+def notes_of(results: Results) -> list[str]:
     """What a reader must know to judge the table."""
+    grouping, runs = results.grouping, results.runs
     notes = [note for note in (measured_on(grouping), choice_on_test_images(grouping)) if note is not None]
+    notes += [note for compared in results.compared for note in seeds_of(compared)]
     if left := unfinished(runs):
         notes.append(f"Shown but not counted as results: {left}.")
     differences = grouping.differences
@@ -115,8 +133,29 @@ def notes_of(grouping: Grouping, runs: Sequence[RunRecord]) -> list[str]:
         evaluated = f"{linear} of {len(finished)} finished runs have a linear evaluation"
         notes.append(f"{evaluated}; the table uses {grouping.metric}, which all of them have.")
     short = [group for group in grouping.groups if group.results and len(group.results) < len(group.runs)]
-    notes += [f"{each.title}: {len(each.results)} seeds count of {len(each.runs)} runs." for each in short[:10]]
+    notes += [f"{each.title}: {counted(len(each.results), 'seed')} of {len(each.runs)} runs." for each in short[:10]]
     notes += grouping.notes[:10]
     if n := len(runs) - len(grouping.group_of):
         notes.append(f"{n} folder{'s' * (n > 1)} without a readable configuration; see the table of all runs.")
+    return notes
+
+
+def seeds_of(compared: Compared) -> list[str]:
+    """Which seeds are compared, which are not and why, and whether seeds were added after looking."""
+    on, notes = compared.data, []
+    if compared.dropped:
+        lacking: dict[str, list[str]] = {}
+        for seed, groups in compared.dropped.items():
+            lacking.setdefault(list_names([group.title for group in groups]), []).append(str(seed)[-60:])
+        reasons = "; ".join(f"{list_names(seeds, SEEDS_NAMED)} ({titles})" for titles, seeds in lacking.items())
+        kept = f"Losses on {on} are compared on the {counted(len(compared.seeds), 'seed')} that all of them have"
+        notes.append(f"{kept}. Left out, with the losses that lack them: {reasons}.")
+    if compared.groups and compared.listed:
+        named = [f"{group.title} ({reason})" for group, reason in compared.listed]
+        notes.append(f"Listed and not compared on {on}: {list_names(named, SEEDS_NAMED)}.")
+    if compared.look is not None:
+        when = "after every seed" if compared.open_ended else f"with the level {compared.level:g} of a look"
+        text = f"Seeds on {on} were added after looking, {when}. The last look was at {compared.look.seeds} seeds"
+        text += ", which decided." if compared.look.decided else "."
+        notes.append(text + " This page is interim: it has another number of seeds." * compared.interim)
     return notes

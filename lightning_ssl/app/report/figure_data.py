@@ -1,6 +1,6 @@
 """Build the data that the page's figures draw: one dictionary of plain values, written to the page as JSON.
 
-A page of 1,000 runs with 500 epochs each must stay small. Each curve has at most `curves.POINTS` points, each point
+A page of 1,000 runs with 500 epochs each must stay small. Each curve has at most `POINTS` points, each point
 takes 16 bits, and curves that share their epochs refer to one list of epochs.
 """
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from lightning_ssl.app.report.curves import Band, band, mean_curve
-from lightning_ssl.app.report.figures import GROUPS_DRAWN, parallel_coordinates
+from lightning_ssl.app.report.compared import Compared
+from lightning_ssl.app.report.figures import GROUPS_DRAWN, Band, band, mean_curve, parallel_coordinates
 from lightning_ssl.app.report.groups import Group, Grouping
 from lightning_ssl.app.report.verdict import Results, Row
 from lightning_ssl.app.runs.panels import METRICS, PANELS
@@ -29,7 +29,12 @@ def figure_data(results: Results, refresh: int | None) -> dict[str, Any]:
     encoder, grouping = CurveEncoder(), results.grouping
     return {
         "metric": grouping.metric,
-        "groups": [group_data(grouping, row, encoder) for row in results.rows],
+        "groups": [
+            group_data(grouping, compared, row, encoder)
+            for compared in results.compared
+            for row in results.rows
+            if row.group.data == compared.data
+        ],
         "drawn": GROUPS_DRAWN,
         "epochs": encoder.epochs,
         "names": {metric.key: metric.name for metric in METRICS},
@@ -38,9 +43,12 @@ def figure_data(results: Results, refresh: int | None) -> dict[str, Any]:
     }
 
 
-def group_data(grouping: Grouping, row: Row, encoder: CurveEncoder) -> dict[str, Any]:
-    """Return style, results and curves of a group. A long seed (a run's path) keeps its last 60 characters."""
-    group = row.group
+def group_data(grouping: Grouping, compared: Compared, row: Row, encoder: CurveEncoder) -> dict[str, Any]:
+    """Return style, results and curves of a group. A long seed (a run's path) keeps its last 60 characters.
+
+    best   mean minus the best of the other means, and its interval
+    """
+    group, at = row.group, compared.index(row.group)
     colour, line = grouping.styles[group.title]
     return {
         "title": group.title,
@@ -49,7 +57,9 @@ def group_data(grouping: Grouping, row: Row, encoder: CurveEncoder) -> dict[str,
         "colour": colour,
         "dash": PLOTLY_DASH[line],
         "baseline": group.infonce,
-        **{key: getattr(row.spread, key, None) for key in ("mean", "low", "high")},
+        "mean": row.spread.mean if row.spread else None,
+        "outside": row.can_be_best is False,
+        "best": None if at is None else compared.to_the_best[at],
         "seeds": [[str(seed)[-60:], value] for seed, value in group.results.items()],
         **curve_data(group, encoder),
     }

@@ -1,4 +1,4 @@
-"""Draw the page's figures as PNG and SVG with matplotlib.
+"""The mean curves of metrics by epoch, and the page's figures as PNG and SVG, drawn with matplotlib.
 
 The colours of the groups are those of the page's figures too (figure_data.py). templates/palette.css has the other
 colours of the page.
@@ -9,21 +9,24 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from lightning_ssl.app.config.labels import SYMBOLS, Scalar, format_value
-from lightning_ssl.app.report.curves import band
+from lightning_ssl.app.report.compared import Compared
 from lightning_ssl.app.report.data_sets import unique
 from lightning_ssl.app.report.differences import distinct
 from lightning_ssl.app.report.groups import Group, Grouping, setting_name
 from lightning_ssl.app.report.groups import accuracy as final_accuracy
-from lightning_ssl.app.report.verdict import Row
+from lightning_ssl.app.report.verdict import Results, Row
+from lightning_ssl.app.runs.metrics import Curve
 from lightning_ssl.app.runs.panels import PANELS
-from lightning_ssl.base.facts import Panel
+from lightning_ssl.base.facts import Metric, Panel
 from lightning_ssl.base.files import figure_files
+from lightning_ssl.comparison.spread import spread_by_epoch
 from lightning_ssl.labs.lab import panels
 
 if TYPE_CHECKING:
@@ -32,17 +35,20 @@ if TYPE_CHECKING:
 COLORMAP = "cividis"  # accuracy in the parallel coordinates
 PRINT = {"paper": "white", "axis": "0.6"}  # background and axes of the PNG and SVG files
 
+POINTS = 250  # maximum number of points of a curve; a figure cannot show more
 GROUPS_DRAWN = 8  # best groups of a data set that are drawn; on the page the reader can choose others
 
 
-def draw(grouping: Grouping, rows: Sequence[Row], folder: Path) -> dict[Path, bytes]:
+def draw(results: Results, folder: Path) -> dict[Path, bytes]:
     """Every figure that has data, as files of a folder."""
     written: dict[Path, bytes] = {}
     suffixes: list[str] = []
-    for data in grouping.data_sets:
+    grouping = results.grouping
+    for compared in results.compared:
+        data = compared.data
         suffixes.append(unique(safe_stem(data), suffixes))
         figures = {
-            "final": final_figure(grouping, [row for row in rows if row.group.data == data]),
+            "final": final_figure(grouping, compared, [row for row in results.rows if row.group.data == data]),
             **{panel.key: curve_figure(grouping, panel, data) for panel in PANELS},
             "parameters": parameter_figure(grouping, data),
         }
@@ -67,23 +73,68 @@ def files_of(figure: Figure, stem: Path) -> dict[Path, bytes]:
         return figure_files(figure, stem)
 
 
-def final_figure(grouping: Grouping, rows: Sequence[Row]) -> Figure | None:
-    """Draw the accuracy of each seed, the mean and the 95 % interval; the best group is on top."""
+def final_figure(grouping: Grouping, compared: Compared, rows: Sequence[Row]) -> Figure | None:
+    """Draw the accuracy of each seed and the mean; beside it the interval to the best of the other means.
+
+    The diamond of a group that can be the best is full.
+    """
     rows = [row for row in rows if row.spread is not None][:24]
     if not rows:
         return None
-    figure, (ax,) = panels(1, 1, (7.5, 1.1 + 0.33 * len(rows)))
+    figure, (ax, *beside) = panels(1, 1 + any(compared.to_the_best), (8.5, 1.1 + 0.33 * len(rows)))
     for k, row in enumerate(rows):
         assert row.spread is not None
-        colour, mean = grouping.styles[row.group.title][0], row.spread.mean
-        half = None if row.spread.high is None else row.spread.high - mean
-        ax.errorbar(mean, k, xerr=half, fmt="D", color=colour, markersize=6, elinewidth=3)
+        colour = grouping.styles[row.group.title][0]
+        marker: dict[str, Any] = {"marker": "D", "color": colour, "markersize": 6, "linestyle": "none"}
+        marker |= {} if row.can_be_best in (None, True) else {"markerfacecolor": PRINT["paper"]}
         values = list(row.group.results.values())
         ax.plot(values, np.full(len(values), k), "o", color=colour, markersize=3.5, alpha=0.6)
+        ax.plot(row.spread.mean, k, **marker)
+        at = compared.index(row.group)
+        interval = None if at is None else compared.to_the_best[at]
+        if interval is not None:
+            difference, low, high = interval
+            beside[0].plot([low, high], [k, k], color=colour, linewidth=3, alpha=0.5, solid_capstyle="butt")
+            beside[0].plot(difference, k, **marker)
     ax.set_yticks(range(len(rows)), [figure_text(row.group.title) for row in rows], fontsize=8)
-    ax.invert_yaxis()
-    ax.set_xlabel(f"final {grouping.metric} (%): mean, 95 % interval, seeds")
+    ax.set_xlabel(f"final {grouping.metric} (%): mean, seeds", fontsize=8)
+    for each in (ax, *beside):
+        each.set_ylim(len(rows) - 0.5, -0.5)
+    for each in beside:
+        each.axvline(0, color=PRINT["axis"], linewidth=1)
+        each.set_yticks(range(len(rows)), [])
+        each.tick_params(axis="y", length=0)
+        each.set_xlabel("minus the best of the others (points), 95 %", fontsize=8)
     return figure
+
+
+@dataclass(frozen=True)
+class Band:
+    """A mean curve and the standard deviation around it; `spread` is None for a single run."""
+
+    epochs: np.ndarray  # (E,)
+    mean: np.ndarray  # (E,)
+    spread: np.ndarray | None  # (E,)
+
+
+def band(group: Group, metric: Metric) -> Band | None:
+    """Return mean and standard deviation over the group's finished runs, or over all runs if none has finished."""
+    finished = [run for run in group.runs if run.finished]
+    return mean_curve([run.curve(metric.key) for run in finished or group.runs], metric)
+
+
+def mean_curve(runs: Sequence[Curve | None], metric: Metric) -> Band | None:
+    """Return mean and standard deviation of the curves of runs; None without a finite value.
+
+    At most `POINTS` evenly spaced points are kept, the first and the last among them.
+    """
+    curves = [curve for curve in runs if curve is not None]
+    if not any(np.isfinite(curve[1]).any() for curve in curves):
+        return None
+    values = np.concatenate([curve[1] for curve in curves]) * (100 if metric.percent else 1)
+    epochs, mean, std = spread_by_epoch(np.concatenate([curve[0] for curve in curves]), values)
+    keep = np.linspace(0, len(epochs) - 1, min(len(epochs), POINTS)).round().astype(int)
+    return Band(epochs[keep], mean[keep], std[keep] if len(curves) > 1 else None)
 
 
 def curve_figure(grouping: Grouping, panel: Panel, data: str) -> Figure | None:

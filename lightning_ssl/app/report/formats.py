@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 from collections.abc import Container, Mapping, Sequence
 
-from lightning_ssl.comparison.differences import shows_zero
+from lightning_ssl.comparison.estimate import LEVEL, shows_zero
 
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 Cell = str | float | int | None
@@ -23,13 +24,19 @@ def signed(difference: float) -> str:
 
 
 def p_digits(p: float) -> str:
-    """Return p with two digits, or "< 0.001"."""
-    return "< 0.001" if p < 0.001 else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
+    """Return p with two digits, "< 0.001", or "< 0.05" for one that would round to it.
+
+    >>> p_digits(0.0123), p_digits(0.0499), p_digits(0.05)
+    ('0.012', '< 0.05', '0.05')
+    """
+    digits = "< 0.001" if p < 0.001 else f"{p:.2g}" if p < 0.1 else f"{p:.2f}"
+    return "< 0.05" if p < LEVEL and digits == "0.05" else digits
 
 
-def p_text(p: float) -> str:
+def p_text(p: float, sign: str = "=") -> str:
     """Return "p = …" or "p < 0.001"."""
-    return f"p {p_digits(p)}" if p < 0.001 else f"p = {p_digits(p)}"
+    digits = p_digits(p)
+    return f"p {digits}" if digits.startswith("<") else f"p {sign} {digits}"
 
 
 def list_names(names: Sequence[str], most: int = 3) -> str:
@@ -38,6 +45,21 @@ def list_names(names: Sequence[str], most: int = 3) -> str:
     if rest > 0:
         shown.append(f"{rest} other{'s' * (rest > 1)}")
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def counted(n: int, noun: str) -> str:
+    """Return "1 seed" or "2 seeds"."""
+    return f"{n} {noun}{'s' * (n != 1)}"
+
+
+def duration(seconds: float) -> str:
+    """Return a duration in seconds, minutes or hours."""
+    if not math.isfinite(seconds):
+        return "–"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
 def percent(share: float | None) -> float | None:

@@ -26,16 +26,20 @@ from markupsafe import Markup
 from lightning_ssl.app.config.labels import format_value
 from lightning_ssl.app.report.differences import distinct
 from lightning_ssl.app.report.figure_data import SINGLE_RUN_PANELS, figure_data
-from lightning_ssl.app.report.formats import p_digits, p_text, signed
+from lightning_ssl.app.report.formats import counted, duration, p_digits, signed
 from lightning_ssl.app.report.groups import Grouping, accuracy, count_statuses, setting_name
 from lightning_ssl.app.report.images import choice_on_test_images
-from lightning_ssl.app.report.tables import command_of
+from lightning_ssl.app.report.tables import command_of, interval_text
 from lightning_ssl.app.report.verdict import Results
 from lightning_ssl.app.runs.panels import PANELS
 from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.base import palette
 from lightning_ssl.base.facts import Metric, Panel
-from lightning_ssl.comparison.differences import LEVEL
+from lightning_ssl.comparison.best import FEWEST_FOR_A_WINNER
+from lightning_ssl.comparison.estimate import LEVEL
+
+PAIRS_SHOWN = 24  # best losses whose differences the page shows; pairs.csv has all
+PAIRS_OPEN = 7  # losses up to which their table is open at first
 
 
 def render(results: Results, title: str, downloads: Sequence[tuple[str, str]], refresh: int | None) -> str:
@@ -74,11 +78,16 @@ def templates() -> Environment:
         lstrip_blocks=True,
     )
     environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
-    words = (format_value, setting_name, signed, p_digits, p_text, percent_text, duration)
+    words = (format_value, setting_name, signed, p_digits, percent_text, duration, interval_text)
     environment.filters |= {each.__name__: each for each in words}
-    functions = (accuracy, command_of, count_statuses)
+    functions = (accuracy, command_of, count_statuses, counted)
     environment.globals |= {each.__name__: each for each in functions}
     environment.globals |= {"level": LEVEL, "palette": palette, "single_run_panels": SINGLE_RUN_PANELS}
+    environment.globals |= {
+        "fewest_for_a_winner": FEWEST_FOR_A_WINNER,
+        "pairs_shown": PAIRS_SHOWN,
+        "pairs_open": PAIRS_OPEN,
+    }
     return environment
 
 
@@ -114,16 +123,6 @@ def filters(grouping: Grouping) -> list[tuple[str, str, list[str]]]:
 def percent_text(share: float | None) -> str:
     """Return a share in percent; a dash if it is missing or not finite."""
     return "–" if share is None or not math.isfinite(share) else f"{100 * share:.2f}"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration in seconds, minutes or hours."""
-    if not math.isfinite(seconds):
-        return "–"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 
 
 def cautions(grouping: Grouping) -> list[str]:

@@ -1,4 +1,4 @@
-"""Write the comparison as text: summary.csv, runs.csv, a Markdown table and a LaTeX table.
+"""Write the comparison as text: summary.csv, pairs.csv, runs.csv, a Markdown table and a LaTeX table.
 
 Names, labels and errors come from run folders and are untrusted; formats.py escapes every cell.
 
@@ -8,21 +8,22 @@ Every accuracy and every difference of accuracies is in percent, and its column 
 from __future__ import annotations
 
 import shlex
+from itertools import combinations
 
 from lightning_ssl.app.config.labels import Scalar, format_value
+from lightning_ssl.app.report.compared import Difference
 from lightning_ssl.app.report.formats import Cell, latex_cell, md_cell, md_table, p_digits, percent, signed, to_csv
 from lightning_ssl.app.report.groups import count_statuses, setting_name
 from lightning_ssl.app.report.verdict import Results
 from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.app.runs.status import STATUSES
+from lightning_ssl.comparison.estimate import shows_zero
 
-NUMBERS = ["seeds", "accuracy (%)", "95 % interval (%)", "Δ (%)", "p (Holm)", "published (%)"]
-# The columns of summary.csv with fields of a row's spread, comparison and published accuracy.
-SPREAD = {"mean (%)": "mean", "std (%)": "std", "low95 (%)": "low", "high95 (%)": "high"}
-COMPARISON = {
-    "difference (%)": "difference", "difference_low95 (%)": "low", "difference_high95 (%)": "high", "test": "test",
-    "pairs": "pairs", "p": "p", "p_holm": "p_holm",
-}  # fmt: skip
+NUMBERS = ["seeds", "accuracy (%)", "can be the best", "Δ (%)", "95 % interval (%)", "p", "published (%)"]
+# The columns of summary.csv with fields of a row's spread, difference and published accuracy.
+SPREAD = {"mean (%)": "mean", "std (%)": "std"}
+DIFFERENCE = {"difference (%)": "value", "difference_low95 (%)": "low", "difference_high95 (%)": "high", "p": "p"}
+PAIRS = "Its interval and p are corrected for all pairs of losses on the same data."
 PUBLISHED = {"published (%)": "mean", "published_std (%)": "std", "published_in": "source"}
 
 
@@ -33,12 +34,25 @@ def summary_csv(results: Results) -> str:
         group, count = row.group, count_statuses(row.group.runs)
         line: dict[str, Cell] = {"data": group.data, "rank": row.rank, "loss": group.label}
         line |= {key: value_cell(value) for key, value in group.settings.items()}
-        line |= {"metric": metric, "seeds": len(group.results)}
+        line |= {"metric": metric, "seeds": row.spread.n if row.spread else 0}
         line |= {title: getattr(row.spread, name, None) for title, name in SPREAD.items()}
+        line |= {"can_be_best": row.best_text, "not_compared": row.reason}
         line["baseline"] = row.baseline.title if row.baseline else None
-        line |= {title: getattr(row.comparison, name, None) for title, name in COMPARISON.items()}
+        line |= {title: getattr(row.difference, name, None) for title, name in DIFFERENCE.items()}
         line |= {title: getattr(row.published, name, None) for title, name in PUBLISHED.items()}
         lines.append(line | {status: count.get(status, 0) for status in STATUSES})
+    return to_csv(lines)
+
+
+def pairs_csv(results: Results) -> str:
+    """Return one line per pair of compared groups, with all digits: the difference loss − other."""
+    lines: list[dict[str, Cell]] = []
+    for compared in results.compared:
+        for i, j in combinations(range(len(compared.groups)), 2):
+            found = compared.difference(i, j)
+            line: dict[str, Cell] = {"data": compared.data, "loss": compared.groups[i].title}
+            line |= {"other": compared.groups[j].title, "seeds": len(compared.seeds)}
+            lines.append(line | {title: getattr(found, name) for title, name in DIFFERENCE.items()})
     return to_csv(lines)
 
 
@@ -72,22 +86,30 @@ def text_table(results: Results) -> list[list[str]]:
     several = len(grouping.data_sets) > 1
     lines = [["data"] * several + ["loss", *map(setting_name, grouping.swept), *NUMBERS]]
     for row in results.rows:
-        s, c, paper = row.spread, row.comparison, row.published
+        s, d, paper = row.spread, row.difference, row.published
         accuracy = "–" if s is None else f"{s.mean:.2f}" + ("" if s.std is None else f" ± {s.std:.2f}")
-        interval = "–" if s is None or s.low is None else f"[{s.low:.2f}, {s.high:.2f}]"
-        difference = "baseline" if row.baseline is row.group else "–" if c is None else signed(c.difference)
-        p = "–" if c is None or c.p_holm is None else p_digits(c.p_holm)
+        difference = "baseline" if row.baseline is row.group else "–" if d is None else signed(d.value)
+        interval, p = ("–", "–") if d is None or d.p is None else (interval_text(d), p_digits(d.p))
         from_paper = "–" if paper is None else f"{paper.mean:.2f} ± {paper.std:.2f}"
         texts = [row.group.label, *(format_value(row.group.settings[key]) for key in grouping.swept)]
-        numbers = [str(len(row.group.results)), accuracy, interval, difference, p, from_paper]
+        numbers = [str(s.n if s else 0), accuracy, row.best_text, difference, interval, p, from_paper]
         lines.append([row.group.data] * several + texts + numbers)
     return lines
 
 
+def interval_text(difference: Difference) -> str:
+    """Return the interval of a difference; one that a winner's difference ends at 0 excludes it."""
+    low, high = difference.low or 0.0, difference.high or 0.0
+    ends = [signed(low), signed(high)]
+    if difference.significant:
+        ends = ["> 0" if shows_zero(low) else ends[0], "< 0" if shows_zero(high) else ends[1]]
+    return f"{ends[0]} … {ends[1]}"
+
+
 def legend(results: Results) -> list[str]:
-    """Say what Δ is the difference to, and what bold means."""
+    """Say what Δ is the difference to, what its p and interval are corrected for, and what bold means."""
     notes = []
-    baselines = {id(row.baseline): row.baseline for row in results.rows if row.baseline and row.comparison}.values()
+    baselines = {id(row.baseline): row.baseline for row in results.rows if row.baseline and row.difference}.values()
     if len({group.title for group in baselines}) == 1:
         notes.append(f"Δ is the difference to the baseline, {next(iter(baselines)).title}.")
     elif baselines:
@@ -96,8 +118,10 @@ def legend(results: Results) -> list[str]:
         notes.append(f"Δ is the difference to the baseline with the same data and settings: {'; '.join(named)}.")
     else:
         notes.append("There is no baseline with results on the same data and with the same settings, hence no Δ.")
-    if any(verdict.clear for verdict in results.verdicts):
-        notes.append("Bold: significantly better than every other group on the same data.")
+    if any(row.difference and row.difference.p is not None for row in results.rows):
+        notes.append(PAIRS)
+    if any(verdict.winner for verdict in results.verdicts):
+        notes.append("Bold: better than every other loss on the same data.")
     return notes
 
 

@@ -1,57 +1,83 @@
-"""The rows of the comparison table, and a verdict for each data set in words. `comparison/` has the numbers.
-
-The p-values of one data set are Holm-corrected. One seed gives no interval and no test, and the verdict says so.
-"""
+"""The rows of the comparison table, and a verdict for each data set in words. compared.py has the numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
-from lightning_ssl.app.report.formats import list_names, p_text, signed
+from lightning_ssl.app.report.compared import Compared, Difference, compare
+from lightning_ssl.app.report.formats import counted, duration, list_names, p_text, signed
 from lightning_ssl.app.report.groups import Group, Grouping, unfinished
 from lightning_ssl.app.report.published import Published, published
 from lightning_ssl.app.runs.run_record import RunRecord
-from lightning_ssl.comparison.differences import Comparison, compare, correct, shows_zero
-from lightning_ssl.comparison.leader import Lead, Rival, lead, ranks
+from lightning_ssl.base import machine
+from lightning_ssl.comparison.best import FEWEST_FOR_A_SET, FEWEST_FOR_A_WINNER
+from lightning_ssl.comparison.estimate import shows_zero
+from lightning_ssl.comparison.planning import difference_shown, more_seeds, variance_of_pilot
 from lightning_ssl.comparison.spread import Spread
+
+NAMED = 6  # losses that a headline names
+DIFFERENCES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)  # points, for which the seeds that are needed are told
 
 
 @dataclass
 class Row:
-    """A row of the comparison table: a group, its spread and its comparison with the baseline.
+    """A row of the comparison table.
 
-    `wins` means significantly better than every other group on the same data.
+    spread       of the results that are compared, or of all results of a group that is not compared
+    difference   group − baseline; None if one of them is not compared
+    rank         by the mean, among the compared groups
+    can_be_best  None if there are too few seeds to tell
+    reason       why the group is not compared; empty if it is
     """
 
     group: Group
     spread: Spread | None
     baseline: Group | None
-    comparison: Comparison | None
+    difference: Difference | None
     rank: int | None
     published: Published | None
+    can_be_best: bool | None
     wins: bool
+    reason: str
+
+    @property
+    def best_text(self) -> str:
+        """The column "can be the best"."""
+        if self.wins:
+            return "wins"
+        return "–" if self.can_be_best is None else "yes" if self.can_be_best else "no"
 
 
-def rows(grouping: Grouping, baseline: str | None = None) -> list[Row]:
-    """Return the comparison table, best group first within each data set.
+def rows(compared: Compared, groups: Sequence[Group], baseline: str | None = None) -> list[Row]:
+    """Return the table of a data set: the compared groups, best first, then the others.
 
     baseline   label or title of the baseline group; None for InfoNCE with the same settings
     """
-    table = []
-    for data, groups in grouping.by_data.items():
-        against = [baseline_of(group, groups, baseline) for group in groups]
-        comparisons = correct(
-            [
-                None if other is None or other is group else compare(group.results, other.results)
-                for group, other in zip(groups, against, strict=True)
-            ]
+    shown = [*compared.groups, *(group for group in groups if compared.index(group) is None)]
+    reasons = {id(group): reason for group, reason in compared.listed}
+    table: list[Row] = []
+    for k, group in enumerate(shown):
+        at, other = compared.index(group), baseline_of(group, shown, baseline)
+        to = None if other is None or other is group else compared.index(other)
+        values = compared.x[k].tolist() if at is not None else [*group.results.values()]
+        spread = Spread.of(values) if values else None
+        tie = k > 0 and at is not None and shows_zero(compared.x[k - 1].mean() - compared.x[k].mean())
+        reason = reasons.get(id(group), "")
+        table.append(
+            Row(
+                group,
+                spread,
+                other,
+                None if at is None or to is None else compared.difference(at, to),
+                None if at is None else table[-1].rank if tie else k + 1,
+                published(group),
+                at in compared.members if at is not None and compared.members is not None else None,
+                at is not None and at == compared.winner,
+                reason,
+            )
         )
-        spreads = [Spread.of(group.results.values()) if group.results else None for group in groups]
-        places = ranks([group.results for group in groups])
-        best = verdict(grouping, data)
-        wins = [best.clear and group is best.winner for group in groups]
-        table += list(map(Row, groups, spreads, against, comparisons, places, map(published, groups), wins))
     return table
 
 
@@ -66,28 +92,26 @@ def baseline_of(group: Group, groups: Sequence[Group], named: str | None) -> Gro
 
 @dataclass(frozen=True)
 class Verdict:
-    """The best group of a data set, and whether it is significantly better than every other group (`clear`).
-
-    `winner` is None if there is no result, and if the best groups have the same mean.
-    """
+    """What the results on a data set say, in words, and what it takes to decide."""
 
     data: str
-    winner: Group | None
-    clear: bool
     headline: str
     reason: str
+    winner: Group | None = None
+    next: str = ""
 
     @property
     def line(self) -> str:
-        return f"{self.headline}: {self.reason}"
+        return ". ".join(filter(None, (self.headline, self.reason, self.next)))
 
 
 @dataclass(frozen=True)
 class Results:
-    """What a report shows: every run, the groups, the comparison table, a verdict for each data set, and notes."""
+    """What a report shows: runs, groups, the comparison and the verdict of each data set, the table, and notes."""
 
     runs: list[RunRecord]
     grouping: Grouping
+    compared: list[Compared]
     rows: list[Row]
     verdicts: list[Verdict]
     notes: list[str]
@@ -98,76 +122,126 @@ class Results:
         return "\n".join(verdict.line for verdict in self.verdicts) or "no run could be read"
 
 
-def verdict(grouping: Grouping, data: str) -> Verdict:
-    """Compare the leader with every other group of the data set, and put the result into words."""
-    groups = grouping.by_data[data]
-    found = lead([group.results for group in groups])
-    if found.leader is None:
+def results_of(runs: list[RunRecord], grouping: Grouping, baseline: str | None = None) -> Results:
+    """Compare the groups of each data set. `baseline` as in `rows`."""
+    compared = [compare(data, groups, grouping.metric) for data, groups in grouping.by_data.items()]
+    table = [row for each in compared for row in rows(each, grouping.by_data[each.data], baseline)]
+    verdicts = [verdict(each, grouping.by_data[each.data]) for each in compared]
+    return Results(runs, grouping, compared, table, verdicts, [])
+
+
+def verdict(compared: Compared, groups: Sequence[Group]) -> Verdict:
+    """Return the headline of a data set with its reason, and what it takes to decide."""
+    data = compared.data
+    if not compared.groups and not compared.listed:
         state = unfinished([run for group in groups for run in group.runs]) or "none finished"
-        return Verdict(data, None, False, "No result yet", f"no run on {data} has finished ({state})")
-    leader = groups[found.leader]
-    if found.outcome == "alone":
-        return Verdict(data, leader, False, f"Only {leader.title} has a result", result_text(leader))
-    if found.outcome == "tied":
-        names = list_names([leader.title, *(groups[rival.index].title for rival in found.decisive)])
-        return Verdict(data, None, False, "No clear winner", f"{names} have the same mean, {result_text(leader)}")
-    words = {"untested": untested, "behind": behind}.get(found.outcome, tested)
-    return Verdict(data, leader, found.outcome == "wins", *words(leader, groups, found))
+        return Verdict(data, "No result yet", f"No run on {data} has finished ({state})")
+    if not compared.groups:
+        named = list_names([group.title for group, _ in compared.listed])
+        return Verdict(data, "Not compared", f"{named} have no seed in common on {data}")
+    first = result_text(compared, 0)
+    if compared.pairs is None:
+        title = compared.groups[0].title
+        if not compared.listed:
+            return Verdict(data, f"Only {title} has a result", first)
+        others = list_names([f"{group.title} ({reason})" for group, reason in compared.listed])
+        return Verdict(data, f"Only {title} has {FEWEST_FOR_A_SET} seeds", f"{first}. Not compared: {others}")
+    if compared.winner is not None:
+        winner = compared.groups[compared.winner]
+        return Verdict(data, f"{winner.title} wins", won(compared, compared.winner), winner)
+    if compared.members is None:
+        return Verdict(data, *without_set(compared), next=to_decide(compared))
+    return Verdict(data, *with_set(compared), next=to_decide(compared))
 
 
-def untested(leader: Group, groups: Sequence[Group], found: Lead) -> tuple[str, str]:
-    """Headline and reason where at least one comparison has no test."""
-    if len(leader.results) == 1:
-        why = "it has one seed, so there is no test"
-    else:
-        why = f"there is no test against {groups[found.decisive[0].index].title}"
-    second = groups[found.rivals[0].index]
-    by = (leader.mean or 0.0) - (second.mean or 0.0)
-    reason = f"{result_text(leader)}, {by:.2f} ahead of {second.title}; {why} and the lead is not a proof"
-    return f"{leader.title} leads", reason
+def won(compared: Compared, k: int) -> str:
+    """Say what the winner is better than."""
+    result, others = result_text(compared, k), [j for j in range(len(compared.groups)) if j != k]
+    ahead = f"{signed(compared.difference(k, others[0]).value)} over {compared.groups[others[0]].title}"
+    if compared.open_ended:
+        return f"{result}, {ahead}; every other loss was left out at a look"
+    if len(others) == 1:
+        return f"{result}, {ahead} ({p_text(compared.headline_p)})"
+    bound = p_text(compared.headline_p, "≤")
+    return f"{result}, {ahead}, the next; better than each of the {len(others)} others ({bound}, each tested alone)"
 
 
-def behind(leader: Group, groups: Sequence[Group], found: Lead) -> tuple[str, str]:
-    """Headline and reason where the leader is not ahead of a rival on the seeds that both have."""
-    (rival,) = found.decisive
-    c = rival.comparison
-    state = "has the same mean" if shows_zero(c.difference) else f"is ahead by {-c.difference:.2f}"
-    where = "on the common seeds " if c.pairs else ""
-    title = groups[rival.index].title
-    return "No clear winner", f"{leader.title} leads with {result_text(leader)}, but {where}{title} {state}"
+def without_set(compared: Compared) -> tuple[str, str]:
+    """Headline and reason with one or two seeds."""
+    seeds, first = len(compared.seeds), result_text(compared, 0)
+    why = "One seed gives no test" if seeds == 1 else "Two seeds give differences with intervals, and no set"
+    value = compared.difference(0, 1).value
+    if shows_zero(value):
+        means = compared.x.mean(1)
+        tied = [group.title for group, mean in zip(compared.groups, means, strict=True) if shows_zero(means[0] - mean)]
+        return "Not decided", f"{list_names(tied)} have the same mean, {first}. {why}"
+    headline = f"{compared.groups[0].title} has the highest mean, not tested ({counted(seeds, 'seed')})"
+    return headline, f"{first}, {signed(value)} to {compared.groups[1].title}. {why}"
 
 
-def tested(leader: Group, groups: Sequence[Group], found: Lead) -> tuple[str, str]:
-    """Headline and reason where the leader is ahead in every comparison and each has a test.
+def with_set(compared: Compared) -> tuple[str, str]:
+    """Headline and reason where no group wins."""
+    assert compared.members is not None
+    members, seeds = compared.members, len(compared.seeds)
+    interim = f"Interim, at {seeds} seeds: " if compared.interim else ""
+    titles = [compared.groups[k].title for k in members]
+    if len(members) == 1:
+        only = f"{'only' if interim else 'Only'} {titles[0]} can be the best (95 %)"
+        return interim + only, ". ".join(filter(None, (result_text(compared, members[0]), without_a_win(compared))))
+    headline = f"{interim}{'the' if interim else 'The'} losses that can be the best (95 %): {list_names(titles, NAMED)}"
+    excluded = compared.losses - len(members)
+    reason = f"Highest mean: {compared.groups[0].title}, {result_text(compared, 0)}"
+    return headline, reason + (f". {excluded} other loss{'es' * (excluded > 1)} cannot be the best" if excluded else "")
 
-    The rival with the largest corrected p decides whether the lead is significant.
+
+def without_a_win(compared: Compared) -> str:
+    """Say why the only group that can be the best does not win; empty if it has too few seeds."""
+    if compared.look is not None and (compared.interim or compared.open_ended):
+        return f"No loss wins between two looks; the last was at {counted(compared.look.seeds, 'seed')}"
+    if len(compared.seeds) < FEWEST_FOR_A_WINNER:
+        return ""
+    assert compared.pairs is not None
+    assert compared.members is not None
+    (k,) = compared.members
+    p = compared.pairs.differences.p()[k]
+    closest = max((j for j in range(len(p)) if j != k), key=lambda j: p[j])
+    return f"It does not win, because the difference to {compared.groups[closest].title} alone is not significant"
+
+
+def to_decide(compared: Compared) -> str:
+    """Say how many seeds it takes to decide, and for how long they train; empty if seeds are added by looks.
+
+    Every loss needs them, because losses are compared on the seeds that all of them have.
     """
-    result = result_text(leader)
-    (closest,) = found.decisive
-    several = len(found.rivals) > 1
-    c, title = closest.comparison, groups[closest.index].title
-    test = c.test + (f" over {c.pairs} seeds" if c.pairs else "") + f", {corrected_p(closest)}"
-    test += f", Holm-corrected for {len(found.rivals)} comparisons" if several else ""
-    if found.outcome == "wins":
-        which = ", the closest competitor" if several else ""
-        return f"{leader.title} wins", f"{result}, {signed(c.difference)} over {title}{which} ({test})"
-    doubt = f"the difference to {title} is not significant ({signed(c.difference)}; {test})"
-    if not found.beaten:
-        return "No clear winner", f"{leader.title} leads with {result}, but {doubt}"
-    nearest = min(found.beaten, key=lambda rival: rival.comparison.difference)
-    names = list_names([groups[rival.index].title for rival in found.beaten])
-    by = signed(nearest.comparison.difference)
-    gain = f"{by} over {groups[nearest.index].title} ({corrected_p(nearest)}, Holm-corrected)"
-    return f"{leader.title} leads and is significantly better than {names}", f"{result}, {gain}; {doubt}"
+    if compared.pairs is None or compared.look is not None:
+        return ""
+    seeds, alone = len(compared.seeds), compared.members is not None and len(compared.members) == 1
+    if seeds < FEWEST_FOR_A_SET or (alone and seeds < FEWEST_FOR_A_WINNER):
+        more, aim = FEWEST_FOR_A_WINNER - seeds, f" (a loss wins from {FEWEST_FOR_A_WINNER} seeds on)"
+    else:
+        shown = float(difference_shown(variance_of_pilot(compared.pairs), compared.losses, seeds))
+        smaller = [each for each in DIFFERENCES if each < shown]
+        if not smaller:
+            return ""
+        points = 1.0 if 1.0 < shown <= 5.0 else smaller[-1]
+        more = int(more_seeds(compared.pairs, points, losses=compared.losses))
+        aim = f" for a difference of {points:g} point{'s' * (points != 1)} (power 80 %)"
+    return f"To decide: about {counted(more, 'more seed')} each{aim}{time_of(compared.groups, more)}"
 
 
-def result_text(group: Group) -> str:
+def time_of(groups: Sequence[Group], seeds: int) -> str:
+    """The time that more seeds of these groups take, one run after the other, as the finished runs took."""
+    runs = [[run.number("duration") for run in group.runs if run.finished] for group in groups]
+    means = [fmean(known) for times in runs if (known := [seconds for seconds in times if seconds is not None])]
+    if len(means) < len(groups):
+        return ""
+    machines = {run.summary.get("machine") for group in groups for run in group.runs if run.finished}
+    where = "on this machine" if machines == {machine.describe()} else "as these runs took"
+    return f": {duration(seeds * sum(means))} {where}"
+
+
+def result_text(compared: Compared, k: int) -> str:
     """Return mean, standard deviation, data set and number of seeds in words."""
-    spread = Spread.of(group.results.values())
+    spread = Spread.of(compared.x[k].tolist())
     std = "" if spread.std is None else f" ± {spread.std:.2f}"
-    return f"{spread.mean:.2f} %{std} on {group.data} ({spread.n} seed{'s' * (spread.n > 1)})"
-
-
-def corrected_p(rival: Rival) -> str:
-    assert rival.comparison.p_holm is not None
-    return p_text(rival.comparison.p_holm)
+    return f"{spread.mean:.2f} %{std} on {compared.data} ({counted(spread.n, 'seed')})"

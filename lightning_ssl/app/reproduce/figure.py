@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lightning_ssl.app.report.curves import mean_curve
+from lightning_ssl.app.report.figures import mean_curve
 from lightning_ssl.app.reproduce.results import PROBE, Table
 from lightning_ssl.app.reproduce.verdicts import Judgement
 from lightning_ssl.app.runs.panels import RESULTS

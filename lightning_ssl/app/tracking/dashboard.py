@@ -1,6 +1,7 @@
 """The W&B workspace that compares losses.
 
     lightning-ssl dashboard --entity me --project lightning_ssl
+    lightning-ssl dashboard --entity me --project lightning_ssl --runs runs/table1        with the verdict of the report
     lightning-ssl dashboard --entity me --project lightning_ssl --dump workspace.json      no server, no account
 
 Runs are grouped by `label`: the loss with its parameters (see logger.py for the keys of a run). The panels are: the
@@ -42,8 +43,13 @@ def save(workspace: Workspace) -> None:
     print(f"the workspace is at {workspace.url}")
 
 
-def build(entity: str, project: str, name: str, group: str | None, parameters: Sequence[str]) -> Workspace:
-    """Build the workspace as an object of wandb-workspaces. Nothing is sent."""
+def build(
+    entity: str, project: str, name: str, group: str | None, parameters: Sequence[str], verdict: str | None = None
+) -> Workspace:
+    """Build the workspace as an object of wandb-workspaces. Nothing is sent.
+
+    verdict   Markdown text of the first section; a workspace cannot test differences
+    """
     import wandb_workspaces.workspaces as ws
 
     return ws.Workspace(
@@ -58,11 +64,11 @@ def build(entity: str, project: str, name: str, group: str | None, parameters: S
             order=[ws.Ordering(ws.Summary(FINAL), ascending=False)],
             pinned_columns=[f"summary:{FINAL}", f"summary:best/{FINAL}", "summary:knn/top1", "config:seed.value"],
         ),
-        sections=sections(parameters),
+        sections=sections(parameters, verdict),
     )
 
 
-def sections(parameters: Sequence[str]) -> list[Any]:
+def sections(parameters: Sequence[str], verdict: str | None = None) -> list[Any]:
     """The sections of the workspace, from accuracies to diagnostics. A plot has the mean of each loss over its runs."""
     import wandb_workspaces.reports.v2 as wr
     import wandb_workspaces.workspaces as ws
@@ -81,7 +87,10 @@ def sections(parameters: Sequence[str]) -> list[Any]:
 
     axes = [wr.ParallelCoordinatesPlotColumn(wr.Config(name), log=name in LOGARITHMIC) for name in (LOSS, *parameters)]
     accuracy = wr.ParallelCoordinatesPlotColumn(wr.SummaryMetric(FINAL), display_name="linear probe")
-    panels = {
+    panels: dict[str, list[Any]] = {}
+    if verdict is not None:
+        panels["Which loss is the best"] = [wr.MarkdownPanel(markdown=verdict)]
+    panels |= {
         "Final accuracy": [
             bars("Linear probe, last epoch: mean and standard deviation over seeds", FINAL),
             bars("Linear probe, best epoch", f"best/{FINAL}"),

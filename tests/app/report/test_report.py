@@ -72,8 +72,10 @@ def csv_lines(built, name):
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    """Three losses with four seeds, and one failed, one running and one broken run."""
-    folder = write_sweep(tmp_path_factory.mktemp("runs"), ("direct", "infonce", "square"), seeds=4, epochs=6)
+    """Three losses with five seeds, and one failed, one running and one broken run."""
+    folder = write_sweep(
+        tmp_path_factory.mktemp("runs"), ("direct", "infonce", "square"), seeds=5, spread=0.001, epochs=6
+    )
     write_run(folder / "dead", "direct", 9, 0.2, status="failed", error="train/loss=nan at step 12", epochs=6, points=2)
     write_run(folder / "going", "square", 9, 0.3, status="running", epochs=6, points=3)
     (write_run(folder / "half", "square", 8, epochs=6) / "metrics.jsonl").unlink()
@@ -93,7 +95,7 @@ def policy(page):
 def test_every_file_is_written_and_readable(built):
     names = {file.name for file in built.files}
     figures = ("final", "accuracy", "loss", "alpha", "spectrum", "parameters")
-    assert names >= {"report.html", "summary.csv", "runs.csv", "table.md", "table.tex"}
+    assert names >= {"report.html", "summary.csv", "pairs.csv", "runs.csv", "table.md", "table.tex"}
     assert names >= {f"{stem}.{kind}" for stem in figures for kind in ("png", "svg")}
     for file in built.files:
         content = file.read_bytes()
@@ -135,7 +137,7 @@ def test_every_run_is_shown_with_its_configuration_and_its_command(page):
     for name in ("dead", "going", "half", "direct-0"):
         assert name in page.text
     assert "lightning-ssl fit --config configs/method/direct.yaml --seed_everything 3" in page.words
-    assert page.words.count("class_path: lightning_ssl.methods.AlphaCL") == 11
+    assert page.words.count("class_path: lightning_ssl.methods.AlphaCL") == 13
 
 
 def test_encoded_curves_decode_to_the_means(page, built):
@@ -160,9 +162,17 @@ def test_csv_files_hold_the_table_and_every_run_in_full_precision(built):
     summary, runs = csv_lines(built, "summary.csv"), csv_lines(built, "runs.csv")
     assert [line["loss"] for line in summary] == [row.group.label for row in built.rows]
     assert float(summary[0]["mean (%)"]) == built.rows[0].spread.mean
-    assert float(summary[0]["p_holm"]) == built.rows[0].comparison.p_holm
+    first = built.rows[0].difference
+    columns = ("difference (%)", "difference_low95 (%)", "difference_high95 (%)", "p")
+    assert [float(summary[0][each]) for each in columns] == [first.value, first.low, first.high, first.p]
+    assert summary[0]["can_be_best"] == "wins"
+    pairs = csv_lines(built, "pairs.csv")
+    assert [(line["loss"], line["other"]) for line in pairs] == [
+        (one.group.title, two.group.title) for k, one in enumerate(built.rows) for two in built.rows[k + 1 :]
+    ]
+    assert [float(pairs[0][each]) for each in columns] == [first.value, first.low, first.high, first.p]
     assert summary[0]["failed"] == "1"
-    assert len(runs) == 15
+    assert len(runs) == 18
     direct = [float(run["online/top1 (%)"]) for run in runs if run["run"].startswith("direct-")]
     close(sum(direct) / len(direct), built.rows[0].spread.mean, terms=len(direct))
     assert {run["status"] for run in runs} == {"finished", "failed", "running", "broken"}
@@ -196,8 +206,8 @@ def test_only_a_significant_winner_is_bold(built, page, one_seed):
     assert "**AlphaCL Direct p=4 τ=0.5**" in read(built, "table.md")
     assert 'data-best="1"' in built.page.read_text(encoding="utf-8")
     assert one_seed.rows[0].rank == 1
-    assert "A group with one seed has no interval and no test" in Page(one_seed.page).words
-    assert "not a proof" in one_seed.line
+    assert "has the highest mean, not tested (1 seed)" in Page(one_seed.page).words
+    assert "One seed gives no test" in one_seed.line
     assert "**" not in read(one_seed, "table.md")
     assert "textbf" not in read(one_seed, "table.tex")
     assert 'data-best="1"' not in one_seed.page.read_text(encoding="utf-8")
@@ -216,15 +226,15 @@ def test_tie_is_no_lead_in_any_file(tmp_path, capsys):
             write_run(tmp_path / f"{loss}{seed}", loss, seed, 0.7, epochs=2)
     assert command.main([str(tmp_path)]) == 0
     line = capsys.readouterr().out.splitlines()[-1]
-    assert line.startswith("No clear winner: AlphaCL Direct p=4 τ=0.5 and SimCLR InfoNCE τ=0.5 have the same mean")
+    assert line.startswith("Not decided. AlphaCL Direct p=4 τ=0.5 and SimCLR InfoNCE τ=0.5 have the same mean")
     texts = [line, Page(tmp_path / "report.html").words, (tmp_path / "report" / "table.md").read_text(encoding="utf-8")]
     for text in texts:
-        assert not re.search(r"\b0\.00 (ahead|over)|[+-]0\.00|τ=0.5 (wins|leads)|\*\*", text)
+        assert not re.search(r"\b0\.00 (ahead|over)|[+-]0\.00|τ=0.5 wins|\*\*", text)
 
 
 def test_page_of_mixed_runs_has_one_short_headline_and_no_needless_column(tmp_path):
     built = report.build([write_mixed(tmp_path)], figures=False)
-    assert built.verdicts[0].headline == "SimCLR InfoNCE τ=0.5 wins"
+    assert built.verdicts[0].headline == "Only SimCLR InfoNCE τ=0.5 can be the best (95 %)"
     page = Page(built.page)
     filters = [attributes["data-filter"] for tag, attributes in page.elements if "data-filter" in attributes]
     assert filters == ["status"]
@@ -258,7 +268,7 @@ def test_folder_without_a_finished_run_gives_a_page(tmp_path):
     write_run(tmp_path / "a", status="failed", error="no disk", epochs=2, points=0)
     (tmp_path / "b" / "checkpoints").mkdir(parents=True)
     built = report.build([tmp_path])
-    assert built.line == "No result yet: no run on shapes has finished (1 failed)"
+    assert built.line == "No result yet. No run on shapes has finished (1 failed)"
     assert "no disk" in Page(built.page).words
     shutil.rmtree(tmp_path / "a")
     built = report.build([tmp_path])
@@ -355,11 +365,11 @@ def test_latex_contains_no_command_from_a_run(hostile):
 
 @pytest.mark.usefixtures("empty_figures")
 def test_command_prints_the_page_and_the_winner(tmp_path, capsys):
-    write_sweep(tmp_path / "runs", ("direct", "infonce"), seeds=3, spread=0.0005, epochs=2)
+    write_sweep(tmp_path / "runs", ("direct", "infonce"), seeds=5, spread=0.0005, epochs=2)
     assert command.main([str(tmp_path / "runs"), "--out", str(tmp_path / "out" / "page.html")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == str(tmp_path / "out" / "page.html")
-    assert lines[1].startswith("AlphaCL Direct p=4 τ=0.5 wins: ")
+    assert lines[1].startswith("AlphaCL Direct p=4 τ=0.5 wins. ")
     assert len(lines) == 2
     assert (tmp_path / "out" / "page" / "table.tex").exists()
 
@@ -386,7 +396,7 @@ def test_only_an_earlier_report_is_replaced(tmp_path):
 def test_metric_and_baseline_can_be_chosen(tmp_path):
     write_sweep(tmp_path, ("direct", "entropy"), seeds=2, epochs=2)
     built = report.build([tmp_path], metric="knn/top1", baseline="AlphaCL Entropy τ=0.5", figures=False)
-    assert built.rows[0].comparison is not None
+    assert built.rows[0].difference is not None
     assert built.rows[0].spread.mean == pytest.approx(built.runs[0].last("knn/top1") * 100, abs=2)  # two seeds
 
 
@@ -412,7 +422,7 @@ def test_watch_rebuilds_and_ends_with_a_final_page(tmp_path):
             assert Page(page).data["refresh"] == 5
             write_run(tmp_path / "made" / "b", "infonce", epochs=2, accuracy=0.8)
             shutil.move(tmp_path / "made" / "b", folder / "b")
-            assert "2 of 2 finished; SimCLR InfoNCE τ=0.5 leads" in printed.readline()
+            assert "2 of 2 finished; SimCLR InfoNCE τ=0.5 has the highest mean" in printed.readline()
             os.kill(watcher.pid, signal.SIGINT)
             assert printed.readline() == f"{page}\n"
             watcher.join(timeout=600)

@@ -1,165 +1,314 @@
-"""The verdict in words, the rows of the table, and published values by setting."""
+"""The verdict in words, and that nothing on a page contradicts it."""
 
+import csv
+import io
+import json
 import re
+from pathlib import Path
 
+import numpy as np
 import pytest
-from helpers.run_folders import grouping_of, write_run, write_sweep
+from helpers.run_folders import config_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from lightning_ssl import papers
-from lightning_ssl.app.report.formats import list_names
-from lightning_ssl.app.report.published import published
-from lightning_ssl.app.report.verdict import rows, verdict
+from lightning_ssl.app.config.labels import flatten
+from lightning_ssl.app.report import tables
+from lightning_ssl.app.report.compose import notes_of
+from lightning_ssl.app.report.figure_data import figure_data
+from lightning_ssl.app.report.groups import Grouping
+from lightning_ssl.app.report.page import templates
+from lightning_ssl.app.report.verdict import results_of
+from lightning_ssl.app.runs.looks import TakenLook, write_looks
+from lightning_ssl.app.runs.run_record import RunRecord
+from lightning_ssl.base import machine
+from lightning_ssl.comparison.looks import LOOK_LEVEL
+
+TITLES = {
+    "direct": "AlphaCL Direct p=4 τ=0.5",
+    "infonce": "SimCLR InfoNCE τ=0.5",
+    "square": "AlphaCL Square τ=5",
+    "quadratic": "AlphaCL Quadratic",
+    "entropy": "AlphaCL Entropy τ=0.5",
+}
 
 
-def verdict_of(folder):
-    return verdict(grouping_of(folder), "shapes")
+def run_of(folder, loss, seed, accuracy, **summary):
+    settings = flatten(config_of("direct" if loss == "nearly" else loss, seed))
+    if loss == "nearly":
+        settings["model.importance.p"] = 5.0
+    if accuracy is None:
+        return RunRecord(folder / f"{loss}{seed}", f"{loss}{seed}", "failed", settings=settings)
+    summary = {"last": {"online/top1": accuracy / 100}, "duration": 1800.0, **summary}
+    return RunRecord(folder / f"{loss}{seed}", f"{loss}{seed}", "finished", settings=settings, summary=summary)
 
 
-def test_significant_lead_wins(tmp_path):
-    found = verdict_of(write_sweep(tmp_path, ("direct", "infonce", "square"), seeds=5, spread=0.0005, epochs=2))
-    assert found.clear
+def results(table, folder=Path("runs"), **summary):
+    """The results of a page: loss → accuracies in percent of seeds 0, 1, …; None: failed."""
+    runs = [run_of(folder, loss, seed, x, **summary) for loss, row in table.items() for seed, x in enumerate(row)]
+    found = results_of(runs, Grouping.of(runs))
+    found.notes.extend(notes_of(found))
+    return found
+
+
+def verdict_of(table, **summary):
+    (found,) = results(table, **summary).verdicts
+    return found
+
+
+# -- the cases --------------------------------------------------------------------------------------------------------
+
+WIN = {"direct": [70.1, 70.4, 70.2, 70.5, 70.0], "infonce": [69.0, 69.2, 69.3, 69.1, 69.0]}
+EVEN = {"direct": [71.0, 69.0, 70.5, 70.0, 70.2], "infonce": [69.0, 71.0, 70.0, 70.3, 69.8]}
+BAD = [40.0, 40.1, 40.5, 40.2, 40.0]
+
+
+def test_a_loss_wins_if_it_beats_every_other_loss():
+    found = verdict_of({**WIN, "square": BAD})
     assert found.headline == "AlphaCL Direct p=4 τ=0.5 wins"
-    assert "paired t over 5 seeds" in found.reason
-    assert "Holm-corrected for 2 comparisons" in found.reason
+    assert found.winner.title == TITLES["direct"]
+    assert found.reason.startswith(
+        "70.24 % ± 0.21 on shapes (5 seeds), +1.12 over SimCLR InfoNCE τ=0.5, the next; better"
+    )
+    assert re.search(r"better than each of the 2 others \(p [<≤] [\d.]+, each tested alone\)$", found.reason)
+    assert found.next == ""
 
 
-def write_results(folder, **results):
-    """Runs with these accuracies of seeds 0, 1, …, by loss."""
-    for loss, accuracies in results.items():
-        for seed, accuracy in enumerate(accuracies):
-            write_run(folder / f"{loss}{seed}", loss, seed, accuracy, epochs=2)
-    return folder
-
-
-EVEN = {"direct": [0.71, 0.69, 0.705], "infonce": [0.69, 0.71, 0.70]}
-
-
-@pytest.mark.parametrize(
-    ("results", "headline", "reason"),
-    [
-        (  # seeds 3 and 4 of InfoNCE have no result
-            {"direct": [0.800, 0.801, 0.799, 0.95, 0.95], "infonce": [0.810, 0.8112, 0.8091]},
-            "No clear winner",
-            "on the common seeds SimCLR InfoNCE τ=0.5 is ahead by 1.01",
-        ),
-        (EVEN, "No clear winner", "the difference to SimCLR InfoNCE τ=0.5 is not significant"),
-        (
-            {**EVEN, "quadratic": [0.400, 0.401, 0.405]},
-            "AlphaCL Direct p=4 τ=0.5 leads and is significantly better than AlphaCL Quadratic",
-            "the difference to SimCLR InfoNCE τ=0.5 is not significant",
-        ),
-        ({"direct": [0.71], "infonce": [0.69]}, "AlphaCL Direct p=4 τ=0.5 leads", "one seed"),
-    ],
-    ids=["behind", "even", "two of three", "one seed"],
-)
-def test_lead_that_is_not_significant_is_not_a_win(tmp_path, results, headline, reason):
-    found = verdict_of(write_results(tmp_path, **results))
-    assert (found.clear, found.headline) == (False, headline)
-    assert reason in found.reason
-
-
-@pytest.mark.parametrize(
-    ("names", "words"), [("A", "A"), ("AB", "A and B"), ("ABC", "A, B and C"), ("ABCDE", "A, B, C and 2 others")]
-)
-def test_long_lists_of_names_are_shortened(names, words):
-    assert list_names(list(names)) == words
-
-
-@pytest.mark.parametrize("seeds", [1, 2, 3])
-def test_tie_is_no_lead(tmp_path, seeds):
-    direct = [0.7 + 0.01 * seed for seed in range(seeds)]
-    infonce = [accuracy + 0.00002 for accuracy in direct]
-    found = verdict_of(write_results(tmp_path, direct=direct, infonce=infonce, square=[0.6] * seeds))
-    assert (found.clear, found.winner, found.headline) == (False, None, "No clear winner")
-    assert found.reason.startswith("SimCLR InfoNCE τ=0.5 and AlphaCL Direct p=4 τ=0.5 have the same mean, 7")
-    assert not re.search(r"ahead|leads|\b0\.00 (ahead|over)", found.line)
-    assert [row.rank for row in rows(grouping_of(tmp_path))] == [1, 1, 3]
-
-
-def test_verdict_without_finished_runs_counts_the_others(tmp_path):
-    for status in ("failed", "interrupted"):
-        write_run(tmp_path / status, status=status, error="nan", epochs=2)
-    found = verdict_of(tmp_path)
+def test_without_a_winner_the_losses_that_can_be_the_best_are_named():
+    found = verdict_of({**EVEN, "quadratic": BAD})
     assert found.winner is None
-    assert found.reason == "no run on shapes has finished (1 interrupted, 1 failed)"
+    names = "AlphaCL Direct p=4 τ=0.5 and SimCLR InfoNCE τ=0.5"
+    assert found.headline == f"The losses that can be the best (95 %): {names}"
+    assert found.reason.endswith("1 other loss cannot be the best")
+    assert re.fullmatch(
+        r"To decide: about \d+ more seeds each for a difference of 1 point \(power 80 %\): [\d.]+ h as these runs took",
+        found.next,
+    )
 
 
-def test_baseline_is_the_best_infonce_of_the_same_setting(tmp_path):
-    for k, batch in enumerate((128, 256)):
-        write_run(tmp_path / f"d{k}", "direct", batch_size=batch, epochs=2)
-        for tau, accuracy in ((0.5, 0.6), (0.2, 0.65)):
-            write_run(
-                tmp_path / f"i{k}{tau}", "infonce", accuracy=accuracy, batch_size=batch, epochs=2,
-                change=lambda c, tau=tau: c["model"]["init_args"].update(tau=tau),
-            )  # fmt: skip
-    for row in rows(grouping_of(tmp_path)):
-        assert row.baseline.settings == row.group.settings
-        assert row.baseline.label == "SimCLR InfoNCE τ=0.2"
+def test_the_time_is_that_of_this_machine_if_the_runs_are_from_it():
+    assert verdict_of(EVEN, machine=machine.describe()).next.endswith("h on this machine")
+    assert verdict_of(EVEN, machine="another").next.endswith("h as these runs took")
+    assert verdict_of(EVEN, duration=None).next.endswith("(power 80 %)")
 
 
-# -- published values -------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("seeds", [3, 4])
+def test_one_loss_that_can_be_the_best_does_not_win_below_five_seeds(seeds):
+    found = verdict_of({loss: row[:seeds] for loss, row in {**WIN, "square": BAD}.items()})
+    assert (found.winner, found.headline) == (None, "Only AlphaCL Direct p=4 τ=0.5 can be the best (95 %)")
+    more = 5 - seeds
+    words = f"{more} more seed{'s' * (more > 1)}"
+    assert found.next.startswith(f"To decide: about {words} each (a loss wins from 5 seeds on): ")
 
 
-def published_of(folder, loss, change=None, **settings):
-    setting = {"data": "cifar10", "backbone": "resnet18", "batch_size": 128, "epochs": 500, "lr": 0.01} | settings
-    write_run(folder, loss, points=1, change=change, **setting)
-    return published(grouping_of(folder).groups[0])
+def test_two_seeds_give_differences_and_no_set():
+    found = results({loss: row[:2] for loss, row in WIN.items()})
+    assert found.verdicts[0].headline == "AlphaCL Direct p=4 τ=0.5 has the highest mean, not tested (2 seeds)"
+    assert "Two seeds give differences with intervals, and no set" in found.line
+    assert [row.can_be_best for row in found.rows] == [None, None]
+    assert found.rows[0].difference.p is not None
 
 
-@pytest.mark.parametrize("loss", papers.load("alpha_cl")["table1"]["cifar10"])
-def test_every_row_of_table_1_is_found_by_its_setting(tmp_path, loss):
-    found = published_of(tmp_path / "a", loss)
-    assert [found.mean, found.std] == papers.load("alpha_cl")["table1"]["cifar10"][loss][2]
-    assert "α-CL paper, Table 1" in found.source
+def test_one_seed_gives_no_test():
+    found = results({loss: row[:1] for loss, row in WIN.items()})
+    assert found.verdicts[0].headline == "AlphaCL Direct p=4 τ=0.5 has the highest mean, not tested (1 seed)"
+    assert "One seed gives no test. To decide: about 4 more seeds each" in found.line
+    assert (found.rows[0].difference.value, found.rows[0].difference.p) == (pytest.approx(1.1), None)
 
 
-@pytest.mark.parametrize(
-    "other", [{"epochs": 200}, {"backbone": "resnet34"}, {"data": "shapes"}, {"lr": 0.02}, {"batch_size": 512}]
-)
-def test_another_setting_has_no_published_value(tmp_path, other):
-    assert published_of(tmp_path / "a", "direct", **other) is None
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_a_tie_is_named(seeds):
+    found = results({"direct": [70.0, 71.0][:seeds], "infonce": [70.002, 71.002][:seeds], "square": BAD[:seeds]})
+    assert found.verdicts[0].headline == "Not decided"
+    assert found.verdicts[0].reason.startswith(
+        "SimCLR InfoNCE τ=0.5 and AlphaCL Direct p=4 τ=0.5 have the same mean, 7"
+    )
+    assert [row.rank for row in found.rows] == [1, 1, 3]
 
 
-@pytest.mark.parametrize(("loss", "key", "value"), [("direct", "p", 5.0), ("direct", "tau", 0.4), ("square", "tau", 4)])
-def test_another_parameter_of_the_loss_has_no_published_value(tmp_path, loss, key, value):
-    def change(config):
-        config["model"]["init_args"]["importance"]["init_args"][key] = value
-
-    assert published_of(tmp_path / "a", loss, change) is None
-
-
-LARGE = {"backbone": "resnet50", "lr": 0.001, "epochs": 100}
+def test_a_tie_does_not_win_at_any_number_of_seeds():
+    direct = [70.0 + 0.1 * seed for seed in range(8)]
+    found = results({"direct": direct, "infonce": [x + 0.002 for x in direct], "square": [60.0] * 8})
+    assert found.verdicts[0].winner is None
+    assert [row.best_text for row in found.rows] == ["yes", "yes", "no"]
 
 
-@pytest.mark.parametrize(
-    ("loss", "setting", "mean", "source"),
-    [
-        ("direct", {"data": "cifar100", **LARGE}, 62.93, "Table 2"),
-        ("direct_unnormalized", {"batch_size": 256, **LARGE}, 87.74, "Table 3"),
-        ("direct_p6", {"data": "stl10"}, 84.08, "Table 4"),
-        ("direct", {"data": "stl10"}, 84.05, "84.06 ± 0.24 in α-CL paper, Table 4"),
-    ],
-)
-def test_tables_2_to_4_are_found_by_setting(tmp_path, loss, setting, mean, source):
-    found = published_of(tmp_path / "a", loss, **setting)
-    assert (found.mean, source in found.source) == (mean, True)
+def test_one_loss_and_no_result_have_their_sentences():
+    assert verdict_of({"direct": [70.0, 71.0]}).line == (
+        "Only AlphaCL Direct p=4 τ=0.5 has a result. 70.50 % ± 0.71 on shapes (2 seeds)"
+    )
+    failed = verdict_of({"direct": [None, None]})
+    assert failed.line == "No result yet. No run on shapes has finished (2 failed)"
 
 
-def test_beta_and_noise_are_found_in_the_dual_networks_paper(tmp_path):
-    infonce = {"class_path": "lightning_ssl.losses.InfoNCE", "init_args": {"tau": 0.5, "eps": 1.0}}
+def test_a_loss_with_fewer_than_three_seeds_is_listed_and_does_not_cut_the_seeds_of_the_others():
+    found = results({**WIN, "square": [71.0, 72.0]})
+    assert found.verdicts[0].headline == "AlphaCL Direct p=4 τ=0.5 wins"
+    (row,) = [row for row in found.rows if row.group.label == TITLES["square"]]
+    assert (row.rank, row.can_be_best, row.reason, row.spread.n) == (None, None, "2 seeds", 2)
+    assert "Listed and not compared on shapes: AlphaCL Square τ=5 (2 seeds)." in found.notes
+    alone = verdict_of({"direct": WIN["direct"], "square": [71.0]})
+    assert alone.headline == "Only AlphaCL Direct p=4 τ=0.5 has 3 seeds"
+    assert alone.reason.endswith("Not compared: AlphaCL Square τ=5 (1 seed)")
 
-    def beta(config):
-        importance = {"class_path": "lightning_ssl.losses.FromFamily", "init_args": {"family": infonce}}
-        config["model"]["init_args"] |= {"importance": importance, "beta": -0.5}
 
-    def noise(config):
-        exact = {"tau": 0.5, "kind": "infonce", "r0": 0.0}
-        config["model"]["init_args"]["importance"] = {
-            "class_path": "lightning_ssl.losses.Exact",
-            "init_args": exact,
-        }
-        noise = {"class_path": "lightning_ssl.callbacks.WeightNoise", "init_args": {"std": 0.01, "seed": 0}}
-        config["trainer"]["callbacks"] = [noise]
+def test_seeds_that_are_not_compared_are_named_with_the_loss_that_lacks_them():
+    found = results({**WIN, "square": [40.0, None, 41.0, 40.5]})
+    assert len(found.compared[0].seeds) == 3
+    (note,) = [note for note in found.notes if "Left out" in note]
+    assert note == (
+        "Losses on shapes are compared on the 3 seeds that all of them have. "
+        "Left out, with the losses that lack them: 1 and 4 (AlphaCL Square τ=5)."
+    )
+    assert [row.spread.n for row in found.rows] == [3, 3, 3]
 
-    assert published_of(tmp_path / "a", "direct", beta, epochs=100).mean == 85.17
-    assert published_of(tmp_path / "b", "direct", noise, epochs=300).mean == 88.23
+
+def test_losses_without_a_common_seed_are_not_compared():
+    found = results({"direct": [70.0, 71.0, 72.0], "infonce": [None] * 3 + [70.0, 71.0, 72.0]})
+    assert found.verdicts[0].line.startswith("Not compared. ")
+    assert "have no seed in common on shapes" in found.line
+    assert [row.rank for row in found.rows] == [None, None]
+
+
+# -- seeds that are added after looking -------------------------------------------------------------------------------
+
+THREE = {**EVEN, "square": BAD}
+
+
+def look(seeds=5, survivors=("direct", "infonce"), **values):
+    values = {"decided": False, "outcome": "continue", "losses": 3, **values}
+    return TakenLook("shapes", seeds, [TITLES[loss] for loss in survivors], **values)
+
+
+def test_a_page_of_the_last_look_has_the_level_of_a_look(tmp_path):
+    write_looks(tmp_path, [look()])
+    found = results(THREE, tmp_path)
+    (compared,) = found.compared
+    assert (compared.level, compared.interim, compared.losses) == (LOOK_LEVEL, False, 3)
+    assert "Seeds on shapes were added after looking, with the level 0.022 of a look" in " ".join(found.notes)
+    assert found.verdicts[0].next == ""
+
+
+def test_a_page_at_another_number_of_seeds_is_interim_and_names_no_winner(tmp_path):
+    write_looks(tmp_path, [look()])
+    more = {loss: [*WIN[loss], WIN[loss][1], WIN[loss][3]] for loss in WIN}
+    found = results({**more, "square": BAD}, tmp_path)
+    (compared,) = found.compared
+    assert (len(compared.groups), compared.losses, len(compared.seeds), compared.interim) == (2, 3, 7, True)
+    assert found.verdicts[0].headline.startswith("Interim, at 7 seeds: only AlphaCL Direct p=4 τ=0.5 can be the best")
+    assert "No loss wins between two looks; the last was at 5 seeds" in found.verdicts[0].reason
+    assert "This page is interim" in " ".join(found.notes)
+    (row,) = [row for row in found.rows if row.group.label == TITLES["square"]]
+    assert row.reason == "left out at an earlier look"
+
+
+def test_after_the_second_look_its_losses_are_compared(tmp_path):
+    write_looks(tmp_path, [look(5), look(8, ["direct"], decided=True, outcome="wins")])
+    more = {loss: [*WIN[loss], *WIN[loss][:3]] for loss in WIN}
+    found = results({**more, "square": BAD}, tmp_path)
+    assert found.verdicts[0].headline == "AlphaCL Direct p=4 τ=0.5 wins"
+    assert (len(found.compared[0].groups), found.compared[0].losses) == (2, 3)
+
+
+def test_looks_after_every_seed_give_no_p_for_a_fixed_number_of_seeds(tmp_path):
+    write_looks(tmp_path, [look(5, ["direct"], rates="open-ended", decided=True, outcome="wins")])
+    found = results({**WIN, "square": BAD}, tmp_path)
+    assert found.verdicts[0].headline == "AlphaCL Direct p=4 τ=0.5 wins"
+    assert [row.best_text for row in found.rows] == ["wins", "no", "no"]
+    assert all(row.difference.p is None for row in found.rows if row.difference)
+
+
+def test_the_looks_of_a_sweep_do_not_apply_to_runs_of_another(tmp_path):
+    write_looks(tmp_path, [look()])
+    runs = [run_of(tmp_path, loss, seed, x) for loss in WIN for seed, x in enumerate(WIN[loss])]
+    runs += [run_of(tmp_path / "other", "square", seed, x) for seed, x in enumerate(BAD)]
+    assert results_of(runs, Grouping.of(runs)).compared[0].look is None
+
+
+# -- no contradiction -------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def random_tables(draw):
+    """Accuracies of up to five losses, with ties, gaps, very different spreads and differences that show as 0.00."""
+    numbers = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    seeds, gaps = draw(st.integers(1, 8)), draw(st.booleans())
+    common = draw(st.sampled_from([0.0, 1.0])) * numbers.standard_normal(seeds)
+    table = {}
+    for loss in draw(st.lists(st.sampled_from([*TITLES]), min_size=1, max_size=5, unique=True)):
+        mean, spread = draw(st.sampled_from([60.0, 60.8, 61.5, 64.0])), draw(st.sampled_from([0.0, 0.1, 0.6, 2.0]))
+        x = mean + common + spread * numbers.standard_normal(seeds)
+        row = x.round(draw(st.sampled_from([0, 1, 4]))).tolist()
+        table[loss] = [None if gaps and numbers.random() < 0.15 else value for value in row]
+    if "square" in table and draw(st.booleans()):
+        table["nearly"] = [None if x is None else x + numbers.uniform(0.003, 0.004) for x in table["square"]]
+    return table
+
+
+def excludes_zero(text):
+    """Whether an interval excludes 0, as it is shown."""
+    low, high = text.split(" … ")
+    return low == "> 0" or high == "< 0" or float(low) > 0 or float(high) < 0
+
+
+def shown_p(text):
+    """The p that is shown; one that is below a number is half of it."""
+    return float(text.removeprefix("< ")) / (2 if text.startswith("<") else 1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(random_tables())
+def test_nothing_on_a_page_contradicts_its_headline(table):
+    found = results(table)
+    (compared,), (verdict,) = found.compared, found.verdicts
+    head, *lines = tables.text_table(found)
+    shown = {line[0]: dict(zip(head, line, strict=True)) for line in lines}
+    pairs = list(csv.DictReader(io.StringIO(tables.pairs_csv(found))))
+    members = [title for title, row in shown.items() if row["can be the best"] == "yes"]
+    winners = [title for title, row in shown.items() if row["can be the best"] == "wins"]
+
+    # The headline, the table and the figure name the same losses.
+    assert winners == ([verdict.headline.removesuffix(" wins")] if verdict.winner else [])
+    assert not (winners and members)
+    if "can be the best" in verdict.headline:
+        named = re.split(
+            r", | and ", verdict.headline.removeprefix("Only ").rpartition("%): ")[2].partition(" can be")[0]
+        )
+        assert set(named) == set(members)
+    for group in figure_data(found, None)["groups"]:
+        if group["best"] is not None:
+            difference, low, high = group["best"]
+            assert (high > 0) == (group["title"] in (*members, *winners)) == (not group["outside"])
+            assert low <= 0 <= high
+            assert low - 1e-9 <= difference <= high + 1e-9
+
+    # p and interval of a pair agree, in the file and as the table shows them.
+    for pair in pairs:
+        if not pair["p"]:
+            continue
+        low, high = float(pair["difference_low95 (%)"]), float(pair["difference_high95 (%)"])
+        p, value = float(pair["p"]), float(pair["difference (%)"])
+        assert (p < 0.05) == (low > 0 or high < 0 or (low == 0 < value) or (high == 0 > value))
+        assert low <= value <= high
+    for row in shown.values():
+        if row["p"] != "–":
+            assert (shown_p(row["p"]) < 0.05) == excludes_zero(row["95 % interval (%)"])
+
+    # A winner is significantly better than every other loss; no loss is better than one that can be the best.
+    significant = {(a, b) for pair in pairs if pair["p"] and float(pair["p"]) < 0.05 for a, b in [ordered(pair)]}
+    if verdict.winner:
+        assert len(compared.seeds) >= 5
+        assert {b for a, b in significant if a == winners[0]} == {g.title for g in compared.groups} - set(winners)
+    assert not {b for _, b in significant} & {*members, *winners}
+
+    # The page shows the same cells.
+    html = templates().get_template("pairs.html").render(compared=found.compared, grouping=found.grouping)
+    for interval, p in re.findall(r'<td title="p (?:= )?([^"]+)".*?<small>([^<]+)</small>', html):
+        p, interval = (text.replace("&lt;", "<").replace("&gt;", ">") for text in (interval, p))
+        assert (shown_p(p) < 0.05) == excludes_zero(interval)
+    assert json.dumps(figure_data(found, None), allow_nan=False)
+
+
+def ordered(pair):
+    """The better and the worse loss of a line of pairs.csv."""
+    return (pair["loss"], pair["other"]) if float(pair["difference (%)"]) > 0 else (pair["other"], pair["loss"])

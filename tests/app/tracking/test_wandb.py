@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import wandb.sdk.launch  # noqa: F401  (the client imports it; here once instead of in every process)
 from helpers.killing import one_thread  # noqa: F401
-from helpers.run_folders import config_of, content_of, from_family
+from helpers.run_folders import config_of, content_of, from_family, write_sweep
 from helpers.wandb_server import ENTITY, FLAGS, KEY, Server, closed_port
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
@@ -373,6 +373,18 @@ def test_the_dashboard_is_written_without_a_server_or_an_account(tmp_path, envir
     assert columns == ["config:label.value", "config:tau.value", "config:p.value", "summary:online/top1"]
     (runs,) = written["spec"]["section"]["runSets"]
     assert [(key["key"]["name"], key["value"]) for key in runs["filters"]["filters"]] == [("group", "s1")]
+
+
+def test_the_dashboard_begins_with_the_table_and_the_verdict_of_the_report(tmp_path, capsys):
+    assert (
+        dashboard.main([*WORDS, "--runs", str(write_sweep(tmp_path, ("direct", "infonce"), epochs=2)), "--dump", "-"])
+        == 0
+    )
+    first = json.loads(capsys.readouterr().out)["spec"]["section"]["panelBankConfig"]["sections"][0]
+    (panel,) = first["panels"]
+    assert first["name"] == "Which loss is the best"
+    assert panel["config"]["value"].startswith("| loss | seeds | accuracy")
+    assert "can be the best" in panel["config"]["value"]
 
 
 def test_the_dashboard_uses_keys_that_every_run_has():

@@ -82,19 +82,28 @@
       dots.x.push(value); dots.y.push(k + (g.seeds.length > 1 ? 0.16 : 0)); dots.colour.push(g.colour);
       dots.text.push(escaped(`${g.title}, seed ${seed}`));
     }));
-    const bars = drawn.map((g, k) => ({ x: [g.low, g.high], y: [k, k], mode: "lines", hoverinfo: "skip",
-      line: { width: 9, color: translucent(g.colour, 0.32) } })).filter((t) => t.x[0] !== null);
-    const half = drawn.map((g) => g.low === null ? "one seed" : `± ${(g.high - g.mean).toFixed(2)} (95 %)`);
-    const traces = [...bars,
+    // The diamond of a group that cannot be the best is empty.
+    const diamonds = (some) => ({ size: 11, symbol: "diamond", color: some.map((g) => g.outside ? colour("--card") : g.colour),
+      line: { width: some.map((g) => g.outside ? 2 : 1.5), color: some.map((g) => g.outside ? g.colour : colour("--card")) } });
+    const traces = [
       { x: dots.x, y: dots.y, text: dots.text, mode: "markers", hovertemplate: "%{text}: %{x:.2f} %<extra></extra>",
         marker: { size: 6, color: dots.colour, opacity: 0.75 } },
-      { x: drawn.map((g) => g.mean), y: row, text: drawn.map((g) => escaped(g.title)), customdata: half, mode: "markers",
-        hovertemplate: "%{text}<br><b>%{x:.2f} %</b> %{customdata}<extra></extra>",
-        marker: { size: 11, symbol: "diamond", color: drawn.map((g) => g.colour), line: { width: 1.5, color: colour("--card") } } }];
-    const narrow = place.clientWidth < 560;
+      { x: drawn.map((g) => g.mean), y: row, text: drawn.map((g) => escaped(g.title)), mode: "markers",
+        hovertemplate: "%{text}<br><b>%{x:.2f} %</b><extra></extra>", marker: diamonds(drawn) }];
+    const compared = drawn.map((g, k) => [g, k]).filter(([g]) => g.best);
+    compared.forEach(([g, k]) => traces.push({ x: g.best.slice(1), y: [k, k], xaxis: "x2", mode: "lines", hoverinfo: "skip",
+      line: { width: 9, color: translucent(g.colour, 0.38) } }));
+    traces.push({ x: compared.map(([g]) => g.best[0]), y: compared.map(([, k]) => k), xaxis: "x2", mode: "markers",
+      text: compared.map(([g]) => escaped(g.title)), customdata: compared.map(([g]) => g.best.slice(1).map((v) => v.toFixed(2)).join(" … ")),
+      hovertemplate: "%{text}<br><b>%{x:+.2f}</b> to the best of the others, 95 %: %{customdata}<extra></extra>",
+      marker: diamonds(compared.map(([g]) => g)) });
+    const narrow = place.clientWidth < 560, both = compared.length > 1;
     const yaxis = { tickvals: row, ticktext: narrow ? row.map((k) => k + 1) : label, range: [drawn.length - 0.4, -0.6], showgrid: false };
-    place.style.minHeight = place.style.height = `${Math.max(9, 5 + 2 * drawn.length)}rem`;
-    Plotly.react(place, traces, layout({ xaxis: { title: { text: `final ${escaped(data.metric)} (%)` } }, yaxis,
+    const grid = { gridcolor: colour("--grid"), linecolor: colour("--line"), automargin: true, zeroline: true, zerolinecolor: colour("--soft"), zerolinewidth: 1.5 };
+    place.style.minHeight = place.style.height = `${Math.max(9, 5.5 + 2 * drawn.length)}rem`;
+    Plotly.react(place, traces, layout({
+      xaxis: { title: { text: narrow ? "accuracy (%)" : `final ${escaped(data.metric)} (%)` }, domain: both ? [0, 0.47] : [0, 1] }, yaxis,
+      ...(both ? { xaxis2: { ...grid, title: { text: narrow ? "to the best" : "minus the best of the others (points)" }, domain: [0.53, 1], anchor: "y" } } : {}),
       annotations: narrow ? drawn.map((g, k) => ({ x: 0, xref: "paper", xanchor: "left", y: k - 0.36, text: label[k],
         showarrow: false, font: { size: 10, color: colour("--soft") } })) : [] }), config);
   }
