@@ -192,8 +192,8 @@ class Pilot:
             require(Path(folder).exists(), "pilot", folder, "a folder or an archive of runs")
         grouping = Grouping.of(Reader(recorded).runs(folders), metric)
         variances = {}
-        for data, groups in grouping.by_data.items():
-            found = blocks([group.results for group in groups])
+        for data, every in grouping.by_data.items():
+            found = blocks([group.results for group in every])
             if len(found.compared) > 1 and len(found.seeds) > 1:
                 variances[data] = float(variance_of_pilot(found.x))
         runs = [run for group in grouping.groups for run in group.runs if run.finished]
