@@ -3,6 +3,7 @@
 COMMANDS = {
     "fit": "train one model: `lightning-ssl fit --config quickstart`",
     "evaluate": "train linear classifiers on frozen features: `lightning-ssl evaluate runs/NAME`",
+    "plan": "say how many seeds and hours a difference needs: `lightning-ssl plan table1 --difference 1`",
     "sweep": "run a W&B sweep file on this machine: `lightning-ssl sweep quickstart --workers 2`",
     "tune": "compare losses, each with its best setting: `lightning-ssl tune tune_shapes --workers 2`",
     "report": "write a page that compares losses: `lightning-ssl report runs/quickstart --open`",

@@ -2,12 +2,14 @@
 
 import json
 import random
+from itertools import pairwise
 
 import pytest
 from helpers.quick_engine import Killed
 from helpers.run_folders import grouping_of
 
 from lightning_ssl.app.runs.looks import read_looks
+from lightning_ssl.comparison.evalue import seeds_until_dropped
 
 DECIDED = ("--until", "decided")
 
@@ -305,3 +307,33 @@ def test_looks_that_cannot_be_read_are_refused(quick, write_race, run_sweep, fol
     result = run_sweep(write_race("infonce", "direct"), *DECIDED)
     assert result.returncode == 2
     assert "not the looks of a sweep" in result.stderr
+
+
+# -- open-ended -------------------------------------------------------------------------------------------------------
+
+
+def test_an_open_ended_race_looks_after_every_seed_and_drops_losses_for_good(quick, write_race, run_sweep, folder):
+    quick.accuracy = results({"infonce": 0.700, "direct": 0.7001, "quadratic": 0.60, "square": 0.69})
+    result = run_sweep(
+        write_race("infonce", "direct", "quadratic", "square"), *DECIDED, "--open-ended", "--max-seeds", "9"
+    )
+    looks = read_looks(folder)
+    assert [look.seeds for look in looks] == [*range(3, 10)]
+    assert {look.rates for look in looks} == {"open-ended"}
+    assert (looks[-1].outcome, looks[-1].decided) == ("undecided", False)
+    assert all({*after.survivors} <= {*before.survivors} for before, after in pairwise(looks))
+    x = [
+        [100 * quick.accuracy(loss, seed, "shapes") for seed in range(9)]
+        for loss in ("infonce", "direct", "quadratic", "square")
+    ]
+    dropped = [at or 9 for at in seeds_until_dropped(x)]
+    assert [len(ran(quick, loss)) for loss in ("infonce", "direct", "quadratic", "square")] == dropped
+    assert "can be the best (95 %) and get more seeds; no more seeds for AlphaCL Quadratic" in result.stdout
+
+
+def test_an_open_ended_race_ends_when_one_loss_remains(quick, write_race, run_sweep, folder):
+    quick.accuracy = FAR
+    run_sweep(write_race("infonce", "direct", "quadratic"), *DECIDED, "--open-ended")
+    last = read_looks(folder)[-1]
+    assert (last.outcome, last.decided, "Direct" in last.survivors[0]) == ("wins", True, True)
+    assert len(ran(quick, "direct")) == last.seeds < 12
