@@ -12,7 +12,7 @@ from lightning_ssl.app.report.groups import Group, Grouping, unfinished
 from lightning_ssl.app.report.published import Published, published
 from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.base import machine
-from lightning_ssl.comparison.best import FEWEST_FOR_A_SET, FEWEST_FOR_A_WINNER
+from lightning_ssl.comparison.best import FEWEST_FOR_A_SET, FEWEST_FOR_A_WINNER, ranks
 from lightning_ssl.comparison.estimate import shows_zero
 from lightning_ssl.comparison.planning import difference_shown, more_seeds, variance_of_pilot
 from lightning_ssl.comparison.spread import Spread
@@ -57,13 +57,13 @@ def rows(compared: Compared, groups: Sequence[Group], baseline: str | None = Non
     """
     shown = [*compared.groups, *(group for group in groups if compared.index(group) is None)]
     reasons = {id(group): reason for group, reason in compared.listed}
+    places = [*ranks([float(row.mean()) for row in compared.x]), *[None] * len(shown)]
     table: list[Row] = []
     for k, group in enumerate(shown):
         at, other = compared.index(group), baseline_of(group, shown, baseline)
         to = None if other is None or other is group else compared.index(other)
         values = compared.x[k].tolist() if at is not None else [*group.results.values()]
         spread = Spread.of(values) if values else None
-        tie = k > 0 and at is not None and shows_zero(compared.x[k - 1].mean() - compared.x[k].mean())
         reason = reasons.get(id(group), "")
         table.append(
             Row(
@@ -71,7 +71,7 @@ def rows(compared: Compared, groups: Sequence[Group], baseline: str | None = Non
                 spread,
                 other,
                 None if at is None or to is None else compared.difference(at, to),
-                None if at is None else table[-1].rank if tie else k + 1,
+                places[k],
                 published(group),
                 at in compared.members if at is not None and compared.members is not None else None,
                 at is not None and at == compared.winner,
@@ -191,7 +191,10 @@ def with_set(compared: Compared) -> tuple[str, str]:
     headline = f"{interim}{'the' if interim else 'The'} losses that can be the best (95 %): {list_names(titles, NAMED)}"
     excluded = compared.losses - len(members)
     reason = f"Highest mean: {compared.groups[0].title}, {result_text(compared, 0)}"
-    return headline, reason + (f". {excluded} other loss{'es' * (excluded > 1)} cannot be the best" if excluded else "")
+    reason += f". {excluded} other loss{'es' * (excluded > 1)} cannot be the best" if excluded else ""
+    if compared.look is not None and compared.look.outcome == "equivalent" and not compared.interim:
+        reason += f". They are equivalent within {counted(compared.look.within or 0, 'point')}"
+    return headline, reason
 
 
 def without_a_win(compared: Compared) -> str:
@@ -219,13 +222,14 @@ def to_decide(compared: Compared) -> str:
     if seeds < FEWEST_FOR_A_SET or (alone and seeds < FEWEST_FOR_A_WINNER):
         more, aim = FEWEST_FOR_A_WINNER - seeds, f" (a loss wins from {FEWEST_FOR_A_WINNER} seeds on)"
     else:
-        shown = float(difference_shown(variance_of_pilot(compared.pairs), compared.losses, seeds))
+        x = compared.x if alone else compared.x[compared.members]
+        shown = float(difference_shown(variance_of_pilot(x), compared.losses, seeds))
         smaller = [each for each in DIFFERENCES if each < shown]
         if not smaller:
             return ""
         points = 1.0 if 1.0 < shown <= 5.0 else smaller[-1]
-        more = int(more_seeds(compared.pairs, points, losses=compared.losses))
-        aim = f" for a difference of {points:g} point{'s' * (points != 1)} (power 80 %)"
+        more = int(more_seeds(x, points, losses=compared.losses))
+        aim = f" for a difference of {counted(points, 'point')} (power 80 %)"
     return f"To decide: about {counted(more, 'more seed')} each{aim}{time_of(compared.groups, more)}"
 
 
