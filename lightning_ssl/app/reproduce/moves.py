@@ -50,13 +50,13 @@ def count_sentence(table: Table, scale: Scale, longer: Table) -> str:
 
 
 def moves_table(table: Table, longer: Table) -> str:
-    """One line per claim: our difference and the verdict at both lengths of training."""
+    """One line per claim with runs: our difference and the verdict at both lengths of training."""
     later = {(j.claim, j.data): j for j in longer.judgements}
     columns = [f"{what} at {steps(each)} steps" for each in (table, longer) for what in ("ours", "verdict")]
     lines = [["claim", "data", "when", *columns]]
     for j in table.judgements:
-        if (j.claim, j.data) in later:
-            found = later[j.claim, j.data]
+        found = later.get((j.claim, j.data))
+        if found is not None and (j.difference is not None or found.difference is not None):
             lines.append([j.claim.text, j.data, j.claim.at, *outcome(j), *outcome(found)])
     return md_table(lines, text_columns=len(lines[0]))
 
