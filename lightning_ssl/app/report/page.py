@@ -28,7 +28,6 @@ from lightning_ssl.app.report.differences import distinct
 from lightning_ssl.app.report.figure_data import SINGLE_RUN_PANELS, figure_data
 from lightning_ssl.app.report.formats import counted, duration, p_digits, signed
 from lightning_ssl.app.report.groups import Grouping, accuracy, count_statuses, setting_name
-from lightning_ssl.app.report.images import choice_on_test_images
 from lightning_ssl.app.report.tables import command_of, interval_text
 from lightning_ssl.app.report.verdict import Results
 from lightning_ssl.app.runs.panels import PANELS
@@ -60,7 +59,7 @@ def render(results: Results, title: str, downloads: Sequence[tuple[str, str]], r
         plotly=Markup(plotly),
         data=figure_data(results, refresh),
         filters=filters(grouping),
-        cautions=cautions(grouping),
+        cautions=cautions(results),
         panels=[(panel, logged_metrics(panel, results.runs)) for panel in PANELS],
         downloads=downloads,
         built=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
@@ -125,14 +124,15 @@ def percent_text(share: float | None) -> str:
     return "–" if share is None or not math.isfinite(share) else f"{100 * share:.2f}"
 
 
-def cautions(grouping: Grouping) -> list[str]:
+def cautions(results: Results) -> list[str]:
     """Return what a reader must know beside the headline.
 
     Why data sets are separate, whether measurements differ, whether something was chosen on test images.
     """
+    grouping = results.grouping
     differences = grouping.differences
     note = differences.note() if differences.disturbs(grouping.metric) else None
-    return [text for text in (grouping.separation, note, choice_on_test_images(grouping)) if text is not None]
+    return [text for text in (grouping.separation, note, results.chosen_on_test_images) if text is not None]
 
 
 def logged_metrics(panel: Panel, runs: Sequence[RunRecord]) -> list[Metric]:

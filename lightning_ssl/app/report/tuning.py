@@ -83,6 +83,11 @@ class Confirmation:
     rows: list[Row]
 
     @property
+    def metric(self) -> str | None:
+        """The metric by which the settings were chosen, and the losses are compared."""
+        return None if self.choice is None else self.choice.metric
+
+    @property
     def notes(self) -> list[str]:
         """The tuning in sentences, for the tables without a page."""
         if self.choice is None:
