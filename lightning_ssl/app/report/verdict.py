@@ -20,6 +20,7 @@ from lightning_ssl.comparison.planning import difference_shown, more_seeds, vari
 from lightning_ssl.comparison.spread import Spread
 
 NAMED = 6  # losses that a headline names
+LISTED = 8  # seeds, or losses, that a note lists
 DIFFERENCES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)  # points, for which the seeds that are needed are told
 
 
@@ -204,10 +205,13 @@ def with_set(compared: Compared) -> tuple[str, str]:
     if len(members) == 1:
         only = f"{'only' if interim else 'Only'} {titles[0]} can be the best (95 %)"
         return interim + only, ". ".join(filter(None, (result_text(compared, members[0]), without_a_win(compared))))
-    headline = f"{interim}{'the' if interim else 'The'} losses that can be the best (95 %): {list_names(titles, NAMED)}"
+    those = ("losses", "groups")[bool(compared.groups[0].settings)]
+    headline = (
+        f"{interim}{'the' if interim else 'The'} {those} that can be the best (95 %): {list_names(titles, NAMED)}"
+    )
     excluded = compared.losses - len(members)
     reason = f"Highest mean: {compared.groups[0].title}, {result_text(compared, 0)}"
-    reason += f". {excluded} other loss{'es' * (excluded > 1)} cannot be the best" if excluded else ""
+    reason += f". {excluded} of {compared.losses} {those} cannot be the best" if excluded else ""
     if compared.look is not None and compared.look.outcome == "equivalent" and not compared.interim:
         reason += f". They are equivalent within {counted(compared.look.within or 0, 'point')}"
     return headline, reason
@@ -265,3 +269,24 @@ def result_text(compared: Compared, k: int) -> str:
     spread = Spread.of(compared.x[k].tolist())
     std = "" if spread.std is None else f" ± {spread.std:.2f}"
     return f"{spread.mean:.2f} %{std} on {compared.data} ({counted(spread.n, 'seed')})"
+
+
+def seed_notes(compared: Compared) -> list[str]:
+    """Which seeds are compared, which are not and why, and whether seeds were added after looking."""
+    on, notes = compared.data, []
+    if compared.dropped:
+        lacking: dict[str, list[str]] = {}
+        for seed, groups in compared.dropped.items():
+            lacking.setdefault(list_names([group.title for group in groups]), []).append(str(seed)[-60:])
+        reasons = "; ".join(f"{list_names(seeds, LISTED)} ({titles})" for titles, seeds in lacking.items())
+        kept = f"Losses on {on} are compared on the {counted(len(compared.seeds), 'seed')} that all of them have"
+        notes.append(f"{kept}. Left out, with the losses that lack them: {reasons}.")
+    if compared.groups and compared.listed:
+        named = [f"{group.title} ({reason})" for group, reason in compared.listed]
+        notes.append(f"Listed and not compared on {on}: {list_names(named, LISTED)}.")
+    if compared.look is not None:
+        when = "after every seed" if compared.open_ended else f"with the level {compared.level:g} of a look"
+        text = f"Seeds on {on} were added after looking, {when}. The last look was at {compared.look.seeds} seeds"
+        text += ", which decided." if compared.look.decided else "."
+        notes.append(text + " This page is interim: it has another number of seeds." * compared.interim)
+    return notes

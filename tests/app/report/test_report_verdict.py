@@ -79,7 +79,7 @@ def test_without_a_winner_the_losses_that_can_be_the_best_are_named():
     assert found.winner is None
     names = "AlphaCL Direct p=4 τ=0.5 and SimCLR InfoNCE τ=0.5"
     assert found.headline == f"The losses that can be the best (95 %): {names}"
-    assert found.reason.endswith("1 other loss cannot be the best")
+    assert found.reason.endswith("1 of 3 losses cannot be the best")
     assert re.fullmatch(
         r"To decide: about \d+ more seeds each for a difference of 1 point \(power 80 %\): [\d.]+ h as these runs took",
         found.next,
