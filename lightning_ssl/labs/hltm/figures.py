@@ -97,7 +97,6 @@ def _draw_lucky(result: Result, ax: Axes) -> None:
         ax.fill_between(FIGURE_C, -above.log(), -below.log(), color=colour, alpha=0.3, label=f"γ = {gamma:g}")
         ax.plot(FIGURE_C, -limit[:, k].log(), color=colour, linewidth=1)
     ax.set(title="R̂ of Theorem 5 (Figure 11)", xlabel="c", ylabel="log 1/R̂", xscale="log", ylim=(-3, 12))
-    ax.legend(frameon=False, fontsize=8)
 
 
 def _draw_agreement(result: Result, ax: Axes) -> None:
@@ -108,4 +107,3 @@ def _draw_agreement(result: Result, ax: Axes) -> None:
         ax.plot(paper, ours, "o", color=colour, markersize=4, alpha=0.7, label=f"{name}: {len(points)}")
     ax.axline((1, 1), slope=1, color="0.6", linewidth=1)
     ax.set(title="cells of Table 6", xlabel="paper", ylabel="ours", xlim=(0.2, 1.02), ylim=(0.2, 1.02))
-    ax.legend(frameon=False, fontsize=8)

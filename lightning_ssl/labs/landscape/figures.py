@@ -71,4 +71,3 @@ def _draw_paths(ax: Axes, rows: list[Row], arrays: dict[str, Tensor], sparsities
     legend = ", ".join(f"{name} β={s:g}" for name, s in zip(styles, sparsities, strict=False))
     title = f"{TITLES[rows[0].table]}: training"
     ax.set(title=title, xlabel=f"epoch ({legend})", ylabel="minimum max-cosine", ylim=(0, 1))
-    ax.legend(frameon=False, fontsize=8)

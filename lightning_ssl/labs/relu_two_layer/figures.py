@@ -39,8 +39,6 @@ def draw(result: Result) -> Figure:
     ranks.set_xticks(range(1, highest + 1))
     border.set(title="Several modes need strong augmentation", xlabel="augmentation (log-scale jitter)")
     border.set(ylabel="share of seeds", ylim=(-0.03, 1.03))
-    for ax in (sticky, ranks, border):
-        ax.legend(frameon=False)
 
     places = arrays["kept_place"][:, 0].flatten()
     counts = torch.bincount(places, minlength=modes).double() / len(places)
