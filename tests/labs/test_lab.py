@@ -130,10 +130,8 @@ def parse(*words):
 @pytest.mark.parametrize(
     ("words", "changed"),
     [
-        (
-            "--step-size 0.5 --no-signed --quick --kind b",
-            {"step_size": 0.5, "signed": False, "quick": True, "kind": "b"},
-        ),
+        ("--step-size 0.5 --no-signed --kind b", {"step_size": 0.5, "signed": False, "kind": "b"}),
+        ("--quick", {"quick": True}),
         *((f"--widths{value}", {"widths": (3, 4)}) for value in (" 3 4", " 3,4", "=3,4", " 3, 4")),
         ("--kept x,y", {"kept": ("x", "y")}),
         ("--widths -3 4 --cut -0.5", {"widths": (-3, 4), "cut": -0.5}),
