@@ -48,7 +48,7 @@ def test_corollary_2_the_energy_of_the_outputs_is_the_objective_of_pca():
     x1, x2, alpha = problem()
     W = pca.orthonormal(ascent.initial(WIDTHS, 3))
     close(W @ W.mT, torch.eye(WIDTHS[-1]).double().expand(3, -1, -1), terms=2 * sum(WIDTHS), gain=100)
-    found = pca.objective(W, data.mean_covariance(x1, x2, alpha))
+    found = ascent.objective(W, data.mean_covariance(x1, x2, alpha))
     expected = torch.zeros(3).double()
     for r in range(3):
         z1, z2 = x1[r] @ W[r].T, x2[r] @ W[r].T
