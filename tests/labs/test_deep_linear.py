@@ -4,7 +4,7 @@ import pytest
 import torch
 from helpers.closeness import close
 
-from lightning_ssl.labs.deep_linear import ascent, data, flow, pca
+from lightning_ssl.labs.deep_linear import ascent, data, flow
 
 WIDTHS = (5, 6, 4, 3)
 INPUTS, SAMPLES = WIDTHS[0], 12
@@ -42,21 +42,6 @@ def test_lemma_1_is_half_the_gradient_of_the_energy():
     energy = torch.einsum("rki,rij,rkj->", w3 @ w2 @ w1, x_alpha, w3 @ w2 @ w1)
     for ours, autograd in zip(ascent.gradients(weights, x_alpha), torch.autograd.grad(energy, weights), strict=True):
         close(ours, autograd / 2, terms=2 * sum(WIDTHS))
-
-
-def test_corollary_2_the_energy_of_the_outputs_is_the_objective_of_pca():
-    x1, x2, alpha = problem()
-    W = pca.orthonormal(ascent.initial(WIDTHS, 3))
-    close(W @ W.mT, torch.eye(WIDTHS[-1]).double().expand(3, -1, -1), terms=2 * sum(WIDTHS), gain=100)
-    found = ascent.objective(W, data.mean_covariance(x1, x2, alpha))
-    expected = torch.zeros(3).double()
-    for r in range(3):
-        z1, z2 = x1[r] @ W[r].T, x2[r] @ W[r].T
-        for i in range(SAMPLES):
-            for j in range(SAMPLES):
-                d, e = z1[i] - z1[j], z1[i] - z2[i]
-                expected[r] += alpha[r, i, j] * (d @ d - e @ e) / SAMPLES
-    close(found, expected, terms=PAIRS, scale=float(x1.abs().max()) ** 2)
 
 
 def test_runge_kutta_drift_vanishes_with_the_fourth_power_of_the_step():

@@ -40,15 +40,6 @@ def test_gated_covariance_is_the_sum_over_pairs(tau: float | None) -> None:
             close(found[s, i], pair_sum(gated, prob, alpha), terms=len(prob) ** 2, gain=1 / (tau or 1))
 
 
-def test_summation_model_is_standardized() -> None:
-    U = dynamics.patterns(1, 4, 4)
-    x, prob = dynamics.summation(U, 0.2)
-    terms, largest = len(prob), float(x.abs().max())
-    close(prob.sum(), torch.ones((), dtype=torch.float64), terms=terms)
-    close(prob @ x[0], torch.zeros(4, dtype=torch.float64), terms=terms, scale=largest)
-    close(dynamics.covariance(x[0], prob), torch.eye(4, dtype=torch.float64), terms=terms, scale=largest**2)
-
-
 def test_lemma_2_without_augmentation_is_exact_on_support_points() -> None:
     _, x, prob = random_problem()
     h = x[0, :, 0].relu()
