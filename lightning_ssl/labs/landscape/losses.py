@@ -1,4 +1,4 @@
-"""The losses of every run at once, and the suite's importances by name."""
+"""The gradients of the losses of every run at once, and the suite's importances by name."""
 
 from __future__ import annotations
 
@@ -6,30 +6,31 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from lightning_ssl.labs.importances import Entry, energy_losses, negatives
+from lightning_ssl.labs.importances import batched_alpha, negatives
 from lightning_ssl.losses.families import InfoNCE, Quadratic
 from lightning_ssl.losses.importance import Direct, Entropy, FromFamily, Gaussian, Importance
 from lightning_ssl.losses.solved import Inverse, Square, Tsallis
 
 
+def normalize(y: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute z = y/‖y‖ over the units (second last dimension), and 1/‖y‖."""
+    inv = (y * y).sum(-2, keepdim=True).clamp_min_(1e-24).rsqrt_()
+    return y * inv, inv
+
+
 def negative_cosine(y: Tensor, target: Tensor) -> Tensor:
-    """−cos(y, sg(target)), mean over views and samples, sum over runs; both (V, R, m, N)."""
-    unit = target.detach() * inverse_norm(target.detach())
-    return -((y * unit).sum(2, keepdim=True) * inverse_norm(y)).mean((0, 3)).sum()
-
-
-def inverse_norm(y: Tensor) -> Tensor:
-    """1/‖y‖ over the units, (V, R, 1, N)."""
-    return y.square().sum(2, keepdim=True).clamp_min(1e-24).rsqrt()
+    """The gradient of −cos(y, sg(target)), mean over views and samples, per run; both (V, R, m, N)."""
+    z, inv = normalize(y)
+    t, _ = normalize(target)
+    cosine = (z * t).sum(-2, keepdim=True)
+    V, _, _, N = y.shape
+    return torch.addcmul(t, z, cosine, value=-1.0).mul_(inv / (-V * N))
 
 
 def squared_distance(y: Tensor, target: Tensor, normalized: bool) -> Tensor:
-    """‖y − sg(target)‖² (Eqn. 4), mean over samples, sum over runs; 2 − 2 cos without its constant if `normalized`."""
-    if normalized:
-        return 2 * negative_cosine(y, target)
-    return (y - target.detach()).square().sum(2).mean((0, 2)).sum()
+    """The gradient of ‖y − sg(target)‖² (Eqn. 4), mean over samples, of unit vectors if `normalized`, per run."""
+    return negative_cosine(y, target).mul_(2) if normalized else (y - target).mul_(2 / y.shape[3])
 
 
 def nt_xent(y: Tensor, tau: float, tile: int = 256) -> Tensor:
@@ -69,14 +70,27 @@ def nt_xent(y: Tensor, tau: float, tile: int = 256) -> Tensor:
     return grad
 
 
-def weighted_pairs(y: Tensor, importance: Importance, tau: float, clean: Tensor) -> Tensor:
-    """−E_{sg(α)}/τ of an importance α, mean over the 2N anchors, sum over runs; y (2, R, m, N), clean (R, m, N).
+def weighted_pairs(y: Tensor, importance: Importance, scale: float, clean: Tensor | None = None) -> Tensor:
+    """The gradient of −E_{sg(α)}·scale of an importance α, mean over the 2N anchors, per run; y (2, R, m, N).
 
-    It replaces NT-Xent by any importance of `lightning_ssl.losses`. α = softmax of scale 1/τ is NT-Xent without its
-    positive. `clean` are the outputs of un-augmented samples, for importances that weigh their distances.
+    It replaces NT-Xent by any importance of `lightning_ssl.losses`. α ∝ softmax with `scale` 1/τ is NT-Xent without its
+    positive. `clean` (R, m, N) are the outputs of un-augmented samples, for importances that weigh their distances.
     """
-    z1, z2, z = (F.normalize(x, dim=1).mT for x in (*y, clean))
-    return energy_losses([Entry(importance)], z1, z2, z, negatives(y.shape[3]))[0].sum() / tau
+    N = y.shape[3]
+    M = 2 * N
+    z, inv = normalize(torch.cat([y[0], y[1]], 2))
+    d2 = 1 - z.mT @ z  # (R, M, M)
+    anchor = torch.arange(M)
+    partner = (anchor + N) % M
+    d2_neg = d2
+    if importance.uses_clean_view and clean is not None:
+        z_clean, _ = normalize(clean)
+        d2_neg = (1 - z_clean.mT @ z_clean).repeat(1, 2, 2)
+    alpha = batched_alpha(importance, d2[:, anchor, partner], d2_neg, negatives(N))
+    alpha[:, anchor, partner] = -alpha.sum(2)  # now ∂(−E)/∂(z_iᵀz_j)
+    g = (z @ (alpha + alpha.mT)).mul_(scale / M)
+    dy = torch.addcmul(g, z, (g * z).sum(-2, keepdim=True), value=-1.0).mul_(inv)
+    return torch.stack(dy.chunk(2, dim=2))
 
 
 IMPORTANCES: dict[str, Callable[[float], Importance]] = {

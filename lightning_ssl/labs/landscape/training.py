@@ -1,8 +1,8 @@
-"""Train every data set × seed of one model at once, by plain SGD.
+"""Train every data set × seed of one model at once, by plain SGD with written-out gradients.
 
-Speed. All runs are one batch. Batch normalization is folded into the weights (see `models.layer`). The gradient of
-NT-Xent computes half of its symmetric matrix, one run after the other, in the cache. Masks are 16-bit draws that all
-conditions of a seed share; common random numbers also pair the comparisons.
+Speed. All runs are one batch. Batch normalization is folded into the weights (see `models.Layer`). NT-Xent computes
+half of its symmetric matrix, one run after the other, in the cache. Masks are 16-bit draws that all conditions of a
+seed share; common random numbers also pair the comparisons.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor
 from lightning_ssl.labs.lab import random_bits, seeded_generator, track, use_threads
 from lightning_ssl.labs.landscape.data import max_cosine, sparse_codes
 from lightning_ssl.labs.landscape.losses import negative_cosine, nt_xent, squared_distance, weighted_pairs
-from lightning_ssl.labs.landscape.models import Model, Params, encode, head
+from lightning_ssl.labs.landscape.models import Model, Params, affine, encode
 from lightning_ssl.labs.landscape.recipes import Setting
 from lightning_ssl.labs.landscape.tables import Row
 from lightning_ssl.losses.importance import Importance
@@ -63,9 +63,6 @@ class InitialValues:
         if row.model.objective == "dual":
             # Both encoders use the same predictor.
             self.networks[1] |= {"H": self.networks[0]["H"], "c": self.networks[0]["c"]}
-        for P in self.networks:
-            for name in P.keys() - self.frozen:
-                P[name].requires_grad_()
 
 
 def _draw_network(M: Tensor, row: Row, s: Setting, generator: torch.Generator) -> Params:
@@ -145,43 +142,44 @@ def train(
             for step, (x, clean) in enumerate(epoch_batches(start, row, s)):
                 # Dual encoders are updated alternately; every epoch begins with the first one.
                 k = step % 2 if model.objective == "dual" else 0
-                with torch.enable_grad():
-                    loss = _loss(x, clean, start.networks, k, model, s, importance)
-                    # Runs share no weight, so the gradient of the sum is each run's own gradient.
-                    loss.backward()
-                _update(start, k, s.lr, model)
+                grads = _gradients(x, clean, start.networks, k, model, s, importance)
+                _update(start, k, grads, s.lr, model)
             if epoch in recorded:
                 cosines.append(max_cosine(W1, start.M))
-    return torch.stack(cosines).unflatten(1, start.shape), W1.detach().unflatten(0, start.shape)
+    return torch.stack(cosines).unflatten(1, start.shape), W1.unflatten(0, start.shape)
 
 
-def _loss(
+def _gradients(
     x: Tensor, clean: Tensor, networks: list[Params], k: int, model: Model, s: Setting, importance: Importance | None
-) -> Tensor:
-    """The sum of all runs' losses of network k, of views x (2, R, p, N)."""
+) -> Params:
+    """The gradient of every run's loss for network k, of views x (2, R, p, N)."""
+    symmetric = s.symmetric
     P = networks[k]
+    y, encoder_vjp = encode(x[k : k + 1] if model.objective == "dual" else x, P, model, symmetric)
+    out, head_vjp = affine(y, P["H"], P["c"]) if model.head else (y, None)
     if model.objective == "dual":
-        out = head(encode(x[k : k + 1], P, model, s.symmetric), P, model)
-        with torch.no_grad():
-            target = encode(x[1 - k : 2 - k], networks[1 - k], model, s.symmetric)
-        return squared_distance(out, target, model.normalized)
-    y = encode(x, P, model, s.symmetric)
-    out = head(y, P, model)
-    if model.objective == "siamese":
-        return negative_cosine(out, y.flip(0))
-    if importance is None:
-        return (nt_xent(out.detach(), s.tau) * out).sum()  # a value with the gradient of NT-Xent
-    with torch.no_grad():
-        clean_output = encode(clean.mT[None], P, model, s.symmetric)[0]
-    return weighted_pairs(out, importance, s.tau, clean_output)
+        target, _ = encode(x[1 - k : 2 - k], networks[1 - k], model, symmetric)
+        g = squared_distance(out, target, model.normalized)
+    elif model.objective == "siamese":
+        g = negative_cosine(out, y.flip(0))
+    elif importance is None:
+        g = nt_xent(out, s.tau)
+    else:
+        clean_output, _ = encode(clean.mT[None], P, model, symmetric)
+        g = weighted_pairs(out, importance, 1 / s.tau, clean_output[0])
+    grads: Params = {}
+    if head_vjp is not None:
+        head_grads, g = head_vjp(g)
+        grads |= head_grads
+    return grads | encoder_vjp(g)
 
 
-def _update(start: InitialValues, k: int, lr: float, model: Model) -> None:
+def _update(start: InitialValues, k: int, grads: Params, lr: float, model: Model) -> None:
     """Take one step of SGD with network k, in place, and normalize the encoders if the model requires it."""
-    for P in start.networks[k].values():
-        if P.grad is not None:
-            P.sub_(lr * P.grad)
-            P.grad = None
+    P = start.networks[k]
+    for name, grad in grads.items():
+        if name not in start.frozen:
+            P[name].sub_(lr * grad)
     if model.unit != "none":
         for network in start.networks:
             network["W1"] /= network["W1"].norm(dim=2 if model.unit == "row" else 1, keepdim=True)
