@@ -5,9 +5,10 @@ matplotlib and rich are imported where they are used, so that `lab NAME --help` 
 
 from __future__ import annotations
 
+import functools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,9 +19,11 @@ import torch
 import yaml  # type: ignore[import-untyped]
 from torch import Tensor
 
-from lightning_ssl.base.checks import UserError, require, require_positive
+from lightning_ssl.base.checks import UserError, is_number, require
+from lightning_ssl.base.convert import choices_in
 from lightning_ssl.base.files import figure_files, write_all
 from lightning_ssl.base.palette import BLACK, COLOURS
+from lightning_ssl.base.signatures import arguments_of
 from lightning_ssl.comparison.claims import OUTCOMES, Decision, Outcome, Relation, decide_mean, margin_of, mean_holds
 from lightning_ssl.comparison.spread import standard_deviation
 
@@ -175,10 +178,14 @@ class Result:
         return f"{len(found)} claims; " + ", ".join(f"{outcome}: {found.count(outcome)}" for outcome in OUTCOMES)
 
     def figure(self) -> Figure:
-        """Draw the lab's figure."""
+        """Draw the lab's figure. Axes with labels get a legend, unless they have one."""
         if self.draw is None:
             raise UserError(f"lab {self.lab} draws no figure")
-        return self.draw(self)
+        figure = self.draw(self)
+        for ax in figure.axes:
+            if ax.get_legend() is None and ax.get_legend_handles_labels()[1]:
+                ax.legend(frameon=False, fontsize=8)
+        return figure
 
     def save(self, folder: str | Path) -> Path:
         """Write results.json, settings.yaml, figure.png and figure.svg into `folder`."""
@@ -234,12 +241,48 @@ def random_bits(generators: Sequence[torch.Generator], count: int) -> Tensor:
     return words.view(torch.int16)[:, :count]
 
 
-def require_bounds(settings: dict[str, Any], *positive: str, **least: float) -> None:
-    """Refuse a setting below its least value, and one of `positive` that is not a finite number above 0."""
-    for name in positive:
-        require_positive(name, settings[name])
-    for name, bound in least.items():
-        require(settings[name] >= bound, name, settings[name], f"at least {bound}")
+def laboratory(
+    *, quick: Mapping[str, int], maybe_empty: tuple[str, ...] = (), **least: float
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Declare the `run` function of a lab. Its arguments are checked, and are the settings of its result.
+
+    A whole number is at least 1, another number finite and above 0, or both at least what `least` says. The same holds
+    for the items of a tuple, which has at least one. A `Literal` must be one of its values.
+
+    quick        the largest values of settings of a quick run
+    maybe_empty  tuples that may be empty
+    """
+    least = {"first_seed": 0} | least
+
+    def declare(run: Callable[..., Result]) -> Callable[..., Result]:
+        @functools.wraps(run)
+        def checked(**given: Any) -> Result:
+            arguments = arguments_of(run)
+            settings = {name: each.default for name, each in arguments.items()} | given
+            for name, value in settings.items():
+                require_setting(name, value, least.get(name), choices_in(arguments[name].type))
+                require(value != () or name in maybe_empty, name, value, "one value or more")
+            if settings["quick"]:
+                settings |= {name: min(settings[name], most) for name, most in quick.items()}
+            result = run(**settings)
+            result.settings = settings | result.settings
+            del result.settings["progress"]  # it changes no number
+            return result
+
+        return checked
+
+    return declare
+
+
+def require_setting(name: str, value: Any, least: float | None, choices: Sequence[str]) -> None:
+    """Refuse a value below its least one, or that is none of the choices, if there are any."""
+    require(not choices or value in (None, *choices), name, value, f"one of {', '.join(choices)}")
+    for number in filter(is_number, value if isinstance(value, tuple) else (value,)):
+        if least is not None or isinstance(number, int):
+            bound = 1 if least is None else least
+            require(number >= bound, name, value, f"at least {bound}")
+        else:
+            require(0 < number < math.inf, name, value, "finite and above 0")
 
 
 @contextmanager
@@ -262,19 +305,6 @@ def track(steps: Iterable[T], label: str, progress: bool) -> Iterator[T]:
     from rich.progress import track as rich_track
 
     yield from rich_track(steps, description=label, console=Console(stderr=True), transient=True)
-
-
-def panels(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
-    """Make a figure of rows × columns axes in the common style of the labs; the axes are listed row by row."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    axes = [figure.add_subplot(rows, columns, k + 1) for k in range(rows * columns)]
-    for ax in axes:
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(True, color="0.92", linewidth=0.8)
-        ax.set_axisbelow(True)
-    return figure, axes
 
 
 def band(

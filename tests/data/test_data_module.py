@@ -277,12 +277,6 @@ def test_the_same_share_of_each_class_is_held_out_and_the_seed_decides_which():
     assert ids_of(one.val_dataloader()) == ids_of(two.val_dataloader()) != ids_of(other.val_dataloader())
 
 
-def test_without_a_holdout_the_batches_are_unchanged_and_validation_uses_the_test_images():
-    module = small(holdout=0)
-    assert ids_of(module.train_dataloader()) == torch.cat(list(ShuffledSampler(50, 12))).tolist()
-    assert len(ids_of(module.val_dataloader())) == 23
-
-
 def test_with_a_holdout_the_test_images_are_not_opened_before_the_test():
     module = small(holdout=0.1)
     module.setup("fit")

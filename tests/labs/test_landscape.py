@@ -196,13 +196,6 @@ def test_two_workers_train_with_every_importance_and_give_the_results_of_one() -
     assert len(alone.figure().axes) == 4  # two panels of each study
 
 
-def test_published_cells_are_found_for_every_row_of_the_tables() -> None:
-    rows = tables.table_rows(default_arguments() | {"tables": ("1", "2", "4")})
-    assert len(rows) == 2 + 5 + 3
-    cells = [tables.published_cells(row, [sparsity]) for row in rows for sparsity in (0.1, 0.2, 0.3)]
-    assert all(cell is not None and len(cell) == 3 for cell in cells)
-
-
 def test_the_distance_of_a_recipe_is_the_mean_over_the_cells_of_table_2() -> None:
     rows = tables.table_rows(default_arguments() | {"tables": ("recipes",), "recipes": ("text",)})
     generator = torch.Generator().manual_seed(0)
