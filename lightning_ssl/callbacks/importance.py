@@ -8,7 +8,7 @@ For rows α̂_i = |α_i| / Σ_j |α_ij| over the K valid negatives, it logs mean
     alpha/top1                 the largest α̂_ij of the row
     alpha/negative             share of the negatives whose weight is below 0: they are attracted
 
-It also logs the learned parameters of a loss, such as alpha/bias.
+It also logs the learned values of a loss, such as alpha/tau.
 
 If all weights of a row are 0 (a triplet whose margin holds), its entropy, effective negatives and top-1 are 0.
 """
@@ -102,9 +102,10 @@ class ImportanceMonitor(pl.Callback):
         loss: Any = pl_module.loss
         with exact_products(views[0].device.type):
             found = self.statistics(loss, views)
-        if loss.learns:
-            found = torch.cat([found, torch.stack(list(loss.learned.values())).to(found)])
-        names = ("entropy", "effective_negatives", "zeros", "top1", "negative", *loss.learned)
+        learned = loss.learned_values()
+        if learned:
+            found = torch.cat([found, torch.stack(list(learned.values())).to(found)])
+        names = ("entropy", "effective_negatives", "zeros", "top1", "negative", *learned)
         log_now(trainer, {f"alpha/{name}": x for name, x in zip(names, found.tolist(), strict=True)}, pl_module)
 
     def statistics(self, loss: PairLoss, views: tuple[Tensor, ...]) -> Tensor:

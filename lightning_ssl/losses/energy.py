@@ -59,7 +59,8 @@ class PairLoss(nn.Module):
 
     An importance that stands for a loss can have another attraction in place of Σ_j α_ij, and β adds to it. The
     gradient is that of L with α and a held fixed; the value is that of the loss. Its learned parameters are in
-    `learned`, so an optimizer trains them with the network.
+    `learned`, as shifts that start at 0, so an optimizer trains them with the network; `learned_values()` has their
+    values.
 
     `loss(z1, z2, clean=None)` takes embeddings (N, D) and returns a scalar. The embeddings are not normalized here:
     normalize them first if d2 should be 1 − cosine. Half-precision input is computed in float32. Under DDP every rank
@@ -114,9 +115,9 @@ class PairLoss(nn.Module):
         self.tile = tile
         self.check_finite = check_finite
         self.workspace = Workspace()
-        started = importance.learned if isinstance(importance, Importance) else {}
-        self.learns = bool(started)
-        self.learned = nn.ParameterDict({name: nn.Parameter(torch.tensor(x)) for name, x in started.items()})
+        names = importance.learned if isinstance(importance, Importance) else ()
+        self.learns = bool(names)
+        self.learned = nn.ParameterDict({name: nn.Parameter(torch.zeros(())) for name in names})
         if backprop_alpha:
             clean = getattr(importance, "uses_clean_view", False)
             require(not clean, "backprop_alpha", True, f"False: {importance!r} weighs samples that get no gradient")
@@ -133,10 +134,20 @@ class PairLoss(nn.Module):
 
     def rule(self, d2_pos: Tensor) -> PairWeights:
         """The importance at the present learned parameters and for the d2_pos of the whole batch."""
-        if not isinstance(self.importance, Importance):
-            return self.importance
-        rule = self.importance.with_learned(dict(self.learned)) if self.learns else self.importance
+        rule = self.importance
+        if not isinstance(rule, Importance):
+            return rule
+        if self.learns:
+            rule = rule.with_learned({name: x.to(d2_pos.dtype) for name, x in self.learned.items()})
         return rule.for_batch(d2_pos)
+
+    def learned_values(self) -> dict[str, Tensor]:
+        """The present values of the trained attributes of the importance, such as `tau`."""
+        if not self.learns:
+            return {}
+        assert isinstance(self.importance, Importance)
+        rule = self.importance.with_learned(dict(self.learned))
+        return {name: getattr(rule, name).detach() for name in self.learned}
 
     def attraction(self, found: Rows | Weights) -> tuple[Tensor, float]:
         """a_i / f of some anchors and the factor f."""

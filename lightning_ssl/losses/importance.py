@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["Direct", "Entropy", "Exact", "FromFamily", "Gaussian", "Mixture", "Streaming", "Uniform"]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Mixtures of softmaxes: a few sums over the row
-
-
 class Mixture(Importance):
     """A mixture of softmaxes with signed masses: α_ij = Σ_c m_ci softmax_j ℓ_c(d2_neg_ij).
 
@@ -63,6 +59,11 @@ class Mixture(Importance):
     def streams(self) -> bool:
         return True
 
+    @property
+    def can_vanish(self) -> bool:
+        """Whether ℓ_c can be −∞ at every negative of a row, with m_ci = 0. A subclass may set it as an attribute."""
+        return True
+
     @abstractmethod
     def log_kernels(self, d2_neg: Tensor) -> tuple[Tensor, ...]:
         """The ℓ_c(d2_neg), elementwise. It may overwrite its argument, and the caller may overwrite the results."""
@@ -77,36 +78,26 @@ class Mixture(Importance):
 
     def rows(self, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
         logits = [negatives.exclude_(x, -torch.inf) for x in self.log_kernels(d2_neg)]
-        return self.rows_of_logits(d2_pos, logits, negatives, has_zeros=True)
+        return self.rows_of_logits(d2_pos, logits, negatives)
 
-    def rows_of_logits(
-        self, d2_pos: Tensor, logits: list[Tensor], negatives: Negatives, has_zeros: bool = False
-    ) -> Rows:
+    def rows_of_logits(self, d2_pos: Tensor, logits: list[Tensor], negatives: Negatives) -> Rows:
         """Whole rows of α from the ℓ_c(d2_neg), −∞ at pairs that are not negatives. It overwrites the logits."""
         with torch.no_grad():
             tops = [x.amax(1, keepdim=True).clamp_(min=torch.finfo(x.dtype).min) for x in logits]  # (M, 1) each
         kernels = [x.sub_(top).exp_() for x, top in zip(logits, tops, strict=True)]
-        return self.rows_of_kernels(d2_pos, kernels, negatives, tops, has_zeros)
+        return self.rows_of_kernels(d2_pos, kernels, negatives, tops)
 
     def rows_of_kernels(
-        self,
-        d2_pos: Tensor,
-        kernels: list[Tensor],
-        negatives: Negatives,
-        tops: list[Tensor] | None = None,
-        has_zeros: bool = False,
+        self, d2_pos: Tensor, kernels: list[Tensor], negatives: Negatives, tops: list[Tensor] | None = None
     ) -> Rows:
-        """Whole rows of α from the k_c = exp(ℓ_c(d2_neg) − top_c), 0 at pairs that are not negatives: (M, K), (M, 1).
-
-        has_zeros  a component can have a sum of 0, with a mass of 0
-        """
+        """Whole rows of α from the k_c = exp(ℓ_c(d2_neg) − top_c), 0 at other pairs, and the top_c: (M, K), (M, 1)."""
         totals = [k.sum(1) for k in kernels]
         log_sums = [x.log() for x in totals]
         if tops is not None:
             log_sums = [x + top.squeeze(1) for x, top in zip(log_sums, tops, strict=True)]
         weights = self.weigh(Row(tuple(log_sums), d2_pos, lambda: negatives.count(kernels[0]).squeeze(1)))
         scales = [mass / total for mass, total in zip(weights.masses, totals, strict=False)]
-        if has_zeros:  # if every logit of a row overflows, its α is NaN and not a wrong number, unless its mass is 0
+        if self.can_vanish:  # if every logit of a row overflows, its α is NaN, or 0 with a mass of 0
             scales = [x.masked_fill_(mass == 0, 0.0) for x, mass in zip(scales, weights.masses, strict=True)]
         alpha = kernels[0] * scales[0][:, None]
         for k, scale in zip(kernels[1:], scales[1:], strict=False):
@@ -159,6 +150,7 @@ class Entropy(Streaming):
     """
 
     source = "α-CL, Section 6"
+    can_vanish = False
     tau: float = 0.5
 
     def __post_init__(self) -> None:
@@ -199,6 +191,10 @@ class Direct(Streaming):
         require_scale("tau", self.tau)
         require(is_number(self.p) and 1 < self.p < math.inf, "p", self.p, "a finite number above 1")
         require(self.p <= MAX_P, "p", self.p, f"at most {MAX_P}")
+
+    @property
+    def can_vanish(self) -> bool:
+        return not self.normalize
 
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
         return d2_neg.pow_(self.p / 2).mul_(-1 / self.tau)
@@ -364,6 +360,7 @@ class FromFamily(Streaming):
     """
 
     source = "α-CL, Theorem 1"
+    can_vanish = False
     family: Family
 
     def __post_init__(self) -> None:

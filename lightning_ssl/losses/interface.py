@@ -127,16 +127,16 @@ class Importance(ABC):
         return False
 
     @property
-    def learned(self) -> dict[str, float]:
-        """The parameters of the loss that are trained, with the values to start from. `PairLoss` owns them."""
-        return {}
+    def learned(self) -> tuple[str, ...]:
+        """The names of the attributes that are trained. `PairLoss` owns a parameter for each, which starts at 0."""
+        return ()
 
     def with_learned(self, learned: Mapping[str, Tensor]) -> Self:
-        """The same rule at the present values of its learned parameters."""
+        """The same rule with its trained attributes at the present values of their parameters; at 0 as constructed."""
         return self
 
     def learned_gradients(self, sums: Sums) -> dict[str, Tensor]:
-        """The derivatives of the loss by the learned parameters, with the sums and the result over some anchors."""
+        """The derivatives of the loss by the parameters, with the sums and the results over some anchors."""
         return {}
 
     def for_batch(self, d2_pos: Tensor) -> Self:

@@ -109,7 +109,7 @@ def row_kernel(pairs: Pairs, loss: PairLoss, rule: PairWeights) -> KernelSums:
         out = loss.workspace.block("rows", pairs.points, rows.stop - rows.start, len(pairs)) if reuses else None
         return pairs.weight_distances.strip(rows, out=out).clamp_(min=0)  # (m, M)
 
-    if isinstance(rule, Mixture) and rule.needs_batch:
+    if isinstance(rule, Mixture) and rule.needs_batch and (len(strips) > 1 or pairs.ranks > 1):
         rule = rule.for_rows(rows_of_batch(pairs, rule, strips, distances))
     for rows in strips:
         negatives = StripNegatives(pairs, rows)

@@ -22,9 +22,11 @@ LOSSES += [FamilyLoss(family) for family in FAMILIES]
 
 
 def tau_of(loss):
-    """τ of a loss, or of its family; 1 where it has none."""
+    """τ of a loss, or of its family, or 1/γ of Circle; 1 where it has none."""
     rule = loss.importance
-    return min(getattr(rule, "tau", 1.0), getattr(getattr(rule, "family", None), "tau", 1.0))
+    return min(
+        getattr(rule, "tau", 1.0), getattr(getattr(rule, "family", None), "tau", 1.0), 1 / getattr(rule, "gamma", 1)
+    )
 
 
 def slow_statistics(loss, z1, z2, clean):

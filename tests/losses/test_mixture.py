@@ -84,13 +84,13 @@ class Learned(Streaming):
 
     @property
     def learned(self):
-        return {"t": T}
+        return ("t",)
 
     def with_learned(self, learned):
-        return self.altered(t=learned["t"])
+        return self.altered(t=self.t + learned["t"])
 
     def learned_gradients(self, sums):
-        return {"t": sums.pair_value / self.t}
+        return {"t": sums.pair_value / self.t}  # ∂L/∂t
 
     def log_kernel(self, d2_neg):
         return d2_neg.mul_(-self.t)
@@ -114,6 +114,7 @@ def test_a_learned_parameter_gets_its_gradient_and_the_value_is_that_of_the_loss
             found = value.detach(), *torch.autograd.grad(3 * value, (*loss.parameters(), z1, z2))
         close(found, [expected[0], *(3 * g for g in expected[1:])], terms=terms_of(views), gain=T)
     assert list(loss.state_dict()) == ["learned.t"]
+    assert loss.learned_values() == {"t": T}
 
 
 def test_an_optimizer_trains_the_learned_parameter_and_the_loss_falls():
