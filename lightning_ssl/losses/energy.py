@@ -135,7 +135,7 @@ class PairLoss(nn.Module):
     def rule(self, d2_pos: Tensor) -> PairWeights:
         """The importance at the present learned parameters and for the d2_pos of the whole batch."""
         rule = self.importance
-        if not isinstance(rule, Importance):
+        if not isinstance(rule, Importance):  # a function
             return rule
         if self.learns:
             rule = rule.with_learned({name: x.to(d2_pos.dtype) for name, x in self.learned.items()})

@@ -227,9 +227,10 @@ def tile_kernel(pairs: Pairs, loss: PairLoss, rule: Mixture) -> KernelSums | Non
     pull, degree = torch.zeros_like(z), torch.zeros_like(pairs.d2_pos)
     for at, tile in enumerate(tiles):
         w, *others = first[at] if keep else kernels(tile, 0, len(scales))
-        w.mul_(outer_sum(scales[0], tile, outer))
+        both = outer[: w.numel()].view(w.shape)
+        w.mul_(torch.add(scales[0][tile.rows, None], scales[0][tile.columns], out=both))
         for k, scale in zip(others, scales[1:], strict=False):
-            w.addcmul_(k, outer_sum(scale, tile, outer))
+            w.addcmul_(k, torch.add(scale[tile.rows, None], scale[tile.columns], out=both))
         pull[tile.rows].addmm_(w, z[tile.columns])
         degree[tile.rows].add_(w.sum(1))
         if tile.mirrored:
@@ -241,11 +242,6 @@ def tile_kernel(pairs: Pairs, loss: PairLoss, rule: Mixture) -> KernelSums | Non
     attraction, factor = loss.attraction(weights)
     value = loss.value(pairs.d2_pos, weights, attraction, factor, repulsion)
     return KernelSums(pushed, attraction, factor, value, learned_gradients(loss, rule, of_learned))
-
-
-def outer_sum(scale: Tensor, tile: Tile, memory: Tensor) -> Tensor:
-    """s_i + s_j of a tile, in flat memory."""
-    return torch.add(scale[tile.rows, None], scale[tile.columns], out=memory[: tile.numel].view(tile.shape))
 
 
 def vjp_of(importance: PairWeights) -> Callable[[Tensor, Tensor, Tensor], Tensor]:

@@ -14,6 +14,7 @@ from lightning_ssl.callbacks import ImportanceMonitor
 from lightning_ssl.callbacks.importance import row_statistics
 from lightning_ssl.losses.energy import FamilyLoss, PairLoss
 from lightning_ssl.losses.importance import Entropy, Exact
+from lightning_ssl.losses.pairwise import Sigmoid
 from lightning_ssl.methods import AlphaCL
 
 NAMES = ("entropy", "effective_negatives", "zeros", "top1", "negative")
@@ -102,6 +103,14 @@ def test_statistics_are_of_the_embeddings_in_the_loss(make):
 def test_a_method_without_pair_importance_logs_nothing(name):
     metrics = fit(METHODS[name](), [ImportanceMonitor(1)], limit_val_batches=0).callback_metrics
     assert not any(key.startswith("alpha") for key in metrics)
+
+
+def test_the_learned_values_of_a_loss_are_logged():
+    model = AlphaCL(Sigmoid(), **SMALL)
+    metrics = fit(model, [ImportanceMonitor(1)], limit_val_batches=0).callback_metrics
+    learned = {name: x.item() for name, x in model.loss.learned_values().items()}
+    assert learned["tau"] != pytest.approx(0.1)
+    assert {name: metrics[f"alpha/{name}"].item() for name in learned} == pytest.approx(learned)
 
 
 def test_it_measures_at_least_once_an_epoch():
