@@ -151,7 +151,7 @@ class MACL(Streaming):
     """
 
     source = "arXiv 2207.07874"
-    symbols: ClassVar = {"tau": "τ₀", "alpha": "α", "a0": "A₀"}
+    symbols: ClassVar = {"alpha": "α", "a0": "A₀"}
     is_loss = True
     can_vanish = False
 

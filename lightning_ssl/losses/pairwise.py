@@ -54,8 +54,7 @@ class Sigmoid(Tempered):
     """
 
     source = "arXiv 2303.15343 (SigLIP) and 2410.17427 (SigCLR)"
-    symbols: ClassVar = {"bias": "b"}
-    unlabelled: ClassVar = {"learn_tau": True, "learn_bias": True}
+    unlabelled: ClassVar = {"learn_bias": True}
 
     tau: float = 0.1
     bias: float = -10.0
@@ -135,7 +134,7 @@ class AlignUniform(Streaming):
 
     source = "arXiv 2005.10242"
     symbols: ClassVar = {"w_align": "w_a", "w_uniform": "w_u"}
-    unlabelled: ClassVar = {"power": 2, "w_align": 1, "w_uniform": 1}
+    unlabelled: ClassVar = {"w_align": 1, "w_uniform": 1}
     is_loss = True
     can_vanish = False
     needs_batch = True
@@ -187,7 +186,7 @@ class MultiSimilarity(Streaming):
     """
 
     source = "arXiv 1904.06627"
-    symbols: ClassVar = {"pos_scale": "A", "neg_scale": "B", "base": "λ"}
+    symbols: ClassVar = {"pos_scale": "A", "neg_scale": "B"}
     unlabelled: ClassVar = {"mining": None}
     is_loss = True
 
@@ -286,8 +285,6 @@ class FMICL(Mixture):
     """
 
     source = "arXiv 2402.10150; the defaults are ours"
-    symbols: ClassVar = {"width": "ρ", "height": "h", "weight": "w"}
-    unlabelled: ClassVar = {"height": 1, "weight": 1}
     is_loss = True
 
     divergence: Literal["kl", "js", "chi2"] = "kl"
