@@ -17,6 +17,7 @@ from lightning_ssl.app import cli
 from lightning_ssl.app.commands import lab as command
 from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.base.checks import require
+from lightning_ssl.base.palette import panels
 from lightning_ssl.labs import lab
 from lightning_ssl.labs.lab import Claim, Result
 
@@ -88,7 +89,7 @@ def test_text_of_a_lab_precedes_its_claims():
 
 def test_saved_results_can_be_read_back(tmp_path):
     def draw(result):
-        figure, (axes,) = lab.panels(1, 1, (3, 2))
+        figure, (axes,) = panels(1, 1, (3, 2))
         axes.plot([0, 1])
         return figure
 
