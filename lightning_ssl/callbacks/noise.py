@@ -101,7 +101,7 @@ class WeightNoise(pl.Callback):
 
     @torch.no_grad()
     def on_before_optimizer_step(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: Optimizer, *_: Any
     ) -> None:
         if not (self.std and self.added_to == "gradient"):
             return
