@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from helpers.quick_engine import Killed
 from helpers.run_folders import grouping_of
+from helpers.sweeps import ForkedSweep, count_lines, read_trials, wait_until
 
 from lightning_ssl.app.runs.looks import read_looks
 from lightning_ssl.comparison.evalue import seeds_until_dropped
@@ -307,6 +308,26 @@ def test_looks_that_cannot_be_read_are_refused(quick, write_race, run_sweep, fol
     result = run_sweep(write_race("infonce", "direct"), *DECIDED)
     assert result.returncode == 2
     assert "not the looks of a sweep" in result.stderr
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.slow)])
+def test_a_race_of_processes_that_are_killed_resumes_with_the_same_command(write_sweep, run_sweep, folder, kills):
+    """SIGKILL of the engine, with real trials."""
+    qualities = [0.2, 0.5, 0.501]
+    parameters = {"quality": {"values": qualities}, "seed_everything": {"values": [0, 1]}, "pause": {"value": 0.05}}
+    file, words = write_sweep(parameters=parameters), (*DECIDED, "--max-seeds", "6", "--workers", "2")
+    for kill in range(kills):
+        engine = ForkedSweep(file, *words)
+        later = count_lines(folder / "completed").total() + kill
+        wait_until(lambda n=later, e=engine: count_lines(folder / "completed").total() > n or not e.is_alive())
+        engine.kill()
+        engine.end()
+    result = run_sweep(file, *words)
+    assert result.returncode == 0, result.stderr
+    looks = read_looks(folder)
+    assert {*looks[0].survivors} == {"Quality0.501", "Quality0.5"}
+    assert set(count_lines(folder / "completed").values()) == {1}
+    assert len(read_trials(folder)) == 15 + 2 * (len(looks) - 1)
 
 
 # -- open-ended -------------------------------------------------------------------------------------------------------
