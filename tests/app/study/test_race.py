@@ -9,6 +9,7 @@ from helpers.quick_engine import Killed
 from helpers.run_folders import grouping_of
 from helpers.sweeps import ForkedSweep, count_lines, read_trials, wait_until
 
+from lightning_ssl.app.report.compared import compare
 from lightning_ssl.app.runs.looks import read_looks
 from lightning_ssl.comparison.evalue import seeds_until_dropped
 
@@ -219,12 +220,18 @@ def test_a_dry_run_lists_the_runs_until_the_next_look(quick, write_race, run_swe
     assert run_sweep(file, *DECIDED, "--max-seeds", "5", "--dry-run").stdout == ""
 
 
-def test_the_looks_are_those_of_the_page(quick, write_race, run_sweep, folder):
-    quick.accuracy = CLOSE
-    run_sweep(write_race("infonce", "direct"), *DECIDED, "--max-seeds", "5")
-    (look,) = read_looks(folder)
-    shown = {group.title: {str(seed): x for seed, x in group.results.items()} for group in grouping_of(folder).groups}
-    assert look.results == shown
+@pytest.mark.parametrize("accuracy", [FAR, CLOSE, without(CLOSE, lambda loss, seed: (loss, seed) == ("direct", 2))])
+def test_the_page_of_a_race_names_the_survivors_of_its_last_look(quick, write_race, run_sweep, folder, accuracy):
+    quick.accuracy = accuracy
+    run_sweep(write_race("infonce", "direct", "quadratic"), *DECIDED, "--max-seeds", "8")
+    last = read_looks(folder)[-1]
+    grouping = grouping_of(folder)
+    compared = compare("shapes", grouping.groups, grouping.metric)
+    assert {compared.groups[k].title for k in compared.members} == {*last.survivors}
+    assert (compared.winner is not None) == (last.outcome == "wins")
+    assert {group.title: [*row] for group, row in zip(compared.groups, compared.x, strict=True)} == {
+        title: [*results.values()] for title, results in last.results.items()
+    }
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
