@@ -244,7 +244,7 @@ def to_decide(compared: Compared) -> str:
     else:
         x = compared.x if alone else compared.x[compared.members]
         shown = float(difference_shown(variance_of_pilot(x), compared.losses, seeds))
-        smaller = [each for each in DIFFERENCES if each < shown]
+        smaller = [each for each in DIFFERENCES if each <= shown / 2]
         if not smaller:
             return ""
         points = 1.0 if 1.0 < shown <= 5.0 else smaller[-1]
