@@ -64,7 +64,8 @@ class Tempered(Mixture):
 class DCL(Tempered):
     """Decoupled contrastive loss: NT-Xent without the positive in the denominator.
 
-        L_i = −s₊/τ + log S,   α_ij = softmax_j(s_j/τ)/τ
+        L_i = −s₊/τ + log S
+        α_ij = softmax_j(s_j/τ)/τ
 
     There is one logarithm over all negatives of the anchor, as in Eqn. 6. Older releases of lightly add one within and
     one across the views, so that the repulsion is twice as strong.
@@ -137,7 +138,8 @@ class DCLW(Tempered):
 class MACL(Streaming):
     """Model-aware contrastive loss: NT-Xent with a temperature that follows the alignment of the batch.
 
-        L_i = −log p₊ / (1 − p₊),   p₊ = P/(P + S) at τ = τ₀ (1 + α (mean_i s₊_i − A₀)),   α_ij = softmax_j(s_j/τ)/τ
+        L_i = −log p₊ / (1 − p₊),   p₊ = P/(P + S) at τ = τ₀ (1 + α (mean_i s₊_i − A₀))
+        α_ij = softmax_j(s_j/τ)/τ
 
     Neither τ nor the weight 1/(1 − p₊) has a gradient, so the gradient is that of `DCL` at this τ. The mean is over the
     whole batch.
@@ -186,7 +188,8 @@ class MACL(Streaming):
 class RINCE(Tempered):
     """Robust InfoNCE, for views that do not always match: from NT-Xent (q → 0) to a loss linear in P and S (q = 1).
 
-        L_i = [−P^q + λ^q (P + S)^q]/q,   α_ij = λ^q (P + S)^{q−1} e^{s_j/τ}/τ,   a_i = [P^q − λ^q (P + S)^{q−1} P]/τ
+        L_i = [−P^q + λ^q (P + S)^q]/q
+        α_ij = λ^q (P + S)^{q−1} e^{s_j/τ}/τ,   a_i = [P^q − λ^q (P + S)^{q−1} P]/τ
 
     The loss is that of similarities s = 1 − d2; with distances it would be e^{q/τ} times smaller.
 

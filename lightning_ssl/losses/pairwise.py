@@ -39,7 +39,8 @@ def require_weight(argument: str, value: float) -> None:
 class Sigmoid(Tempered):
     """Sigmoid loss of SigLIP and SigCLR: every pair is classified by itself as positive or negative.
 
-        L_i = softplus(−u₊) + Σ_j softplus(u_j),   u = s/τ + b,   α_ij = σ(u_j)/τ,   a_i = σ(−u₊)/τ
+        L_i = softplus(−u₊) + Σ_j softplus(u_j),   u = s/τ + b
+        α_ij = σ(u_j)/τ,   a_i = σ(−u₊)/τ
 
     log τ and b are trained with the network, from these values. The sum over j is not divided by K, so b starts low.
     With both views as anchors every pair counts twice, the positives too.
@@ -90,7 +91,8 @@ class Sigmoid(Tempered):
 class Spectral(Mixture):
     """Spectral contrastive loss of unit embeddings: negatives should be orthogonal.
 
-        L_i = −2 s₊ + (1/K) Σ_j s_j²,   α_ij = (2/K) s_j,   a_i = 2
+        L_i = −2 s₊ + (1/K) Σ_j s_j²
+        α_ij = (2/K) s_j,   a_i = 2
 
     Negatives with s < 0 are attracted. The paper does not normalize; its loss of inner products is another one off the
     sphere. It takes the negatives of the other view.
@@ -269,9 +271,10 @@ class FMICL(Mixture):
     """Contrastive learning with an f-mutual information and Gaussian similarities G = h exp(−d2/ρ²).
 
         L_i = −f'(G₊) + (w/K) Σ_j f*(f'(G_j))
-        kl      f' = 1 + log G,          f*(f') = G,                 α_ij = (w/Kρ²) G,          a_i = 1/ρ²
-        js      f' = log(2G/(1 + G)),    f*(f') = log((1 + G)/2),    α_ij = (w/Kρ²) G/(1 + G),  a_i = 1/(ρ² (1 + G₊))
-        chi2    f' = 2 (G − 1),          f*(f') = G² − 1,            α_ij = (w/Kρ²) 2G²,        a_i = 2 G₊/ρ²
+        α_ij = (w/Kρ²) G_j² f''(G_j),   a_i = G₊ f''(G₊)/ρ²
+        kl      f' = 1 + log G,          f*(f') = G,                 G² f'' = G
+        js      f' = log(2G/(1 + G)),    f*(f') = log((1 + G)/2),    G² f'' = G/(1 + G)
+        chi2    f' = 2 (G − 1),          f*(f') = G² − 1,            G² f'' = 2 G²
 
     With js it is `Sigmoid` with 1/τ = 1/ρ² and b = log h − 1/ρ², and the negatives weighted by w/K.
 

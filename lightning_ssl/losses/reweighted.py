@@ -173,7 +173,8 @@ class AdaptiveNegative(Tempered):
 class HardContrastive(Tempered):
     """NT-Xent over the nearest negatives of each anchor.
 
-        L_i = −log P/(P + Σ_{j near} e_j),   α_ij = e_j/(τ (P + Σ_{k near} e_k)) if near, else 0
+        L_i = −log P/(P + Σ_{j near} e_j)
+        α_ij = e_j/(τ (P + Σ_{k near} e_k)) if near, else 0
 
     The ⌈fraction · K⌉ nearest negatives are near, and those at the same distance as the last of them. The code of the
     paper takes the 4096 nearest samples of a memory bank.
