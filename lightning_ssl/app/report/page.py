@@ -30,7 +30,7 @@ from lightning_ssl.app.report.formats import counted, duration, p_digits, signed
 from lightning_ssl.app.report.groups import Grouping, accuracy, count_statuses, setting_name
 from lightning_ssl.app.report.images import choice_on_test_images
 from lightning_ssl.app.report.tables import command_of, interval_text
-from lightning_ssl.app.report.verdict import Results
+from lightning_ssl.app.report.verdict import Results, seed_notes
 from lightning_ssl.app.runs.panels import PANELS
 from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.base import palette
@@ -60,7 +60,7 @@ def render(results: Results, title: str, downloads: Sequence[tuple[str, str]], r
         plotly=Markup(plotly),
         data=figure_data(results, refresh),
         filters=filters(grouping),
-        cautions=cautions(grouping),
+        cautions=cautions(results),
         panels=[(panel, logged_metrics(panel, results.runs)) for panel in PANELS],
         downloads=downloads,
         built=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
@@ -125,14 +125,17 @@ def percent_text(share: float | None) -> str:
     return "–" if share is None or not math.isfinite(share) else f"{100 * share:.2f}"
 
 
-def cautions(grouping: Grouping) -> list[str]:
+def cautions(results: Results) -> list[str]:
     """Return what a reader must know beside the headline.
 
-    Why data sets are separate, whether measurements differ, whether something was chosen on test images.
+    Why data sets are separate, which seeds are not compared, whether measurements differ, whether something was chosen
+    on test images.
     """
-    differences = grouping.differences
+    grouping, differences = results.grouping, results.grouping.differences
+    seeds = [note for compared in results.compared for note in seed_notes(compared)]
     note = differences.note() if differences.disturbs(grouping.metric) else None
-    return [text for text in (grouping.separation, note, choice_on_test_images(grouping)) if text is not None]
+    found = (grouping.separation, *seeds, note, choice_on_test_images(grouping))
+    return [text for text in found if text is not None]
 
 
 def logged_metrics(panel: Panel, runs: Sequence[RunRecord]) -> list[Metric]:
