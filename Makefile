@@ -36,9 +36,9 @@ $(BOLTS)/installed: requirements-bolts.txt pyproject.toml
 	$(BOLTS)/bin/python -m pip --disable-pip-version-check install --progress-bar off --no-deps -e .
 	touch $@
 
-demo: $(VENV)/installed  ## compare four losses with four seeds each: train them, then write the report
+demo: $(VENV)/installed  ## compare four losses with five seeds each: train them, then write the report
 	@# Exit code 1 means that a trial failed. The report shows it.
-	$(BIN)/lightning-ssl sweep sweeps/quickstart.yaml --workers 2 || [ $$? -eq 1 ]
+	$(BIN)/lightning-ssl sweep sweeps/quickstart.yaml --workers 2 --until decided --max-seeds 5 || [ $$? -eq 1 ]
 	$(BIN)/lightning-ssl report runs/quickstart
 
 # Three workers for two cores: a fifth of the time is spent waiting for other processes.

@@ -28,8 +28,8 @@ from lightning_ssl.base.checks import UserError
 
 Content = bytes | memoryview | Callable[[BinaryIO], object]
 END = 65_536  # bytes at the start and at the end of a file in which its marker is looked for
-# What stands before the marker in the files of the commands: JSON and safetensors, HTML, and a table of Markdown.
-BEFORE_MARKER = rb'(?:"generator": ?"|<meta name="generator" content="|\| command \| `)'
+# What stands before the marker in the files of the commands: JSON and safetensors, HTML, a table of Markdown, and YAML.
+BEFORE_MARKER = rb'(?:"generator": ?"|<meta name="generator" content="|\| command \| `|# written by )'
 TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)")
 KINDS = {"d": "a folder", "c": "a device", "b": "a device", "p": "a pipe", "s": "a socket"}  # as `ls -l` shows them
 

@@ -1,12 +1,14 @@
 """A trial without torch: it logs `score` once per step and writes a run folder like `lightning-ssl fit`.
 
-score = quality · (1 − 2^−(step + 1)), step = 0, 1, …. `--fail=1` raises an error. `--ignore_sigterm=1` ignores SIGTERM.
+score = quality · (1 − 2^−(step + 1)), step = 0, 1, …; a seed adds a number around 0. The loss of its configuration has
+the name of the quality. `--fail=1` raises an error. `--ignore_sigterm=1` ignores SIGTERM.
 Each start adds a line to the file `started` beside the run folders, and each completed trial a line to `completed`. An
 interrupted trial resumes after its last row.
 """
 
 import json
 import os
+import random
 import signal
 import sys
 import time
@@ -22,12 +24,16 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: None if ignore else write_summary_and_exit(folder, "interrupted", 143))
     if flags.get("fail") == "1":
         raise RuntimeError("asked to fail")
+    quality, seed = flags.get("quality", "1"), flags.get("seed_everything")
+    noise = 0.003 * random.Random(f"{quality}, {seed}").gauss(0, 1) if seed else 0.0
+    config = {"seed_everything": seed and int(seed), "model": f"Quality{quality}", "data": {"name": "fake"}}
+    (folder / "config.yaml").write_text(json.dumps(config))  # JSON is YAML
     metrics = folder / "metrics.jsonl"
     lines = metrics.read_text().splitlines() if metrics.exists() else []
     with open(metrics, "a", buffering=1) as rows:
         for step in range(len(lines), int(flags.get("steps", 3))):
             time.sleep(float(flags.get("pause", 0)))
-            score = float(flags.get("quality", 1)) * (1 - 0.5 ** (step + 1))
+            score = float(quality) * (1 - 0.5 ** (step + 1)) + noise
             rows.write(json.dumps({"epoch": step, "step": step, "score": score}) + "\n")
     append_line("completed", folder)
     write_summary_and_exit(folder, "finished", 0)

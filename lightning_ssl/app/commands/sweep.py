@@ -1,7 +1,7 @@
 """`lightning-ssl sweep FILE`: run a W&B sweep file on this machine.
 
 examples:
-  lightning-ssl sweep sweeps/quickstart.yaml --workers 2     four losses, four seeds each, a few minutes
+  lightning-ssl sweep sweeps/quickstart.yaml --workers 2     four losses, five seeds each, a few minutes
   lightning-ssl sweep sweeps/bayes.yaml --count 20           a random or bayes search needs a number of trials
   lightning-ssl sweep sweeps/table1.yaml --dry-run           print the trials and their commands
   lightning-ssl sweep sweeps/table1.yaml --status            print the progress

@@ -185,11 +185,10 @@ def compare(data: str, groups: Sequence[Group], metric: str) -> Compared:
     A group with fewer than three seeds is listed and not compared, unless no group has more.
     """
     groups = [group for group in groups if group.results]
-    looks = looks_of(data, groups)
-    racing = to_compare(groups, looks)
+    look = look_of(data, groups)
+    racing = to_compare(groups, look)
     found = blocks([group.results for group in racing])
-    listed = [(group, "left out at an earlier look") for group in groups if not any(group is each for each in racing)]
-    losses = len(found.compared) + len(listed)
+    listed = [(group, "left out before the last look") for group in groups if not any(group is each for each in racing)]
     listed += [(racing[k], counted(len(racing[k].results), "seed")) for k in found.listed]
     if not found.seeds:  # such as runs without a seed
         listed += [(racing[k], "no seed in common") for k in found.compared]
@@ -202,25 +201,27 @@ def compare(data: str, groups: Sequence[Group], metric: str) -> Compared:
         seeds=found.seeds,
         dropped={seed: [racing[k] for k in lacking] for seed, lacking in found.dropped.items()},
         x=found.x[order],
-        losses=losses,
-        look=looks[-1] if looks else None,
+        losses=len(found.compared) if look is None else look.losses,
+        look=look,
         grain=None if images is None else 100 / images,
     )
 
 
-def looks_of(data: str, groups: Sequence[Group]) -> list[TakenLook]:
-    """Return the looks of the sweep to which all runs of the groups belong; none for runs of several sweeps."""
+def look_of(data: str, groups: Sequence[Group]) -> TakenLook | None:
+    """Return the last look of the sweep to which all runs of the groups belong; None for runs of several sweeps."""
     folders = {run.folder.parent for group in groups for run in group.runs}
     looks = read_looks(folders.pop()) if len(folders) == 1 else []
     several = len({look.data for look in looks}) > 1
     titles = {group.title for group in groups}
-    return [look for look in looks if titles.issuperset(look.survivors) and (look.data == data or not several)]
+    found = [look for look in looks if titles.issuperset(look.survivors) and (look.data == data or not several)]
+    return found[-1] if found else None
 
 
-def to_compare(groups: Sequence[Group], looks: Sequence[TakenLook]) -> list[Group]:
-    """Return the groups of the last look, or those that it left once all of them have more seeds."""
-    for k, look in enumerate(reversed(looks)):
-        left = [group for group in groups if group.title in look.survivors]
-        if k > 0 or (len(left) > 1 and len(blocks([group.results for group in left]).seeds) > look.seeds):
-            return left
-    return list(groups)
+def to_compare(groups: Sequence[Group], look: TakenLook | None) -> list[Group]:
+    """Return the groups that the last look compared, or those that it left once all of them have more seeds."""
+    if look is None:
+        return list(groups)
+    left = [group for group in groups if group.title in look.survivors]
+    if len(left) > 1 and len(blocks([group.results for group in left]).seeds) > look.seeds:
+        return left
+    return [group for group in groups if group.title in look.results]

@@ -8,13 +8,12 @@ from pathlib import Path
 
 from lightning_ssl.app.report import figures as drawing
 from lightning_ssl.app.report import page, tables
-from lightning_ssl.app.report.compared import Compared
 from lightning_ssl.app.report.differences import value_list
 from lightning_ssl.app.report.formats import counted, list_names
 from lightning_ssl.app.report.groups import Grouping, unfinished
 from lightning_ssl.app.report.images import measured_on
 from lightning_ssl.app.report.tuning import confirmation_of
-from lightning_ssl.app.report.verdict import Results, results_of
+from lightning_ssl.app.report.verdict import Results, results_of, seed_notes
 from lightning_ssl.app.runs.archive import is_archive
 from lightning_ssl.app.runs.run_record import Reader
 from lightning_ssl.base.checks import UserError, require
@@ -22,7 +21,6 @@ from lightning_ssl.base.files import Content, require_own_folder, require_replac
 
 MARKER = b"lightning-ssl report"  # in the page and in the witness of its folder
 WITNESS = ".generator"
-SEEDS_NAMED = 8  # seeds, or losses, that a note lists
 
 
 @dataclass(frozen=True)
@@ -124,7 +122,7 @@ def notes_of(results: Results) -> list[str]:
     grouping, runs = results.grouping, results.runs
     notes = [] if results.tuning is None else results.tuning.notes
     notes += [note for note in (measured_on(grouping), results.chosen_on_test_images) if note is not None]
-    notes += [note for compared in results.compared for note in seeds_of(compared)]
+    notes += [note for compared in results.compared for note in seed_notes(compared)]
     if left := unfinished(runs):
         notes.append(f"Shown but not counted as results: {left}.")
     differences = grouping.differences
@@ -142,25 +140,4 @@ def notes_of(results: Results) -> list[str]:
     notes += grouping.notes[:10]
     if n := len(runs) - len(grouping.group_of):
         notes.append(f"{n} folder{'s' * (n > 1)} without a readable configuration; see the table of all runs.")
-    return notes
-
-
-def seeds_of(compared: Compared) -> list[str]:
-    """Which seeds are compared, which are not and why, and whether seeds were added after looking."""
-    on, notes = compared.data, []
-    if compared.dropped:
-        lacking: dict[str, list[str]] = {}
-        for seed, groups in compared.dropped.items():
-            lacking.setdefault(list_names([group.title for group in groups]), []).append(str(seed)[-60:])
-        reasons = "; ".join(f"{list_names(seeds, SEEDS_NAMED)} ({titles})" for titles, seeds in lacking.items())
-        kept = f"Losses on {on} are compared on the {counted(len(compared.seeds), 'seed')} that all of them have"
-        notes.append(f"{kept}. Left out, with the losses that lack them: {reasons}.")
-    if compared.groups and compared.listed:
-        named = [f"{group.title} ({reason})" for group, reason in compared.listed]
-        notes.append(f"Listed and not compared on {on}: {list_names(named, SEEDS_NAMED)}.")
-    if compared.look is not None:
-        when = "after every seed" if compared.open_ended else f"with the level {compared.level:g} of a look"
-        text = f"Seeds on {on} were added after looking, {when}. The last look was at {compared.look.seeds} seeds"
-        text += ", which decided." if compared.look.decided else "."
-        notes.append(text + " This page is interim: it has another number of seeds." * compared.interim)
     return notes

@@ -47,9 +47,9 @@ def list_names(names: Sequence[str], most: int = 3) -> str:
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
-def counted(n: int, noun: str) -> str:
+def counted(n: float, noun: str) -> str:
     """Return "1 seed" or "2 seeds"."""
-    return f"{n} {noun}{'s' * (n != 1)}"
+    return f"{n:g} {noun}{'s' * (n != 1)}"
 
 
 def duration(seconds: float) -> str:

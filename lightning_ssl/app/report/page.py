@@ -29,7 +29,7 @@ from lightning_ssl.app.report.figure_data import SINGLE_RUN_PANELS, figure_data
 from lightning_ssl.app.report.formats import counted, duration, p_digits, signed
 from lightning_ssl.app.report.groups import Grouping, accuracy, count_statuses, setting_name
 from lightning_ssl.app.report.tables import command_of, interval_text
-from lightning_ssl.app.report.verdict import Results
+from lightning_ssl.app.report.verdict import Results, seed_notes
 from lightning_ssl.app.runs.panels import PANELS
 from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.base import palette
@@ -127,12 +127,14 @@ def percent_text(share: float | None) -> str:
 def cautions(results: Results) -> list[str]:
     """Return what a reader must know beside the headline.
 
-    Why data sets are separate, whether measurements differ, whether something was chosen on test images.
+    Why data sets are separate, which seeds are not compared, whether measurements differ, whether something was chosen
+    on test images.
     """
-    grouping = results.grouping
-    differences = grouping.differences
+    grouping, differences = results.grouping, results.grouping.differences
+    seeds = [note for compared in results.compared for note in seed_notes(compared)]
     note = differences.note() if differences.disturbs(grouping.metric) else None
-    return [text for text in (grouping.separation, note, results.chosen_on_test_images) if text is not None]
+    found = (grouping.separation, *seeds, note, results.chosen_on_test_images)
+    return [text for text in found if text is not None]
 
 
 def logged_metrics(panel: Panel, runs: Sequence[RunRecord]) -> list[Metric]:

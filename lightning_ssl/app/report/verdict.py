@@ -14,12 +14,13 @@ from lightning_ssl.app.report.published import Published, published
 from lightning_ssl.app.report.tuning import Confirmation
 from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.base import machine
-from lightning_ssl.comparison.best import FEWEST_FOR_A_SET, FEWEST_FOR_A_WINNER
+from lightning_ssl.comparison.best import FEWEST_FOR_A_SET, FEWEST_FOR_A_WINNER, ranks
 from lightning_ssl.comparison.estimate import shows_zero
 from lightning_ssl.comparison.planning import difference_shown, more_seeds, variance_of_pilot
 from lightning_ssl.comparison.spread import Spread
 
 NAMED = 6  # losses that a headline names
+LISTED = 8  # seeds, or losses, that a note lists
 DIFFERENCES = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)  # points, for which the seeds that are needed are told
 
 
@@ -59,13 +60,13 @@ def rows(compared: Compared, groups: Sequence[Group], baseline: str | None = Non
     """
     shown = [*compared.groups, *(group for group in groups if compared.index(group) is None)]
     reasons = {id(group): reason for group, reason in compared.listed}
+    places = [*ranks([float(row.mean()) for row in compared.x]), *[None] * len(shown)]
     table: list[Row] = []
     for k, group in enumerate(shown):
         at, other = compared.index(group), baseline_of(group, shown, baseline)
         to = None if other is None or other is group else compared.index(other)
         values = compared.x[k].tolist() if at is not None else [*group.results.values()]
         spread = Spread.of(values) if values else None
-        tie = k > 0 and at is not None and shows_zero(compared.x[k - 1].mean() - compared.x[k].mean())
         reason = reasons.get(id(group), "")
         table.append(
             Row(
@@ -73,7 +74,7 @@ def rows(compared: Compared, groups: Sequence[Group], baseline: str | None = Non
                 spread,
                 other,
                 None if at is None or to is None else compared.difference(at, to),
-                None if at is None else table[-1].rank if tie else k + 1,
+                places[k],
                 published(group),
                 at in compared.members if at is not None and compared.members is not None else None,
                 at is not None and at == compared.winner,
@@ -204,10 +205,16 @@ def with_set(compared: Compared) -> tuple[str, str]:
     if len(members) == 1:
         only = f"{'only' if interim else 'Only'} {titles[0]} can be the best (95 %)"
         return interim + only, ". ".join(filter(None, (result_text(compared, members[0]), without_a_win(compared))))
-    headline = f"{interim}{'the' if interim else 'The'} losses that can be the best (95 %): {list_names(titles, NAMED)}"
+    those = ("losses", "groups")[bool(compared.groups[0].settings)]
+    headline = (
+        f"{interim}{'the' if interim else 'The'} {those} that can be the best (95 %): {list_names(titles, NAMED)}"
+    )
     excluded = compared.losses - len(members)
     reason = f"Highest mean: {compared.groups[0].title}, {result_text(compared, 0)}"
-    return headline, reason + (f". {excluded} other loss{'es' * (excluded > 1)} cannot be the best" if excluded else "")
+    reason += f". {excluded} of {compared.losses} {those} cannot be the best" if excluded else ""
+    if compared.look is not None and compared.look.outcome == "equivalent" and not compared.interim:
+        reason += f". They are equivalent within {counted(compared.look.within or 0, 'point')}"
+    return headline, reason
 
 
 def without_a_win(compared: Compared) -> str:
@@ -235,13 +242,14 @@ def to_decide(compared: Compared) -> str:
     if seeds < FEWEST_FOR_A_SET or (alone and seeds < FEWEST_FOR_A_WINNER):
         more, aim = FEWEST_FOR_A_WINNER - seeds, f" (a loss wins from {FEWEST_FOR_A_WINNER} seeds on)"
     else:
-        shown = float(difference_shown(variance_of_pilot(compared.x), compared.losses, seeds))
-        smaller = [each for each in DIFFERENCES if each < shown]
+        x = compared.x if alone else compared.x[compared.members]
+        shown = float(difference_shown(variance_of_pilot(x), compared.losses, seeds))
+        smaller = [each for each in DIFFERENCES if each <= shown / 2]
         if not smaller:
             return ""
         points = 1.0 if 1.0 < shown <= 5.0 else smaller[-1]
-        more = int(more_seeds(compared.x, points, losses=compared.losses))
-        aim = f" for a difference of {points:g} point{'s' * (points != 1)} (power 80 %)"
+        more = int(more_seeds(x, points, losses=compared.losses))
+        aim = f" for a difference of {counted(points, 'point')} (power 80 %)"
     return f"To decide: about {counted(more, 'more seed')} each{aim}{time_of(compared.groups, more)}"
 
 
@@ -261,3 +269,24 @@ def result_text(compared: Compared, k: int) -> str:
     spread = Spread.of(compared.x[k].tolist())
     std = "" if spread.std is None else f" ± {spread.std:.2f}"
     return f"{spread.mean:.2f} %{std} on {compared.data} ({counted(spread.n, 'seed')})"
+
+
+def seed_notes(compared: Compared) -> list[str]:
+    """Which seeds are compared, which are not and why, and whether seeds were added after looking."""
+    on, notes = compared.data, []
+    if compared.dropped:
+        lacking: dict[str, list[str]] = {}
+        for seed, groups in compared.dropped.items():
+            lacking.setdefault(list_names([group.title for group in groups]), []).append(str(seed)[-60:])
+        reasons = "; ".join(f"{list_names(seeds, LISTED)} ({titles})" for titles, seeds in lacking.items())
+        kept = f"Losses on {on} are compared on the {counted(len(compared.seeds), 'seed')} that all of them have"
+        notes.append(f"{kept}. Left out, with the losses that lack them: {reasons}.")
+    if compared.groups and compared.listed:
+        named = [f"{group.title} ({reason})" for group, reason in compared.listed]
+        notes.append(f"Listed and not compared on {on}: {list_names(named, LISTED)}.")
+    if compared.look is not None:
+        when = "after every seed" if compared.open_ended else f"with the level {compared.level:g} of a look"
+        text = f"Seeds on {on} were added after looking, {when}. The last look was at {compared.look.seeds} seeds"
+        text += ", which decided." if compared.look.decided else "."
+        notes.append(text + " This page is interim: it has another number of seeds." * compared.interim)
+    return notes

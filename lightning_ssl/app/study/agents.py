@@ -25,11 +25,11 @@ from lightning_ssl.app.sweep.cost import complete_configs
 from lightning_ssl.app.sweep.plan import SEED, Plan
 from lightning_ssl.app.sweep.state import recorded
 from lightning_ssl.app.sweep.wandb_sweeps import Parameters
-from lightning_ssl.base.checks import UserError
-from lightning_ssl.base.files import require_replaceable, write_all
+from lightning_ssl.base.checks import UserError, require
+from lightning_ssl.base.files import is_own, write_all
 from lightning_ssl.base.untrusted import printable
 
-MARKER = "# lightning-ssl sweep --until decided"
+MARKER = "lightning-ssl sweep"
 NOT_ENDED = ("running", "interrupted")
 SPARE = 10  # further seeds that are looked for, because those of failed runs are replaced
 
@@ -39,7 +39,7 @@ def decide(plan: Plan, runs: Path, rule: Rule, target: Path) -> int:
 
     runs   the looks are stored in RUNS/SWEEP, as those of `lightning-ssl sweep`
     """
-    require_replaceable(target, MARKER.encode())
+    require_own(target)
     folder = runs / plan.name
     looks = read_looks(folder)
     rule.require_same(looks, folder)
@@ -85,6 +85,12 @@ def runs_of(plan: Plan, runs: Path, most: int) -> list[RaceRun]:
     return found
 
 
+def require_own(file: Path) -> None:
+    """Refuse to replace a file that this command did not write."""
+    own = not file.exists() or is_own(file, MARKER.encode())
+    require(own, "write-next", str(file), f"a new file, or one that `{MARKER}` wrote")
+
+
 def written(plan: Plan, missing: Sequence[Parameters], number: int, target: Path) -> str:
     """Write the sweep files of missing runs. Returns one line with the commands that run them.
 
@@ -93,7 +99,7 @@ def written(plan: Plan, missing: Sequence[Parameters], number: int, target: Path
     grids = products(missing)
     files = [target, *(target.with_stem(f"{target.stem}-{k}") for k in range(2, len(grids) + 1))]
     for file in files:
-        require_replaceable(file, MARKER.encode())
+        require_own(file)
     texts = {}
     for k, (file, grid) in enumerate(zip(files, grids, strict=True), 1):
         name = f"{plan.name}-{number}-seeds" + (f"-{k}" if k > 1 else "")
@@ -103,7 +109,7 @@ def written(plan: Plan, missing: Sequence[Parameters], number: int, target: Path
             for key, values in grid.items()
         }
         content = {**plan.config, "name": name, "command": [*plan.command, *plan.extra_flags], "parameters": parameters}
-        head = f"{MARKER}: the runs before the look at {number} seeds\n#   wandb sweep {file.name}\n"
+        head = f"# written by {MARKER} --until decided --write-next: the runs before the look at {number} seeds\n"
         texts[file] = (head + yaml.safe_dump(content, sort_keys=False, allow_unicode=True)).encode()
     write_all(texts)
     commands = "; ".join(f"wandb sweep {shlex.quote(str(file))}" for file in files)

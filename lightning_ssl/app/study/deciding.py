@@ -19,7 +19,9 @@ from lightning_ssl.app.runs.looks import FILE, TakenLook
 from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.app.study.rounds import Rule, undecided
 from lightning_ssl.base.checks import UserError
-from lightning_ssl.comparison.looks import look, open_look
+from lightning_ssl.comparison.estimate import LEVEL
+from lightning_ssl.comparison.evalue import seeds_until_dropped
+from lightning_ssl.comparison.looks import Outcome, look
 
 MOST_FAILED = 2  # runs of a loss that is not left out
 MOST_NAMES = 12  # in a line
@@ -105,18 +107,14 @@ class Field:
             losses = undecided(looks)[data].losses if looks else len(titles)
             measured = images_measured(self.groups[data, titles[0]].runs[0], self.grouping.metric)
             grain = None if measured is None else 100 / measured
-            racing = range(len(titles))
-            if rule.open_ended:
-                found = open_look(x, racing, losses, rule.most, grain)
-            else:
-                found = look(x, racing, losses, rule.most, rule.within, grain)
+            survivors, outcome = outcome_of(x, losses, rule, grain)
             taken.append(
                 TakenLook(
                     data=data,
                     seeds=len(seeds),
-                    survivors=[titles[k] for k in found.survivors],
-                    decided=found.outcome in DECIDED,
-                    outcome=found.outcome,
+                    survivors=[titles[k] for k in survivors],
+                    decided=outcome in DECIDED,
+                    outcome=outcome,
                     losses=losses,
                     rates="open-ended" if rule.open_ended else "looks",
                     within=rule.within,
@@ -155,6 +153,25 @@ class Field:
                         f"{title} on {each.data}: results changed since the look at {each.seeds} seeds; {kept}"
                     )
         return lines
+
+
+def outcome_of(
+    x: Sequence[Sequence[float]], losses: int, rule: Rule, grain: float | None
+) -> tuple[Sequence[int], Outcome]:
+    """The rows of the losses that survive a look at complete blocks, and the outcome.
+
+    losses   K at the start
+    """
+    if not rule.open_ended:
+        found = look(x, range(len(x)), losses, rule.most, rule.within, grain)
+        return found.survivors, found.outcome
+    if len(x) == 1:
+        return [0], "alone"
+    seeds = len(x[0])
+    level = LEVEL * (len(x) - 1) / (losses - 1)  # so that a loss is dropped at (K − 1)/LEVEL, with K of the start
+    dropped = seeds_until_dropped(x, grain, first=seeds, level=level)
+    survivors = [k for k, at in enumerate(dropped) if not at]
+    return survivors, "wins" if len(survivors) == 1 else "undecided" if seeds >= rule.most else "continue"
 
 
 def sentence(look: TakenLook, several: bool) -> str:

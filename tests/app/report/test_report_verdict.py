@@ -79,7 +79,7 @@ def test_without_a_winner_the_losses_that_can_be_the_best_are_named():
     assert found.winner is None
     names = "AlphaCL Direct p=4 τ=0.5 and SimCLR InfoNCE τ=0.5"
     assert found.headline == f"The losses that can be the best (95 %): {names}"
-    assert found.reason.endswith("1 other loss cannot be the best")
+    assert found.reason.endswith("1 of 3 losses cannot be the best")
     assert re.fullmatch(
         r"To decide: about \d+ more seeds each for a difference of 1 point \(power 80 %\): [\d.]+ h as these runs took",
         found.next,
@@ -175,9 +175,10 @@ def test_losses_without_a_common_seed_are_not_compared():
 THREE = {**EVEN, "square": BAD}
 
 
-def look(seeds=5, survivors=("direct", "infonce"), **values):
+def look(seeds=5, survivors=("direct", "infonce"), compared=("direct", "infonce", "square"), **values):
     values = {"decided": False, "outcome": "continue", "losses": 3, **values}
-    return TakenLook("shapes", seeds, [TITLES[loss] for loss in survivors], **values)
+    results = {TITLES[loss]: {} for loss in compared}
+    return TakenLook("shapes", seeds, [TITLES[loss] for loss in survivors], results=results, **values)
 
 
 def test_a_page_of_the_last_look_has_the_level_of_a_look(tmp_path):
@@ -187,6 +188,11 @@ def test_a_page_of_the_last_look_has_the_level_of_a_look(tmp_path):
     assert (compared.level, compared.interim, compared.losses) == (LOOK_LEVEL, False, 3)
     assert "Seeds on shapes were added after looking, with the level 0.022 of a look" in " ".join(found.notes)
     assert found.verdicts[0].next == ""
+
+
+def test_equivalent_losses_are_named_so(tmp_path):
+    write_looks(tmp_path, [look(within=3.0, decided=True, outcome="equivalent")])
+    assert verdict_of(THREE, folder=tmp_path).reason.endswith("They are equivalent within 3 points")
 
 
 def test_a_page_at_another_number_of_seeds_is_interim_and_names_no_winner(tmp_path):
@@ -199,11 +205,11 @@ def test_a_page_at_another_number_of_seeds_is_interim_and_names_no_winner(tmp_pa
     assert "No loss wins between two looks; the last was at 5 seeds" in found.verdicts[0].reason
     assert "This page is interim" in " ".join(found.notes)
     (row,) = [row for row in found.rows if row.group.label == TITLES["square"]]
-    assert row.reason == "left out at an earlier look"
+    assert row.reason == "left out before the last look"
 
 
 def test_after_the_second_look_its_losses_are_compared(tmp_path):
-    write_looks(tmp_path, [look(5), look(8, ["direct"], decided=True, outcome="wins")])
+    write_looks(tmp_path, [look(5), look(8, ["direct"], ["direct", "infonce"], decided=True, outcome="wins")])
     more = {loss: [*WIN[loss], *WIN[loss][:3]] for loss in WIN}
     found = results({**more, "square": BAD}, tmp_path)
     assert found.verdicts[0].headline == "AlphaCL Direct p=4 τ=0.5 wins"

@@ -132,6 +132,7 @@ def test_another_file_is_not_replaced(write_grid, run_agent, write_next, tmp_pat
     (tmp_path / "next.yaml").write_text("mine")
     found = write_next(file)
     assert found.returncode == 2
+    assert "write-next must be a new file, or one that `lightning-ssl sweep` wrote" in found.stderr
     assert (tmp_path / "next.yaml").read_text() == "mine"
 
 

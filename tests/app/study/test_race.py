@@ -2,12 +2,16 @@
 
 import json
 import random
+from itertools import pairwise
 
 import pytest
 from helpers.quick_engine import Killed
 from helpers.run_folders import grouping_of
+from helpers.sweeps import ForkedSweep, count_lines, read_trials, wait_until
 
+from lightning_ssl.app.report.compared import compare
 from lightning_ssl.app.runs.looks import read_looks
+from lightning_ssl.comparison.evalue import seeds_until_dropped
 
 DECIDED = ("--until", "decided")
 
@@ -216,12 +220,18 @@ def test_a_dry_run_lists_the_runs_until_the_next_look(quick, write_race, run_swe
     assert run_sweep(file, *DECIDED, "--max-seeds", "5", "--dry-run").stdout == ""
 
 
-def test_the_looks_are_those_of_the_page(quick, write_race, run_sweep, folder):
-    quick.accuracy = CLOSE
-    run_sweep(write_race("infonce", "direct"), *DECIDED, "--max-seeds", "5")
-    (look,) = read_looks(folder)
-    shown = {group.title: {str(seed): x for seed, x in group.results.items()} for group in grouping_of(folder).groups}
-    assert look.results == shown
+@pytest.mark.parametrize("accuracy", [FAR, CLOSE, without(CLOSE, lambda loss, seed: (loss, seed) == ("direct", 2))])
+def test_the_page_of_a_race_names_the_survivors_of_its_last_look(quick, write_race, run_sweep, folder, accuracy):
+    quick.accuracy = accuracy
+    run_sweep(write_race("infonce", "direct", "quadratic"), *DECIDED, "--max-seeds", "8")
+    last = read_looks(folder)[-1]
+    grouping = grouping_of(folder)
+    compared = compare("shapes", grouping.groups, grouping.metric)
+    assert {compared.groups[k].title for k in compared.members} == {*last.survivors}
+    assert (compared.winner is not None) == (last.outcome == "wins")
+    assert {group.title: [*row] for group, row in zip(compared.groups, compared.x, strict=True)} == {
+        title: [*results.values()] for title, results in last.results.items()
+    }
 
 
 # -- refusals ---------------------------------------------------------------------------------------------------------
@@ -305,3 +315,53 @@ def test_looks_that_cannot_be_read_are_refused(quick, write_race, run_sweep, fol
     result = run_sweep(write_race("infonce", "direct"), *DECIDED)
     assert result.returncode == 2
     assert "not the looks of a sweep" in result.stderr
+
+
+@pytest.mark.parametrize("kills", [2, pytest.param(8, marks=pytest.mark.slow)])
+def test_a_race_of_processes_that_are_killed_resumes_with_the_same_command(write_sweep, run_sweep, folder, kills):
+    """SIGKILL of the engine, with real trials."""
+    qualities = [0.2, 0.5, 0.501]
+    parameters = {"quality": {"values": qualities}, "seed_everything": {"values": [0, 1]}, "pause": {"value": 0.05}}
+    file, words = write_sweep(parameters=parameters), (*DECIDED, "--max-seeds", "6", "--workers", "2")
+    for kill in range(kills):
+        engine = ForkedSweep(file, *words)
+        later = count_lines(folder / "completed").total() + kill
+        wait_until(lambda n=later, e=engine: count_lines(folder / "completed").total() > n or not e.is_alive())
+        engine.kill()
+        engine.end()
+    result = run_sweep(file, *words)
+    assert result.returncode == 0, result.stderr
+    looks = read_looks(folder)
+    assert {*looks[0].survivors} == {"Quality0.501", "Quality0.5"}
+    assert set(count_lines(folder / "completed").values()) == {1}
+    assert len(read_trials(folder)) == 15 + 2 * (len(looks) - 1)
+
+
+# -- open-ended -------------------------------------------------------------------------------------------------------
+
+
+def test_an_open_ended_race_looks_after_every_seed_and_drops_losses_for_good(quick, write_race, run_sweep, folder):
+    quick.accuracy = results({"infonce": 0.700, "direct": 0.7001, "quadratic": 0.60, "square": 0.69})
+    result = run_sweep(
+        write_race("infonce", "direct", "quadratic", "square"), *DECIDED, "--open-ended", "--max-seeds", "9"
+    )
+    looks = read_looks(folder)
+    assert [look.seeds for look in looks] == [*range(3, 10)]
+    assert {look.rates for look in looks} == {"open-ended"}
+    assert (looks[-1].outcome, looks[-1].decided) == ("undecided", False)
+    assert all({*after.survivors} <= {*before.survivors} for before, after in pairwise(looks))
+    x = [
+        [100 * quick.accuracy(loss, seed, "shapes") for seed in range(9)]
+        for loss in ("infonce", "direct", "quadratic", "square")
+    ]
+    dropped = [at or 9 for at in seeds_until_dropped(x)]
+    assert [len(ran(quick, loss)) for loss in ("infonce", "direct", "quadratic", "square")] == dropped
+    assert "can be the best (95 %) and get more seeds; no more seeds for AlphaCL Quadratic" in result.stdout
+
+
+def test_an_open_ended_race_ends_when_one_loss_remains(quick, write_race, run_sweep, folder):
+    quick.accuracy = FAR
+    run_sweep(write_race("infonce", "direct", "quadratic"), *DECIDED, "--open-ended")
+    last = read_looks(folder)[-1]
+    assert (last.outcome, last.decided, "Direct" in last.survivors[0]) == ("wins", True, True)
+    assert len(ran(quick, "direct")) == last.seeds < 12

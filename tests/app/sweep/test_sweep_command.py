@@ -87,6 +87,26 @@ def test_the_live_table_shows_epoch_and_time_left_of_a_running_trial(write_sweep
     assert shown.progress(row) == ("3/10", "7 min 30 s")
 
 
+def test_the_best_is_the_best_mean_over_seeds_not_the_luckiest_run(write_sweep, tmp_path):
+    parameters = {"model": {"values": ["a", "b"]}, "seed_everything": {"values": [0, 1]}}
+    sweep = plan.read(write_sweep(parameters=parameters, metric={"name": "online/top1", "goal": "maximize"}))
+    cells = [{"model": model, "seed_everything": seed} for model in "ab" for seed in (0, 1)]
+    values = [0.9, 0.5, 0.8, 0.7]  # the luckiest run is one of a
+    rows = [
+        Trial(k, f"{k:03d}", cell, status="finished", value=value)
+        for k, (cell, value) in enumerate(zip(cells, values, strict=True), 1)
+    ]
+    assert screen.best_line(sweep, tmp_path, rows) == "best: model=b  online/top1=0.75  (mean of 2 seeds)"
+    assert "best model=b 0.7500" in screen.progress_line(sweep, rows, 1)
+    for row in rows:
+        write_run(tmp_path / row.id, epochs=1)
+    assert screen.best_line(sweep, tmp_path, rows).endswith(", chosen on test images (no data.holdout)")
+    assert "chosen" not in screen.best_line(sweep, tmp_path, rows[:2])  # one loss is no choice
+    for row in rows:
+        (tmp_path / row.id / "config.yaml").write_text("data: {holdout: 0.1}")
+    assert "chosen" not in screen.best_line(sweep, tmp_path, rows)
+
+
 def test_a_narrow_terminal_shows_whole_values_and_names():
     name = "002-importance=myloss.Margin-temperature=0.05-seed_everything=1"
     table = screen.new_table(SimpleNamespace(metric="online/top1"))
