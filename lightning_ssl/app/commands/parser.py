@@ -55,6 +55,7 @@ class Command:
     limits     the smallest and the largest value of a number, by parameter
     further    flags besides those of the function
     negations  whether a switch that is off by default has a flag --no-… too
+    extra      whether the words after `--` are the first argument of the function
     """
 
     name: str
@@ -63,9 +64,12 @@ class Command:
     limits: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     further: Mapping[str, Argument] = field(default_factory=dict)
     negations: bool = False
+    extra: bool = False
 
     def __call__(self, argv: Sequence[str]) -> int:
-        code: int = self.function(**self.parse(argv))
+        end = list(argv).index("--") if self.extra and "--" in argv else len(argv)
+        extra = [argv[end + 1 :]] if self.extra else []
+        code: int = self.function(*extra, **self.parse(argv[:end]))
         return code
 
     def arguments(self) -> dict[str, Argument]:

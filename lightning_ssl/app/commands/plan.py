@@ -24,12 +24,6 @@ from lightning_ssl.base.checks import require
 from lightning_ssl.base.untrusted import printable
 
 
-def main(argv: Sequence[str]) -> int:
-    """Print what a sweep needs."""
-    end = list(argv).index("--") if "--" in argv else len(argv)
-    return run(argv[end + 1 :], **COMMAND.parse(argv[:end]))
-
-
 def run(
     extra_flags: Sequence[str],
     /,
@@ -82,4 +76,4 @@ LIMITS = {
     "difference": (0.001, 100), "power": (0.01, 0.999), "hours": (0.001, 1e6), "seeds": (2, 10_000),
     "workers": (1, 1024), "images_per_second": (0.001, 1e9),
 }  # fmt: skip
-COMMAND = Command("plan", run, __doc__, LIMITS)
+COMMAND = main = Command("plan", run, __doc__, LIMITS, extra=True)

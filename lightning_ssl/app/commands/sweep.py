@@ -31,12 +31,6 @@ from lightning_ssl.base.checks import MAX_SEED, require, require_line
 from lightning_ssl.base.machine import available_cores
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run, resume or show a sweep. The exit code is 0 if no trial failed, 1 if one failed, 130 if interrupted."""
-    end = list(argv).index("--") if "--" in argv else len(argv)
-    return run(argv[end + 1 :], **COMMAND.parse(argv[:end]))
-
-
 def run(
     extra_flags: Sequence[str],
     /,
@@ -58,6 +52,8 @@ def run(
     write_next: str | None = None,
 ) -> int:
     """Run a W&B sweep file on this machine, without a server and without an account.
+
+    The exit code is 0 if no trial failed, 1 if one failed, 130 if interrupted.
 
     Args:
         file: a W&B sweep file, such as those in sweeps/
@@ -135,4 +131,5 @@ def share_cores(workers: int) -> None:
 
 
 # 100,000 is MAX_TRIALS of app/sweep/plan.py, which imports numpy
-COMMAND = Command("sweep", run, __doc__, {"count": (1, 100_000), "workers": (1, 1024), "seed": (0, MAX_SEED)})
+LIMITS = {"count": (1, 100_000), "workers": (1, 1024), "seed": (0, MAX_SEED)}
+COMMAND = main = Command("sweep", run, __doc__, LIMITS, extra=True)

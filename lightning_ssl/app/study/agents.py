@@ -18,7 +18,7 @@ from lightning_ssl.app.runs import archive
 from lightning_ssl.app.runs.looks import read_looks, write_looks
 from lightning_ssl.app.runs.run_record import Reader
 from lightning_ssl.app.study import rounds
-from lightning_ssl.app.study.deciding import Field, RaceRun
+from lightning_ssl.app.study.deciding import MOST_FAILED, Field, RaceRun
 from lightning_ssl.app.study.race import look_lines
 from lightning_ssl.app.study.rounds import Rule
 from lightning_ssl.app.sweep.cost import complete_configs
@@ -31,7 +31,6 @@ from lightning_ssl.base.untrusted import printable
 
 MARKER = "lightning-ssl sweep"
 NOT_ENDED = ("running", "interrupted")
-SPARE = 10  # further seeds that are looked for, because those of failed runs are replaced
 
 
 def decide(plan: Plan, runs: Path, rule: Rule, target: Path) -> int:
@@ -43,7 +42,8 @@ def decide(plan: Plan, runs: Path, rule: Rule, target: Path) -> int:
     folder = runs / plan.name
     looks = read_looks(folder)
     rule.require_same(looks, folder)
-    found = runs_of(plan, runs, rule.most + SPARE)
+    every = rounds.experiments(plan)
+    found = runs_of(plan, runs, rule.most + MOST_FAILED * len(every))  # the seeds of failed runs are replaced
     if not found:
         raise UserError(
             f"runs={str(runs)!r}: no run of {plan.name} below it; --write-next reads run folders on a shared disk"
@@ -52,7 +52,7 @@ def decide(plan: Plan, runs: Path, rule: Rule, target: Path) -> int:
     for line in field.changed(looks):
         print(printable(line))
     while (number := rule.next_look(looks)) is not None:
-        wanted = field.wanted(looks, rounds.experiments(plan))
+        wanted = field.wanted(looks, every)
         seeds = field.blocks(wanted, rounds.seeds_in_order(plan), number)
         known = {(run.experiment, run.seed): run.ended for run in found}
         cells = rounds.cells_of(plan, wanted, seeds)

@@ -93,7 +93,7 @@ def require_race(plan: Plan, file: str) -> None:
     elif not all(type(seed) is int and seed >= 0 for seed in named_seeds(plan)):
         why = f"{SEED}={shown(named_seeds(plan))} must be whole numbers"
     if why:
-        raise UserError(f"{file}: --until decided: {why}")
+        raise UserError(f"{file}: not a comparison of losses over seeds: {why}")
 
 
 def experiments(plan: Plan) -> dict[str, Parameters]:

@@ -256,14 +256,14 @@ def test_the_page_of_a_race_names_the_survivors_of_its_last_look(quick, write_ra
 def test_a_sweep_that_is_no_race_is_refused_with_one_line(quick, write_race, run_sweep, folder, keys, line):
     result = run_sweep(write_race("infonce", "direct", **keys), *DECIDED)
     assert (result.returncode, folder.exists()) == (2, False)
-    assert "--until decided: " in result.stderr
+    assert "not a comparison of losses over seeds: " in result.stderr
     assert line in result.stderr
     assert len(result.stderr.splitlines()) == 1
 
 
 def test_a_sweep_without_seeds_is_refused(write_sweep, run_sweep):
     result = run_sweep(write_sweep(parameters={"quality": {"values": [0.1, 0.2]}}), *DECIDED)
-    assert "--until decided: seed_everything is needed among its parameters" in result.stderr
+    assert "not a comparison of losses over seeds: seed_everything is needed among its parameters" in result.stderr
 
 
 @pytest.mark.parametrize(
