@@ -14,7 +14,7 @@ from statistics import fmean
 from lightning_ssl.app.config.labels import SYMBOLS, Scalar, format_value
 from lightning_ssl.app.report.formats import list_names, signed
 from lightning_ssl.app.report.groups import accuracy, setting_name
-from lightning_ssl.app.runs.choice import HOLDOUT, Choice, TunedLoss, choices_in, decisive, read_choice, tag_of
+from lightning_ssl.app.runs.choice import HOLDOUT, Choice, TunedLoss, choice_tag, choices_in, decisive, read_choice
 from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.base.checks import UserError
 
@@ -119,7 +119,7 @@ class Confirmation:
 
 def confirmation_of(sources: Sequence[str | Path], runs: Sequence[RunRecord]) -> Confirmation | None:
     """The runs that confirm a tuning; None if none has the tag of a choice."""
-    tags = {run.folder: tag for run in runs if (tag := tag_of(run.summary.get("tags")))}
+    tags = {run.folder: tag for run in runs if (tag := choice_tag(run.summary.get("tags")))}
     mine = [run for run in runs if run.folder in tags]
     if not mine:
         return None

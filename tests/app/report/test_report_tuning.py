@@ -59,8 +59,9 @@ def test_the_losses_are_compared_on_the_fresh_seeds_alone(folder):
     built = build([folder])
     assert len(built.runs) == 10
     assert {run.seed for run in built.runs} == {2, 3, 4, 5, 6}
-    assert [group.label for group in built.grouping.groups] == ["AlphaCL Direct p=4 τ=0.5", "SimCLR InfoNCE τ=0.2"]
-    assert built.verdicts[0].headline == "AlphaCL Direct p=4 τ=0.5 wins"
+    labels = [group.label for group in built.grouping.groups]
+    assert labels == ["Direct: AlphaCL Direct p=4 τ=0.5", "InfoNCE: SimCLR InfoNCE τ=0.2"]
+    assert built.verdicts[0].headline == "Direct: AlphaCL Direct p=4 τ=0.5 wins"
     assert not built.tuning.problems
     assert built.chosen_on_test_images is None
 
