@@ -6,8 +6,8 @@ from typing import ClassVar
 
 import yaml
 
+from helpers.quick_engine import QuickEngine
 from lightning_ssl.app.config.configuration import Configuration
-from lightning_ssl.app.sweep.engine import trial_id
 from lightning_ssl.app.sweep.plan import fit_flags
 
 GRID = {"values": [0.1, 0.2, 0.5]}
@@ -38,7 +38,7 @@ def tuning_file(folder, losses=LOSSES, parameters=None, seeds=(0, 1), block=None
     return file
 
 
-class TuningEngine:
+class TuningEngine(QuickEngine):
     """Writes the run folders that the trials of a plan would leave. `accuracy(setting, seed)`; None is a failed run.
 
     The configuration of a run is that of the trial's command, read as `lightning-ssl fit` does.
@@ -47,20 +47,12 @@ class TuningEngine:
     accuracy = staticmethod(lambda setting, seed: 0.5)
     ran: ClassVar = []
 
-    def __init__(self, plan, folder, workers=1, gpus=(), retry=False):
-        self.plan, self.folder, self.retry = plan, folder, retry
-
-    def run(self):
-        failed = 0
-        for number, cell in enumerate(self.plan.cells, 1):
-            run = self.folder / trial_id(self.plan, number, cell)
-            setting, seed = Path(cell["config"]).stem, cell["seed_everything"]
-            value = self.accuracy(setting, seed)
-            failed += value is None
-            if not run.exists() or (self.retry and value is not None):
-                self.ran.append((self.folder.name, setting, seed))
-                write_trial(run, fit_flags(self.plan.command_for(cell, Path("parameters.json"))), value)
-        return int(failed > 0)
+    def finish(self, state, row):
+        setting, seed = Path(row.parameters["config"]).stem, row.parameters["seed_everything"]
+        value = self.accuracy(setting, seed)
+        self.ran.append((self.folder.name, setting, seed))
+        write_trial(self.folder / row.id, fit_flags(self.plan.command_for(row.parameters, Path("p.json"))), value)
+        state.set(row.id, status="failed" if value is None else "finished", value=value, seconds=1.0)
 
 
 def write_trial(folder, flags, value):

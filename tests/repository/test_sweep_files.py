@@ -10,10 +10,12 @@ from helpers import ROOT
 
 from lightning_ssl.app import cli
 from lightning_ssl.app.reproduce import recipe
+from lightning_ssl.app.study import tuning
 from lightning_ssl.app.sweep import plan, wandb_sweeps
 from lightning_ssl.base.walk import is_node
 
-FILES = sorted((ROOT / "sweeps").glob("*.yaml"))
+TUNED = sorted((ROOT / "sweeps").glob("tune_*.yaml"))  # for `lightning-ssl tune`
+FILES = sorted({*(ROOT / "sweeps").glob("*.yaml")} - {*TUNED})
 NAMES = """quickstart regularizers tsallis_q exponent_p temperature batch_size backbones baselines
     table1 table2 table3 table4 beta beta_imagenet exact bayes hyperband catalogue"""
 every_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -136,3 +138,21 @@ def test_a_trial_uses_every_gpu_that_its_agent_sees(file):
     parameters = yaml.safe_load(file.read_text())["parameters"]
     for key in ("trainer.devices", "trainer.strategy"):
         assert parameters[key] == {"value": "auto"}
+
+
+@pytest.mark.parametrize("file", TUNED, ids=lambda file: file.stem)
+def test_a_tuning_file_becomes_two_sweeps_of_wandb(file, monkeypatch):
+    """Its settings are read as `lightning-ssl fit` does when it is read."""
+    monkeypatch.chdir(ROOT)
+    text = file.read_text()
+    for command in (f"lightning-ssl tune sweeps/{file.name}", f"lightning-ssl report runs/{file.stem}", "wandb sweep"):
+        assert command in text
+    assert max(map(len, text.splitlines())) <= 120
+    tuned = tuning.read(file)
+    assert tuned.name == file.stem
+    assert "InfoNCE" in tuned.spaces
+    assert wandb_sweeps.schema_violations(tuned.tuning(Path("tuned")).config) == []
+    size = f"{len(tuned.spaces)} losses × {tuned.each} "
+    runs = len(tuned.spaces) * (tuned.each * len(tuned.tuning_seeds) + len(tuned.fresh_seeds))
+    assert size in text
+    assert f"{runs} runs" in text

@@ -37,12 +37,6 @@ if TYPE_CHECKING:
     from lightning_ssl.app.study.tuning import Tuning
 
 
-def main(argv: Sequence[str]) -> int:
-    """Run, resume or show a tuning. The exit code is 0 if no run failed, 1 if one failed, 130 if interrupted."""
-    end = list(argv).index("--") if "--" in argv else len(argv)
-    return run(argv[end + 1 :], **COMMAND.parse(argv[:end]))
-
-
 def run(
     extra_flags: Sequence[str],
     /,
@@ -62,6 +56,8 @@ def run(
 ) -> int:
     """Tune every loss with the same budget, freeze the choice, and compare the losses with fresh seeds.
 
+    The exit code is 0 if no run failed, 1 if one failed, 130 if interrupted.
+
     Args:
         file: a sweep file with a block `tune`, such as sweeps/tune_shapes.yaml
         workers: runs at a time; they share the cores
@@ -77,22 +73,24 @@ def run(
         until: add fresh seeds until one loss wins, with looks at 5, 8 and 12 seeds
     """
     require(dry_run + status + bool(write or choose) < 2, "tune", file, "given one of --dry-run, --status, --write")
+    require(until is None or not (write or choose), "until", until, "given without --write and --choose")
     require_line("runs", runs)
     devices = devices_of(gpus)
     share_cores(workers)
 
     # Imported here: --help must not wait for torch.
-    from lightning_ssl.app.study import tuning, tuning_runs
+    from lightning_ssl.app.study import race, rounds, tuning, tuning_runs
     from lightning_ssl.app.sweep import screen
     from lightning_ssl.app.sweep.engine import Engine, preview
     from lightning_ssl.comparison.looks import LOOKS
 
-    plan = tuning.read(Path(packaged.find("sweeps", file)), name, seed, extra_flags, LOOKS[-1] if until else None)
+    fresh = 2 * LOOKS[-1] if until else None  # the seed of a failed run is replaced by a further one
+    plan = tuning.read(Path(packaged.find("sweeps", file)), name, seed, extra_flags, fresh)
     folder = Path(write or Path(runs) / plan.name)
     choice = tuning_runs.frozen(plan, folder)
     steps = [plan.tuning(folder), *([] if choice is None else [plan.confirmation(folder, choice)])]
     if status or dry_run:
-        print(budget(plan))
+        print(budget(plan, until))
         for step in steps if status else steps[-1:]:
             if status:
                 screen.print_status(step, folder / step.name)
@@ -101,7 +99,8 @@ def run(
         return 0
     plan.write(folder)
     if write and not choose:
-        print(f"{budget(plan)}\n{folder}/{tuning.TUNING}.yaml: run it with `wandb sweep` or `lightning-ssl sweep`")
+        print(budget(plan, until))
+        print(f"{folder}/{tuning.TUNING}.yaml: run it with `wandb sweep` or `lightning-ssl sweep`")
         return 0
     if not choose and choice is None:
         engine = Engine(steps[0], folder / steps[0].name, workers, devices, retry)
@@ -119,8 +118,6 @@ def run(
         print(f"{folder}/{tuning.CONFIRM}.yaml: run it with `wandb sweep`, or `lightning-ssl sweep … --runs {folder}`")
         return 0
     if until:
-        from lightning_ssl.app.study import race, rounds
-
         code = race.Race(step, folder / step.name, rounds.Rule.of(None, None, False)).run(workers, devices, retry)
     else:
         code = Engine(step, folder / step.name, workers, devices, retry).run()
@@ -128,12 +125,13 @@ def run(
     return code
 
 
-def budget(plan: Tuning) -> str:
+def budget(plan: Tuning, until: str | None) -> str:
     """The size of a tuning in one line."""
-    losses, seeds = len(plan.spaces), len(plan.tuning_seeds)
-    runs = losses * (plan.each * seeds + len(plan.fresh_seeds))
-    tuning = f"{losses} losses × {plan.each} settings × {seeds} tuning seeds"
-    return f"{plan.name}: {tuning}, then {len(plan.fresh_seeds)} fresh seeds each: {runs} runs"
+    losses, seeds, fresh = len(plan.spaces), len(plan.tuning_seeds), len(plan.fresh_seeds)
+    tuning = f"{plan.name}: {losses} losses × {plan.each} settings × {seeds} tuning seeds"
+    if until:
+        return f"{tuning}, then fresh seeds until decided"
+    return f"{tuning}, then {fresh} fresh seeds each: {losses * (plan.each * seeds + fresh)} runs"
 
 
 def chosen(choice: Choice, folder: Path) -> str:
@@ -148,4 +146,4 @@ def chosen(choice: Choice, folder: Path) -> str:
     return "\n".join(lines)
 
 
-COMMAND = Command("tune", run, __doc__, {"workers": (1, 1024), "seed": (0, MAX_SEED)})
+COMMAND = main = Command("tune", run, __doc__, {"workers": (1, 1024), "seed": (0, MAX_SEED)}, extra=True)

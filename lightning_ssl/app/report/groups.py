@@ -24,6 +24,7 @@ from statistics import fmean
 from lightning_ssl.app.config.labels import Scalar, format_value, is_infonce, label_of, loss_of
 from lightning_ssl.app.report.data_sets import base_name, data_sets, separation
 from lightning_ssl.app.report.differences import Differences
+from lightning_ssl.app.runs.choice import loss_name
 from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.app.runs.status import STATUSES
 from lightning_ssl.base.palette import LINE_STYLES, line_style
@@ -99,7 +100,7 @@ class Grouping:
         for run in readable:
             chosen = {key: differences.settings[run.folder].get(key) for key in differences.swept}
             loss, data = loss_of(run.settings), sets[run.folder]
-            new = Group(label_of(run.settings), data, chosen, loss, infonce=is_infonce(run.settings))
+            new = Group(label(run), data, chosen, loss, infonce=is_infonce(run.settings))
             groups.setdefault((loss, data, tuple(map(repr, chosen.values()))), new).runs.append(run)
         notes = [note for group in groups.values() if (note := group.take_results(metric)) is not None]
         # Best first within each data set. Groups without a result come last.
@@ -145,6 +146,12 @@ class Grouping:
     def data_names(self) -> list[str]:
         """The names of the data sets without their options."""
         return list(dict.fromkeys(base_name(run.settings) for group in self.groups for run in group.runs))
+
+
+def label(run: RunRecord) -> str:
+    """The label of the loss, after the name that a tuning gives it."""
+    name = loss_name(run.summary.get("tags"))
+    return f"{name}: {label_of(run.settings)}" if name else label_of(run.settings)
 
 
 def count_statuses(runs: Sequence[RunRecord]) -> dict[str, int]:

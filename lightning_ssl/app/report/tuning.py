@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
-from lightning_ssl.app.config.labels import Scalar, format_value
+from lightning_ssl.app.config.labels import SYMBOLS, Scalar, format_value
 from lightning_ssl.app.report.formats import list_names, signed
 from lightning_ssl.app.report.groups import accuracy, setting_name
-from lightning_ssl.app.runs.choice import HOLDOUT, Choice, TunedLoss, choices_in, decisive, read_choice, tag_of
+from lightning_ssl.app.runs.choice import HOLDOUT, Choice, TunedLoss, choice_tag, choices_in, decisive, read_choice
 from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.base.checks import UserError
 
@@ -45,12 +45,12 @@ class Row:
     def chosen(self) -> str:
         """The chosen values in words."""
         flags = self.loss.choice.flags
-        return ", ".join(f"{setting_name(key)} {format_value(value)}" for key, value in flags.items()) or "–"
+        return ", ".join(f"{short_name(key)}={format_value(value)}" for key, value in flags.items()) or "–"
 
     @property
     def border(self) -> str:
         """A warning where a chosen value is at the border of a grid."""
-        return list_names([setting_name(key) for key in self.loss.borders])
+        return list_names([short_name(key) for key in self.loss.borders])
 
     @property
     def failed(self) -> int:
@@ -119,7 +119,7 @@ class Confirmation:
 
 def confirmation_of(sources: Sequence[str | Path], runs: Sequence[RunRecord]) -> Confirmation | None:
     """The runs that confirm a tuning; None if none has the tag of a choice."""
-    tags = {run.folder: tag for run in runs if (tag := tag_of(run.summary.get("tags")))}
+    tags = {run.folder: tag for run in runs if (tag := choice_tag(run.summary.get("tags")))}
     mine = [run for run in runs if run.folder in tags]
     if not mine:
         return None
@@ -185,3 +185,12 @@ def row_of(name: str, loss: TunedLoss, metric: str, runs: Sequence[RunRecord]) -
     mine = [run for run in runs if decisive(run.settings) == loss.configuration]
     values = {run.seed: value for run in mine if (value := accuracy(run, metric)) is not None}
     return Row(name, loss, 100 * loss.choice.mean, fmean(values.values()) if values else None, len(values))
+
+
+def short_name(key: str) -> str:
+    """A tuned flag as the labels of losses have it: τ for model.importance.tau.
+
+    >>> short_name("model.importance.tau"), short_name("model.optimization.lr")
+    ('τ', 'learning rate')
+    """
+    return SYMBOLS.get(key.rpartition(".")[2], setting_name(key))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,8 @@ from lightning_ssl.base.untrusted import load_json, read_text
 
 FILE = "choice.json"
 GENERATOR = "lightning-ssl tune"
-TAG = "choice-"  # in the tags of a run, before the start of the hash
+TAG = "choice-"  # in the tags of a run that confirms a choice, before the start of its hash
+LOSS_TAG = "loss-"  # before the name of its loss
 SHOWN = 12  # digits of a hash
 HOLDOUT = "data.holdout"
 DECISIVE = ("loss", "data", "setting", "measuring")  # roles of the keys that tell settings apart
@@ -106,6 +107,10 @@ class Choice:
         """The tag of the runs that confirm this choice."""
         return TAG + self.hash[:SHOWN]
 
+    def tags(self, loss: str) -> list[str]:
+        """The tags of the runs that confirm the choice for a loss."""
+        return [self.tag, LOSS_TAG + loss]
+
     def write(self, folder: Path) -> None:
         content = {"generator": GENERATOR, "hash": self.hash, **asdict(self)}
         write_atomic(folder / FILE, f"{json.dumps(content, indent=1, ensure_ascii=False)}\n".encode())
@@ -153,7 +158,21 @@ def choices_in(folders: Iterable[Path]) -> list[Path]:
     return [file for folder in dict.fromkeys(folders) if (file := folder / FILE).is_file()]
 
 
-def tag_of(tags: Any) -> str | None:
+def choice_tag(tags: Any) -> str | None:
     """The tag that names a choice, among the tags of a run."""
+    return next(tags_with(TAG, tags), None)
+
+
+def loss_name(tags: Any) -> str | None:
+    """The name that a tuning file gives to the loss of a run that confirms its choice.
+
+    >>> loss_name(["choice-3f2a", "loss-Mine"]), loss_name(["loss-Mine"])
+    ('Mine', None)
+    """
+    named = next(tags_with(LOSS_TAG, tags), None) if choice_tag(tags) else None
+    return None if named is None else named.removeprefix(LOSS_TAG)
+
+
+def tags_with(start: str, tags: Any) -> Iterator[str]:
     found = tags if isinstance(tags, list) else []
-    return next((tag for tag in found if isinstance(tag, str) and tag.startswith(TAG)), None)
+    return (tag for tag in found if isinstance(tag, str) and tag.startswith(start))

@@ -133,8 +133,8 @@ class Tuning:
         write_same(folder, {**files, f"{TUNING}.yaml": to_yaml(self.tuning(folder).config)})
 
     def write_confirmation(self, folder: Path, choice: Choice) -> None:
-        """Write the sweep of the fresh seeds and the files of the chosen settings, with the tag of the choice."""
-        tagged = {f"chosen/{s.file}": to_yaml({**s.content, "tags": [choice.tag]}) for s in self.chosen(choice)}
+        """Write the sweep of the fresh seeds and the files of the chosen settings, with the tags of the choice."""
+        tagged = {f"chosen/{s.file}": to_yaml({**s.content, "tags": choice.tags(s.loss)}) for s in self.chosen(choice)}
         write_same(folder, {**tagged, f"{CONFIRM}.yaml": to_yaml(self.confirmation(folder, choice).config)})
 
 

@@ -59,8 +59,9 @@ def test_the_losses_are_compared_on_the_fresh_seeds_alone(folder):
     built = build([folder])
     assert len(built.runs) == 10
     assert {run.seed for run in built.runs} == {2, 3, 4, 5, 6}
-    assert [group.label for group in built.grouping.groups] == ["AlphaCL Direct p=4 τ=0.5", "SimCLR InfoNCE τ=0.2"]
-    assert built.verdicts[0].headline == "AlphaCL Direct p=4 τ=0.5 wins"
+    labels = [group.label for group in built.grouping.groups]
+    assert labels == ["Direct: AlphaCL Direct p=4 τ=0.5", "InfoNCE: SimCLR InfoNCE τ=0.2"]
+    assert built.verdicts[0].headline == "Direct: AlphaCL Direct p=4 τ=0.5 wins"
     assert not built.tuning.problems
     assert built.chosen_on_test_images is None
 
@@ -69,14 +70,14 @@ def test_budget_choice_scores_and_gap_are_shown(folder):
     built = build([folder])
     infonce, direct = built.tuning.rows
     assert built.tuning.budget.startswith("Tuned fairly: 3 settings × 2 tuning seeds for each of 2 losses.")
-    assert (infonce.chosen, infonce.border, infonce.seeds) == ("tau 0.2", "", 5)
-    assert (direct.chosen, direct.border) == ("importance.tau 0.5", "importance.tau")
+    assert (infonce.chosen, infonce.border, infonce.seeds) == ("τ=0.2", "", 5)
+    assert (direct.chosen, direct.border) == ("τ=0.5", "τ")
     assert (infonce.tuned, infonce.fresh, infonce.gap) == pytest.approx((60.05, 60.2, -0.15))  # seeds 0, 1; 2 to 6
     assert (direct.tuned, direct.fresh, direct.gap) == pytest.approx((70.0, 70.0, 0.0))
     page, table = built.page.read_text(), (folder / "report" / "table.md").read_text()
     assert "Chosen settings, and what they are worth on fresh seeds" in page
-    assert "at the border of the grid: importance.tau" in page
-    assert "InfoNCE: chosen tau 0.2; tuning score 60.05 %, fresh score 60.20 %, gap -0.15." in table
+    assert "at the border of the grid: τ" in page
+    assert "InfoNCE: chosen τ=0.2; tuning score 60.05 %, fresh score 60.20 %, gap -0.15." in table
     assert "12 other runs below these folders are not compared" in table
 
 

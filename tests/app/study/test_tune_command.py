@@ -1,6 +1,7 @@
 """`lightning-ssl tune`: runs both steps, resumes, and writes files for a cluster."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import ClassVar
 
@@ -8,7 +9,10 @@ import pytest
 from helpers.tunings import TuningEngine, tuning_file, write_trial
 
 from lightning_ssl.app import cli
+from lightning_ssl.app.report import build
 from lightning_ssl.app.runs.choice import FILE
+from lightning_ssl.app.runs.looks import read_looks
+from lightning_ssl.app.study import race
 from lightning_ssl.app.sweep import engine, plan
 from lightning_ssl.app.sweep.plan import fit_flags
 
@@ -21,6 +25,7 @@ def quick_engine(monkeypatch):
         ran: ClassVar = []
 
     monkeypatch.setattr(engine, "Engine", Quick)
+    monkeypatch.setattr(race, "Engine", Quick)
     return Quick
 
 
@@ -104,8 +109,9 @@ def test_dry_run_and_status_run_and_write_nothing(tune, quick_engine, folder):
     assert "one-tuning: 0 of 12 finished" in printed
 
 
-def test_dry_run_prints_the_confirmation_after_the_choice(tune, quick_engine):
+def test_dry_run_prints_the_confirmation_after_the_choice(tune, quick_engine, folder):
     tune()
+    shutil.rmtree(folder / "one-confirm")
     assert tune("--dry-run")[1].count("--data.holdout=0 ") == 10
 
 
@@ -134,7 +140,7 @@ def test_a_frozen_choice_is_never_replaced(tune, quick_engine, folder, tmp_path)
         summary.write_text(summary.read_text().replace("0.4", "0.9"))
     code, printed = tune("--choose", str(folder / "one-tuning"))
     assert code == 2
-    assert "the choice is frozen, and these runs give another one" in printed
+    assert "the choice is frozen, and these runs give another" in printed
 
 
 def test_a_changed_tuning_file_is_refused(tune, quick_engine, tmp_path):
@@ -150,3 +156,25 @@ def test_flags_after_two_hyphens_reach_every_run(tune, quick_engine, folder):
     runs = [*folder.glob("one-*/*/config.yaml")]
     assert len(runs) == 22
     assert all("max_epochs: 7" in run.read_text() for run in runs)
+
+
+def test_until_decided_adds_fresh_seeds_and_never_a_tuning_seed(tune, quick_engine, folder):
+    """Two equal losses, of which one has a failed run: its seed is replaced by a fresh one."""
+
+    def equal(setting, seed):
+        return None if (setting, seed) == ("Direct-1", 3) else 0.5 + 0.01 * ((7 * seed + len(setting)) % 3 - 1)
+
+    quick_engine.accuracy = staticmethod(equal)
+    assert tune("--until", "decided", "--dry-run")[1].startswith(
+        "one: 2 losses × 3 settings × 2 tuning seeds, then fresh"
+    )
+    tune("--until", "decided")
+    confirmed = {seed for step, _, seed in quick_engine.ran if step == "one-confirm"}
+    assert [look.seeds for look in read_looks(folder / "one-confirm")] == [5, 8, 12]
+    assert confirmed == set(range(2, 15))
+    built = build([folder], figures=False)
+    assert not built.tuning.problems
+    assert built.compared[0].look.seeds == 12
+    code, printed = tune("--until", "decided", "--write", "x")
+    assert code == 2
+    assert "until='decided': until must be given without --write and --choose" in printed

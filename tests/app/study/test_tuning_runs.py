@@ -63,7 +63,7 @@ def test_a_setting_with_a_failed_run_cannot_be_chosen_and_says_why(tuned):
     [
         (lambda runs: runs.pop(0), r"InfoNCE 1 \(model.tau=0.1\), seed 0: its run is missing"),
         (lambda runs: setattr(runs[3], "status", "running"), r"InfoNCE 2 .*seed 1: its run is running"),
-        (lambda runs: runs.append(runs[0]), "are the same run; give folders that have one of them"),
+        (lambda runs: runs.append(runs[0]), "are the same run; give folders with one of them"),
         (lambda runs: runs[0].summary.clear(), "no value of online/top1"),
         (lambda runs: [setattr(run, "status", "failed") for run in runs], "InfoNCE: every setting has a failed run"),
     ],
