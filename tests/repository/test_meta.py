@@ -145,6 +145,12 @@ def test_no_room_has_too_many_files_and_no_file_too_many_lines(house):
                 assert lines <= LONGEST_FILE, f"{file} has {lines} lines"
 
 
+def test_no_two_test_files_have_one_name():
+    """pytest imports them by their names, and stops if it collects both."""
+    names = [file.name for file in (ROOT / "tests").rglob("test_*.py")]
+    assert len(set(names)) == len(names)
+
+
 LOCAL = ("tests", "docs", "benchmarks")  # folders of modules that tests import by their names
 DEPENDENCIES = {"packaging": "pytest"}  # imported by tests, installed with another
 
