@@ -24,6 +24,7 @@ from torchvision import transforms
 
 from lightning_ssl.app.commands.parser import Command
 from lightning_ssl.augment import PRESETS, TwoViews
+from lightning_ssl.base.checks import UserError
 
 SIZE = 32
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
@@ -96,7 +97,7 @@ def kornia(images: Tensor, batch: int) -> Pass:
     try:
         from kornia import augmentation
     except ImportError:
-        raise ValueError("kornia is not installed: `make bench` installs what the benchmarks compare with") from None
+        raise UserError("kornia is not installed: `make bench` installs what the benchmarks compare with") from None
     augment = augmentation.AugmentationSequential(
         augmentation.RandomResizedCrop((SIZE, SIZE), VIEW.scale, VIEW.ratio, cropping_mode="resample"),
         augmentation.RandomHorizontalFlip(p=VIEW.flip),

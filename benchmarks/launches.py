@@ -9,6 +9,7 @@ tensor count as operators too, although they launch nothing.
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Mapping
 
@@ -28,6 +29,8 @@ Loss = Callable[..., Tensor]
 def count(loss: Loss, samples: int) -> Waits:
     """Count one step of a loss with as many samples."""
     views = [torch.randn(samples, WIDTH, device="meta", requires_grad=i < 2) for i in range(3)]
+    if isinstance(loss, torch.nn.Module):  # with its learned parameters
+        loss = copy.deepcopy(loss).to("meta")
     needs_clean = getattr(getattr(loss, "importance", None), "uses_clean_view", False)
     with Waits() as found, Constructors(found):
         loss(*views[: 3 if needs_clean else 2]).backward()
@@ -67,6 +70,26 @@ def pair_losses(importances: Mapping[str, library.Importance], backprop_alpha: b
     return {
         f"{name}{note}": library.PairLoss(rule, backprop_alpha=backprop_alpha) for name, rule in importances.items()
     }
+
+
+def one_component() -> dict[str, Loss]:
+    """The losses of other papers with one softmax."""
+    rules = [
+        library.DCL(), library.DCLW(), library.MACL(), library.RINCE(), library.MarginInfoNCE(),
+        library.MarginInfoNCE(angular=True), library.Debiased(), library.HardContrastive(), library.AlignUniform(),
+        library.MultiSimilarity(), library.MultiSimilarity(mining=0.1), library.FMICL("kl"), library.FMICL("chi2"),
+        library.DCL(learn_tau=True),
+    ]  # fmt: skip
+    return pair_losses({str(rule): rule for rule in rules})
+
+
+def two_components() -> dict[str, Loss]:
+    """The losses of other papers with further sums over the row."""
+    rules = [
+        library.HardNegative(), library.HardNegative(detached=True), library.AdaptiveNegative(), library.Sigmoid(),
+        library.Spectral(), library.Circle(), library.FMICL("js"),
+    ]  # fmt: skip
+    return pair_losses({str(rule): rule for rule in rules})
 
 
 def with_solver() -> dict[str, Loss]:
@@ -126,6 +149,8 @@ def training_step() -> list[Bar]:
 
 GROUPS: tuple[Callable[[], list[Bar]], ...] = (
     lambda: measure(closed_form(), 100),
+    lambda: measure(one_component(), 100),
+    lambda: measure(two_components(), 150),
     lambda: measure(with_solver(), 250),
     lambda: measure(own_regularizers(), None),
     lightly,

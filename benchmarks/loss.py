@@ -22,9 +22,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_ssl.app.commands.parser import Command
-from lightning_ssl.losses.energy import TILE_SIDE, FamilyLoss, PairLoss
+from lightning_ssl.base.checks import UserError
+from lightning_ssl.losses.energy import FamilyLoss, PairLoss
 from lightning_ssl.losses.families import InfoNCE
 from lightning_ssl.losses.importance import Direct, Entropy
+from lightning_ssl.losses.kernel import TILE_SIDE
 from lightning_ssl.losses.pairs import Pairs
 from lightning_ssl.losses.solved import Inverse, Square, Tsallis
 
@@ -79,7 +81,7 @@ def lightly_ntxent() -> Loss:
     try:
         from lightly.loss import NTXentLoss
     except ImportError:
-        raise ValueError("lightly is not installed: `make bench` installs what the benchmarks compare with") from None
+        raise UserError("lightly is not installed: `make bench` installs what the benchmarks compare with") from None
     loss: Loss = NTXentLoss(temperature=0.5)
     return loss
 

@@ -207,6 +207,16 @@ def pair_loss(alpha: Tensor, d2_pos: Tensor, d2_neg: Tensor, beta: float = 0.0, 
     return total / len(d2_pos)
 
 
+def pair_form(alpha: Tensor, attraction: Tensor, d2_pos: Tensor, d2_neg: Tensor) -> Tensor:
+    """1/M Σ_i [a_i d2_pos_i − Σ_j α_ij d2_neg_ij]."""
+    total = d2_pos.new_zeros(())
+    for i in range(len(d2_pos)):
+        total = total + attraction[i] * d2_pos[i]
+        for j in range(d2_neg.shape[1]):
+            total = total - alpha[i, j] * d2_neg[i, j]
+    return total / len(d2_pos)
+
+
 def contrastive_covariance(a1: Tensor, b1: Tensor, alpha: Tensor, a2: Tensor, b2: Tensor) -> Tensor:
     n = len(a1)
     c = torch.zeros(a1.shape[1], b1.shape[1], dtype=a1.dtype)

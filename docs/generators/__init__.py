@@ -5,7 +5,7 @@ losses.py         docs/_generated/losses.md: a section per importance and per (�
 configuration.py  docs/_generated/configuration.md: every flag of `lightning-ssl fit`
 coverage.py       docs/_generated/coverage.md: every statement of the papers and where it is tested
 figures.py        docs/_generated/*.svg: the figures of concepts.md
-results.py        the generated parts of docs/results/index.md and inverse.md: every claim with its verdict;
+results.py        the generated parts of README.md, docs/results/index.md and inverse.md: every claim with its verdict;
                   docs/_generated/results.md: the verdicts of the labs; lab_*.md: those of one lab
 formulas.py       sets α_ij and K^{q−1} of the pages as subscripts and superscripts
 outputs.py        warns of a notebook that prints the name of a figure

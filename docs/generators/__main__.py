@@ -1,4 +1,4 @@
-"""`cd docs && python -m generators`: fill the parts of docs/results/index.md and inverse.md from the archived runs."""
+"""`cd docs && python -m generators`: fill the parts of docs/results and README.md from the archived runs."""
 
 from pathlib import Path
 

@@ -37,10 +37,43 @@ POSITIVE = 0.1  # d2_pos of the anchor
 
 
 def page() -> str:
-    """All sections, in two chapters."""
-    importances = "\n".join(section(kind) for kind in concrete(Importance))
+    """All sections, in three chapters."""
+    importances = "\n".join(section(kind) for kind in concrete(Importance) if not kind.is_loss)
+    of_papers = "\n".join(section(kind) for kind in concrete(Importance) if kind.is_loss)
     families = "\n".join(section(kind) for kind in concrete(Family))
-    return f"## Importances\n\n{importances}\n## (φ, ψ) losses\n\n{FAMILIES}\n{families}"
+    chapters = {
+        "Importances": importances,
+        "Losses of other papers": f"{OF_PAPERS}\n{of_papers}",
+        "(φ, ψ) losses": f"{FAMILIES}\n{families}",
+    }
+    return "\n".join(f"## {title}\n\n{text}" for title, text in chapters.items())
+
+
+OF_PAPERS = """\
+Each class is the importance of a loss: `PairLoss(DCL())` has the value and the gradient of the loss, on the scale of
+its paper, and a configuration names it in the place of an importance, `--model.importance DCL`. With similarities
+s = 1 − d2, the cosines of unit embeddings, s₊ of the positive and s_j of the K negatives, P = e^{s₊/τ} and
+S = Σ_j e^{s_j/τ}. Where the weight a_i of d2_pos_i is not Σ_j α_ij, the section says so. α < 0 attracts a negative. The
+figures are drawn for a batch of one anchor with d2_pos = 0.1.
+
+Some of them are equal, or differ by a factor:
+
+| loss | is |
+|---|---|
+| τ · `DCL(τ)` | `InfoNCE(τ, ε=0)`; the gradient is that of `Entropy(τ)` |
+| `MACL` | the gradient of `DCL` at its temperature |
+| τ · `Debiased(τ, τ⁺=0)` | `InfoNCE(τ)`, which is τ · NT-Xent |
+| `HardNegative(β=0)` | `Debiased` |
+| τ · `HardContrastive(τ, fraction=1)` | `InfoNCE(τ)` |
+| τ · `AdaptiveNegative(τ, σ → ∞)` | `InfoNCE(τ)` |
+| τ · `MarginInfoNCE(τ, m)` | `SoftTriplet(τ, m/τ)` |
+| `RINCE(τ, λ=1, q → 0)` | the gradient of NT-Xent |
+| `FMICL("js", ρ, h, w=K)` | the gradient of `Sigmoid(τ=ρ², b=log h − 1/ρ²)` |
+
+`learn_tau=True` trains the temperature with the network, from the given value, and `Sigmoid` also trains its bias. The
+parameters belong to `PairLoss` and are stored in its state; `PairLoss.learned_values()` and the run's metrics
+`alpha/tau` and `alpha/bias` have their values.
+"""
 
 
 FAMILIES = """\
@@ -121,14 +154,16 @@ def variants(kind: type) -> dict[str, Importance]:
 
 
 def draw(kind: type) -> Figure:
-    """α of one anchor over the distance of its negatives, divided by the mean weight of the row."""
+    """α of one anchor over the distance of its negatives, divided by the mean of |α| in the row."""
     d2_neg = torch.linspace(0.02, 1.9, NEGATIVES)[None]  # (1, K)
     figure, ax = figures.axes(4.6, 2.4)
     for k, (label, importance) in enumerate(variants(kind).items()):
         alpha = importance(torch.tensor([POSITIVE]), d2_neg)[0]
-        relative = alpha / alpha.mean().clamp(min=torch.finfo(alpha.dtype).tiny)
+        relative = alpha / alpha.abs().mean().clamp(min=torch.finfo(alpha.dtype).tiny)
         ax.plot(d2_neg[0], relative, figures.LINES[k], color=figures.COLOURS[k], label=label)
     ax.axhline(1, color="0.7", linewidth=0.8, zorder=0)
-    ax.set(xlabel="d2 of the negative", ylabel="α / mean α", xlim=(0, 1.9), ylim=(0, max(2, ax.get_ylim()[1])))
+    low, high = ax.get_ylim()
+    low = low if any(min(line.get_ydata()) < 0 for line in ax.get_lines()) else 0
+    ax.set(xlabel="d2 of the negative", ylabel="α / mean |α|", xlim=(0, 1.9), ylim=(low, max(2, high)))
     ax.legend(frameon=False)
     return figure

@@ -1,11 +1,13 @@
 """The parts of docs/results that are made from the archived runs and from the results of the labs.
 
-`write` fills the parts of index.md and inverse.md that stand between `<!-- made: NAME -->` and `<!-- end -->`:
+`write` fills the parts of index.md, inverse.md and README.md that stand between `<!-- made: NAME -->` and
+`<!-- end -->`:
 
     cd docs && python -m generators
 
 The questions and remarks stand beside the claims in lightning_ssl/papers/reproductions. docs/_generated/results.md has
-the verdicts of the labs. The figure of inverse.md and the results in the pages of the labs are here too.
+the verdicts of the labs. The figure of inverse.md and the results in the pages of the labs are here too. Every figure
+is rounded once, from all its digits.
 """
 
 from __future__ import annotations
@@ -21,22 +23,23 @@ from matplotlib.figure import Figure
 
 from generators.figures import axes
 from lightning_ssl import Entropy, Importance, Inverse
-from lightning_ssl.app.report.formats import md_cell, md_table
+from lightning_ssl.app.config.labels import Scalar
+from lightning_ssl.app.report.formats import md_cell, md_table, p_digits
 from lightning_ssl.app.reproduce import recipe
 from lightning_ssl.app.reproduce.moves import steps
 from lightning_ssl.app.reproduce.results import Table, tabulate
-from lightning_ssl.app.reproduce.verdicts import Judgement
-from lightning_ssl.app.reproduce.writing import claims_table
+from lightning_ssl.app.reproduce.verdicts import Judgement, estimate_of
+from lightning_ssl.app.reproduce.writing import claimed, claims_table, conclusion
 from lightning_ssl.app.runs.run_record import Reader
 from lightning_ssl.base.palette import line_style
-from lightning_ssl.comparison.claims import VERDICTS
-from lightning_ssl.comparison.differences import Comparison, compare
+from lightning_ssl.comparison.claims import OUTCOMES
+from lightning_ssl.comparison.estimate import Estimate
+from lightning_ssl.comparison.spread import Spread
 from lightning_ssl.losses import ReleasedInverse
 
 SCALE = "cpu"
-
-
-ANSWERS = {"holds": "yes", "does not hold": "no", "not decided": "not decided"}
+PAGES = ("index.md", "inverse.md", "../../README.md")  # from docs/results
+ANSWERS = {"holds": "yes", "contradicted": "no", "not decided": "not decided"}
 INFONCE, QUADRATIC = "infonce", "quadratic"  # rows of Table 1
 
 
@@ -48,10 +51,12 @@ def write(results: Path) -> None:
 
 
 def pages(results: Path) -> dict[str, str]:
-    """index.md and inverse.md with their parts filled."""
+    """The pages with their parts filled."""
     tables = tables_of(results)
     table1 = tables["table1"]
     parts: dict[str, Callable[[], str]] = {
+        "table1": lambda: accuracies(table1),
+        "conclusions": lambda: conclusions(tables),
         "runs": lambda: runs_table(list(tables.values())),
         "questions": lambda: questions_table(list(tables.values())),
         "claims": lambda: "\n\n".join(
@@ -62,7 +67,7 @@ def pages(results: Path) -> dict[str, str]:
         "inverse-claims": lambda: claims_table(with_rows(table1, rows_like(table1, "inverse"))),
         "square": lambda: differences_table(table1, rows_like(table1, "square")),
     }
-    return {name: filled((results / name).read_text(encoding="utf-8"), parts) for name in ("index.md", "inverse.md")}
+    return {name: filled((results / name).read_text(encoding="utf-8"), parts) for name in PAGES}
 
 
 def filled(text: str, parts: dict[str, Callable[[], str]]) -> str:
@@ -97,14 +102,52 @@ def runs_table(tables: Sequence[Table]) -> str:
             ]
             trained = steps(replace(table, measured=[each for each in table.measured if each.data == data]))
             count = f"{min(seeds)}" if len(seeds) == 1 else f"{min(seeds)} to {max(seeds)}"
-            name = re.split("[:?]", table.reproduction.title)[0]
-            lines.append([name, data, values[0], trained if runs else "–", values[1], str(len(runs)), count])
+            lines.append(
+                [short_title(table), data, values[0], trained if runs else "–", values[1], str(len(runs)), count]
+            )
             uncommitted |= {run.name for run in runs if str(run.summary.get("version")).endswith("-dirty")}
     text = md_table(lines, text_columns=3)
     if uncommitted:
         names = md_cell(", ".join(sorted(uncommitted)))
         text += f"\n\nRuns from a checkout with uncommitted changes, whose version ends in `-dirty`: {names}."
     return text
+
+
+def short_title(table: Table) -> str:
+    """The part of the title before its question."""
+    return re.split("[:?]", table.reproduction.title)[0]
+
+
+def conclusions(tables: dict[str, Table]) -> str:
+    """What follows from each table, in plain words."""
+    lines = (f"- [{short_title(table)}]({name}.md): {md_cell(conclusion(table))}" for name, table in tables.items())
+    return "\n".join(lines)
+
+
+def accuracies(table: Table) -> str:
+    """The late accuracies of the rows of the paper's text, and the verdicts on the primary claims: for README.md."""
+    (data,), rows = table.work.data, table.reproduction.rows
+    spreads = {rows[key].title: Spread.of(found.values()) for key, found in late(table).items() if found}
+    shown = sorted(
+        (row.title for row in rows.values() if row.treatment == "text" and row.title in spreads),
+        key=lambda title: spreads[title].mean,
+    )
+    cells = [f"{spreads[title].mean:.1f} ± {spreads[title].std or 0.0:.1f}" for title in shown]
+    primary = [j for j in table.judgements if j.kind == "primary"]
+    lines = [["claim of the text", "claimed", "verdict", "difference", "p"]]
+    for j in primary:
+        p = "–" if j.decision.p is None else p_digits(j.decision.p)
+        difference = interval_text(j.difference, j.decision.low, j.decision.high)
+        lines.append([f"{j.claim.text} ({j.claim.at})", claimed(j.claim), j.verdict, difference, p])
+    parts = (
+        f"{sum(each.run.finished for each in table.measured)} runs on {data}, {steps(table)} steps each. Linear "
+        "evaluation, top-1 %, mean ± standard deviation over seeds:",
+        md_table([shown, cells], text_columns=0),
+        "The claims that the text of the paper makes about these rows, with the difference in points. Intervals and p "
+        f"are corrected for the number of these claims; a claim is decided where p is below {primary[0].level:g}.",
+        md_table(lines, text_columns=3),
+    )
+    return "\n\n".join(parts)
 
 
 def questions_table(tables: Sequence[Table]) -> str:
@@ -114,7 +157,7 @@ def questions_table(tables: Sequence[Table]) -> str:
         answers: dict[str, list[str]] = {}
         remarks = {claim.question: claim.remark for claim in table.reproduction.claims}
         for j in table.judgements:
-            if j.claim.question and j.comparison is not None:
+            if j.claim.question and j.difference is not None:
                 answers.setdefault(j.claim.question, []).append(answer(j, several=len(table.work.data) > 1))
         for question, found in answers.items():
             lines.append(f"| {md_cell(question)} | {' '.join([*found, remarks[question]]).rstrip()} |")
@@ -124,19 +167,19 @@ def questions_table(tables: Sequence[Table]) -> str:
 def answer(j: Judgement, several: bool) -> str:
     """The verdict as a word, our difference with its interval, and the published one."""
     where = f"{j.claim.at.capitalize()} on {j.data}" if several else j.claim.at.capitalize()
-    text = f"{where}: {ANSWERS[j.verdict]}, {interval_text(j.comparison)}"
+    mark = "" if j.kind == "primary" else " (secondary)" if j.kind == "secondary" else " (runs of a primary claim)"
+    difference = interval_text(j.difference, j.decision.low, j.decision.high)
+    text = f"{where}: {ANSWERS[j.verdict]}{mark}, {difference}"
     return (
         md_cell(text if j.published is None else f"{text}; the paper {points(j.published[0] - j.published[1])}") + "."
     )
 
 
-def interval_text(comparison: Comparison | None) -> str:
+def interval_text(difference: float | None, low: float | None, high: float | None) -> str:
     """A difference with its interval, in points."""
-    if comparison is None:
+    if difference is None:
         return "–"
-    if comparison.low is None or comparison.high is None:
-        return points(comparison.difference)
-    return f"{points(comparison.difference)} [{points(comparison.low)}, {points(comparison.high)}]"
+    return points(difference) + ("" if low is None or high is None else f" [{points(low)}, {points(high)}]")
 
 
 def points(value: float) -> str:
@@ -168,27 +211,40 @@ def differences_table(table: Table, keys: Sequence[str]) -> str:
         row = table.reproduction.rows[key]
         cells = [table.published(name, data, "late") for name in (key, INFONCE)]
         paper = "–" if cells[0] is None or cells[1] is None else points(cells[0][0] - cells[1][0])
-        ours = interval_text(to_infonce(table, key))
+        ours = estimate_text(to_infonce(table, key))
         lines.append([row.title, row.reading or "as its name", row.treatment, ours, paper])
     return md_table(lines, text_columns=3)
 
 
-def to_infonce(table: Table, key: str) -> Comparison | None:
+def to_infonce(table: Table, key: str) -> Estimate | None:
     """The late difference of a row to InfoNCE over seeds."""
+    return estimate_of((key,), (INFONCE,), late(table))[1]
+
+
+def late(table: Table) -> dict[str, dict[Scalar, float]]:
+    """Row → seed → late accuracy, of a table on one data set."""
     (data,) = table.work.data
-    return compare(table.values(key, data, "late"), table.values(INFONCE, data, "late"))
+    return {row: table.values(row, data, "late") for row in table.reproduction.rows}
+
+
+def estimate_text(estimate: Estimate | None) -> str:
+    """A difference with its 95 % interval, not corrected."""
+    if estimate is None or not estimate.tested:
+        return "–" if estimate is None else points(float(estimate.value))
+    low, high = estimate.interval()
+    return interval_text(float(estimate.value), float(low), float(high))
 
 
 def nearest(table: Table, keys: Sequence[str]) -> str:
     """The row whose late accuracy is nearest to that of InfoNCE."""
     found = {key: difference for key in keys if (difference := to_infonce(table, key)) is not None}
-    key = min(found, key=lambda key: abs(found[key].difference))
-    return f"Of these, {table.reproduction.rows[key].title} is nearest to InfoNCE: {interval_text(found[key])}."
+    key = min(found, key=lambda key: abs(found[key].value))
+    return f"Of these, {table.reproduction.rows[key].title} is nearest to InfoNCE: {estimate_text(found[key])}."
 
 
 def page(results: Path) -> str:
     """The number of claims of every laboratory with a page in the folder, by verdict."""
-    rows = [f"| laboratory | claims | {' | '.join(VERDICTS)} |", "|---|" + "---:|" * (1 + len(VERDICTS))]
+    rows = [f"| laboratory | claims | {' | '.join(OUTCOMES)} |", "|---|" + "---:|" * (1 + len(OUTCOMES))]
     for reproduction in map(recipe.load, recipe.names()):
         if reproduction.lab is not None and (results / f"{reproduction.name}.md").is_file():
             counts = count_verdicts(results / f"{reproduction.name}.csv")
@@ -201,7 +257,7 @@ def count_verdicts(table: Path) -> dict[str, int]:
     """How many claims of a laboratory have each verdict, from the CSV of its result."""
     with table.open(encoding="utf-8", newline="") as file:
         verdicts = [line["verdict"] for line in csv.DictReader(file)]
-    return {verdict: verdicts.count(verdict) for verdict in VERDICTS}
+    return {verdict: verdicts.count(verdict) for verdict in OUTCOMES}
 
 
 def of_labs(results: Path) -> dict[str, str]:

@@ -1,6 +1,15 @@
-"""The colours of every figure: Okabe and Ito's, which remain distinguishable with common colour-vision deficiencies."""
+"""The colours and the axes of every figure.
 
-from typing import Any
+The colours are Okabe and Ito's, which remain distinguishable with common colour-vision deficiencies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 BLUE, VERMILION, GREEN, PURPLE, SKY, ORANGE = "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00"
 BLACK = "#000000"
@@ -32,3 +41,16 @@ def marked_line(k: int) -> dict[str, Any]:
     colour, marker = point_style(k)
     marks = {"marker": marker, "markevery": 0.1, "markersize": 4} if k >= len(COLOURS) else {}
     return {"color": colour, **marks}
+
+
+def panels(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
+    """Make a figure of rows × columns axes in the common style; the axes are listed row by row."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    axes = [figure.add_subplot(rows, columns, k + 1) for k in range(rows * columns)]
+    for ax in axes:
+        ax.spines[["top", "right"]].set_visible(False)
+        ax.grid(True, color="0.92", linewidth=0.8)
+        ax.set_axisbelow(True)
+    return figure, axes

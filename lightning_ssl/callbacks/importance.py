@@ -1,11 +1,14 @@
 """`ImportanceMonitor`: how the loss distributes its weight α over the negatives.
 
-For rows α̂_i = α_i / Σ_j α_ij over the K valid negatives, it logs means over anchors:
+For rows α̂_i = |α_i| / Σ_j |α_ij| over the K valid negatives, it logs means over anchors:
 
     alpha/entropy              H_i / log K: 1 if all negatives have the same weight, 0 if one has all of it
     alpha/effective_negatives  e^{H_i}: the number of equal weights with this entropy
     alpha/zeros                share of the negatives whose weight is exactly 0
     alpha/top1                 the largest α̂_ij of the row
+    alpha/negative             share of the negatives whose weight is below 0: they are attracted
+
+It also logs the learned values of a loss, such as alpha/tau.
 
 If all weights of a row are 0 (a triplet whose margin holds), its entropy, effective negatives and top-1 are 0.
 """
@@ -32,19 +35,21 @@ __all__ = ["ImportanceMonitor"]
 
 
 def row_statistics(alpha: Tensor, valid: Tensor) -> Tensor:
-    """Entropy, effective negatives, zeros and top-1 of each row, (M, K) → (4, M)."""
+    """Entropy, effective negatives, zeros, top-1 and negative share of each row, (M, K) → (5, M)."""
     count = valid.sum(1).to(alpha.dtype)
-    alpha = alpha.masked_fill(~valid, 0.0)
+    signed = alpha.masked_fill(~valid, 0.0)
+    alpha = signed.abs()
     effective = effective_number(alpha)
     # log 1 = 0 for a row without weight, and for a row with a single negative
     entropy = effective.clamp(min=1).log() / count.clamp(min=2).log()
     zeros = ((alpha == 0) & valid).sum(1) / count
     total = alpha.sum(1)
-    return torch.stack([entropy, effective, zeros, alpha.amax(1) / total.where(total > 0, 1.0)])
+    top1 = alpha.amax(1) / total.where(total > 0, 1.0)
+    return torch.stack([entropy, effective, zeros, top1, (signed < 0).sum(1) / count])
 
 
 class ImportanceMonitor(pl.Callback):
-    """Logs the four statistics of α at the step they belong to. Methods without pair importance have none.
+    """Logs the five statistics of α at the step they belong to. Methods without pair importance have none.
 
     every_n_steps   how often; the last step of an epoch is always included
     rows            number of anchors of the global batch that are measured, the same number from each view that has
@@ -63,6 +68,7 @@ class ImportanceMonitor(pl.Callback):
         Metric("alpha/entropy", "entropy of α", every_step=True),
         Metric("alpha/top1", "largest weight in a row", every_step=True),
         Metric("alpha/zeros", "share of zero weights", "lower", every_step=True),
+        Metric("alpha/negative", "share of negative weights", every_step=True),
     )
 
     def __init__(self, every_n_steps: int = 50, rows: int = 128) -> None:
@@ -93,24 +99,29 @@ class ImportanceMonitor(pl.Callback):
         if self.views is None or trainer.global_step == self.step:  # while gradients are accumulated no step is taken
             return
         views, self.views = self.views, None
-        names = ("entropy", "effective_negatives", "zeros", "top1")
+        loss: Any = pl_module.loss
         with exact_products(views[0].device.type):
-            found = self.statistics(pl_module.loss, views).tolist()  # type: ignore[arg-type]
-        log_now(trainer, {f"alpha/{name}": x for name, x in zip(names, found, strict=True)}, pl_module)
+            found = self.statistics(loss, views)
+        learned = loss.learned_values()
+        if learned:
+            found = torch.cat([found, torch.stack(list(learned.values())).to(found)])
+        names = ("entropy", "effective_negatives", "zeros", "top1", "negative", *learned)
+        log_now(trainer, {f"alpha/{name}": x for name, x in zip(names, found.tolist(), strict=True)}, pl_module)
 
     def statistics(self, loss: PairLoss, views: tuple[Tensor, ...]) -> Tensor:
-        """Means over the measured anchors of all ranks: (4,)."""
+        """Means over the measured anchors of all ranks: (5,)."""
         z1, z2, *clean = views
         pairs = Pairs(z1, z2, clean[0] if clean else None, loss.anchors, check_finite=False)
-        sums = pairs.points.new_zeros(5)
+        importance = loss.rule(pairs.d2_pos)
+        sums = pairs.points.new_zeros(6)
         for rows in self.measured_rows(pairs):
             d2 = pairs.weight_distances.strip(rows).clamp_(min=0)  # (m, M)
             valid = pairs.valid(rows)
-            each = row_statistics(loss.importance(pairs.d2_pos[rows], d2, valid), valid)  # (4, m)
-            sums[:4] += each.sum(1)
-            sums[4] += each.shape[1]
+            each = row_statistics(importance(pairs.d2_pos[rows], d2, valid), valid)  # (5, m)
+            sums[:5] += each.sum(1)
+            sums[5] += each.shape[1]
         (sums,) = sum_over_ranks(sums)
-        return sums[:4] / sums[4]
+        return sums[:5] / sums[5]
 
     def measured_rows(self, pairs: Pairs) -> list[slice]:
         """Slices of this rank's share of the measured anchors, one for each view."""

@@ -6,20 +6,15 @@ a difference alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any, Literal
 
 import numpy as np
 
-from lightning_ssl.comparison.blocks import Results
 from lightning_ssl.comparison.estimate import LEVEL, Estimate
 from lightning_ssl.comparison.spread import standard_error
 
 Relation = Literal["above", "below", "equal", "not below"]
-Verdict = Literal["holds", "does not hold", "not decided"]
-VERDICTS: tuple[Verdict, ...] = ("holds", "does not hold", "not decided")
 Outcome = Literal["holds", "contradicted", "not decided"]
 OUTCOMES: tuple[Outcome, ...] = ("holds", "contradicted", "not decided")
 
@@ -108,29 +103,6 @@ def decide_mean(
     return Decision(outcome, untested="no spread" if runs > 1 else "one run")
 
 
-def decide(relation: Relation, low: float, high: float, margin: float) -> Verdict:
-    """Return the verdict by the interval [low, high] of left − right. With the margin m ≥ 0:
-
-    | claim              | holds                          | does not hold                        |
-    |--------------------|--------------------------------|--------------------------------------|
-    | left above right   | the interval is above m        | the interval is below m              |
-    | left below right   | the interval is below −m       | the interval is above −m             |
-    | left equal right   | the interval is within [−m, m] | the interval is outside of [−m, m]   |
-
-    In every other case the claim is not decided.
-
-    >>> decide("equal", -0.2, 0.9, margin=1), decide("above", -0.2, 0.9, margin=0)
-    ('holds', 'not decided')
-    """
-    if relation == "below":
-        return decide("above", -high, -low, margin)
-    if relation == "above":
-        return "holds" if low > margin else "does not hold" if high < margin else "not decided"
-    if -margin <= low and high <= margin:
-        return "holds"
-    return "does not hold" if low > margin or high < -margin else "not decided"
-
-
 def mean_holds(relation: Relation, difference: float, margin: float) -> bool:
     """Whether a claim holds by the difference alone, without an interval.
 
@@ -152,12 +124,3 @@ def margin_of(tolerance: float, published_std: float | None, sigmas: float = 2.0
     """
     # Published figures have two digits, so a difference often equals the tolerance. The factor absorbs rounding.
     return max(tolerance, sigmas * (published_std or 0.0)) * (1 + 1e-9)
-
-
-def mean_by_seed(losses: Sequence[Results]) -> dict[Any, float]:
-    """Return the mean of several losses for each seed that all of them have.
-
-    >>> mean_by_seed([{0: 1.0, 1: 3.0}, {1: 5.0, 2: 7.0}])
-    {1: 4.0}
-    """
-    return {seed: fmean(x[seed] for x in losses) for seed in losses[0] if all(seed in x for x in losses)}

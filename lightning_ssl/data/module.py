@@ -46,7 +46,8 @@ class DataModule(pl.LightningDataModule):
                   and take at most 2 GiB per split. The batches are the same
     options       options of the data set: `{"train_images": 5000}` of shapes, `{"store_size": 160}` of a folder
 
-    `DataModule.of(train, test)` takes map-style data sets of torch.
+    `DataModule.of(train, test)` takes map-style data sets of torch. The attributes `image_size` (side of the square
+    images, in pixels), `num_classes`, `mean` and `std` (of each channel, for pixels in [0, 1]) describe the data set.
 
     >>> data = DataModule("shapes", batch_size=64, options={"train_images": 256, "test_images": 64})
     >>> data.setup("fit")
@@ -83,7 +84,7 @@ class DataModule(pl.LightningDataModule):
         self.seed, self.reshuffle, self.validate = seed or 0, reshuffle, validate
         self.download, self.workers, self.on_device = download, workers, on_device
         self.options = dict(options or {})
-        self._info = self.source.info
+        self.image_size, self.num_classes, self.mean, self.std = self.source.info
         self._notes: set[str] = set()  # lines that were printed
         self._limit_val_batches: int | float | None = None  # the trainer's, while there is no validation
         self._splits: dict[str, Split] = {}
@@ -116,25 +117,6 @@ class DataModule(pl.LightningDataModule):
         """The arguments as plain values: the part `data` of a configuration."""
         found = {key: getattr(self, key) for key in inspect.signature(DataModule).parameters}
         return {**found, "name": self.data_set, "root": str(self.root), "options": self.options or None}
-
-    @property
-    def image_size(self) -> int:
-        """Side of the square images, in pixels."""
-        return self._info.image_size
-
-    @property
-    def num_classes(self) -> int:
-        return self._info.num_classes
-
-    @property
-    def mean(self) -> tuple[float, float, float]:
-        """Mean of each channel, for pixels in [0, 1]."""
-        return self._info.mean
-
-    @property
-    def std(self) -> tuple[float, float, float]:
-        """Standard deviation of each channel, for pixels in [0, 1]."""
-        return self._info.std
 
     @property
     def ranks(self) -> tuple[int, int]:

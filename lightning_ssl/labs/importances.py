@@ -30,8 +30,8 @@ import torch
 from torch import Tensor
 
 from lightning_ssl import papers
-from lightning_ssl.base.palette import line_style
-from lightning_ssl.labs.lab import Claim, Result, mean_std, normal, panels, per_seed, require_bounds, track
+from lightning_ssl.base.palette import line_style, panels
+from lightning_ssl.labs.lab import Claim, Result, laboratory, mean_std, normal, per_seed, track
 from lightning_ssl.losses.families import InfoNCE, Quadratic
 from lightning_ssl.losses.importance import Direct, Entropy, Exact, FromFamily, Gaussian, Importance, Uniform
 from lightning_ssl.losses.solved import Inverse, Square, Tsallis
@@ -196,6 +196,7 @@ def initial(inputs: int, hidden: int, outputs: int, seeds: int, first_seed: int 
     return [w1, torch.zeros(seeds, 1, hidden), w2]
 
 
+@laboratory(quick={"steps": 100, "seeds": 3}, classes=2, samples=2, nuisance=0, spread=0, loudness=0, outputs=2)
 def run(
     *,
     classes: int = 8,
@@ -233,11 +234,7 @@ def run(
         quick: fewer steps and seeds
         progress: show a progress bar
     """
-    settings = {name: value for name, value in locals().items() if name != "progress"}
-    require_bounds(settings, "tau", "lr", classes=2, samples=2, signal=1, outputs=2, hidden=1, steps=1, seeds=1)
-    require_bounds(settings, nuisance=0, spread=0, loudness=0)
-    if quick:
-        settings |= {"steps": min(steps, 100), "seeds": min(seeds, 3)}
+    settings = dict(locals())
     named = entries(tau, negatives=2 * samples - 2)
     arrays, row_sums = _train(list(named.values()), settings, progress)
     published = papers.load("alpha_cl")["table1"]["cifar10"]

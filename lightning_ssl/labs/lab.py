@@ -5,9 +5,10 @@ matplotlib and rich are imported where they are used, so that `lab NAME --help` 
 
 from __future__ import annotations
 
+import functools
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,10 +19,12 @@ import torch
 import yaml  # type: ignore[import-untyped]
 from torch import Tensor
 
-from lightning_ssl.base.checks import UserError, require, require_positive
+from lightning_ssl.base.checks import UserError, is_number, require
+from lightning_ssl.base.convert import choices_in
 from lightning_ssl.base.files import figure_files, write_all
 from lightning_ssl.base.palette import BLACK, COLOURS
-from lightning_ssl.comparison.claims import Relation, margin_of, mean_holds
+from lightning_ssl.base.signatures import arguments_of
+from lightning_ssl.comparison.claims import OUTCOMES, Decision, Outcome, Relation, decide_mean, margin_of, mean_holds
 from lightning_ssl.comparison.spread import standard_deviation
 
 if TYPE_CHECKING:
@@ -41,8 +44,15 @@ _LARGEST_ARRAY_IN_JSON = 20_000
 class Claim:
     """One published or theoretical figure beside ours.
 
+    agrees     whether the numbers themselves satisfy the rule, without an interval
     relation   how `paper` is read: "=" is a value to reproduce, "≤" and "≥" are bounds
     margin     largest distance of the mean of `count` runs from the paper's side; None if the rule is not about a mean
+
+    >>> claim = Claim.near("δ = 0.7", [0.36, 0.34, 0.35], paper=0.36)
+    >>> claim.outcome, claim.basis()  # the 90 % interval is within 0.36 ± 0.03
+    ('holds', '[0.333, 0.367]')
+    >>> Claim.near("threshold", 0.3819, paper=0.382).basis()
+    'one number'
     """
 
     name: str
@@ -60,6 +70,31 @@ class Claim:
     def difference(self) -> float:
         """Ours minus the paper's."""
         return self.ours - self.paper
+
+    @property
+    def decision(self) -> Decision:
+        """The verdict, by the interval of the mean of several runs. Other rules and one number need no interval."""
+        relation = RELATIONS.get(self.relation)
+        if relation is None or self.margin is None or None in (self.ours, self.std, self.paper):
+            return Decision("holds" if self.agrees else "contradicted", untested="no test")
+        return decide_mean(relation, self.difference, self.std, self.count, self.margin)
+
+    @property
+    def is_one_number(self) -> bool:
+        """Whether one number decides, within a tolerance or not."""
+        return self.decision.untested == "one run"
+
+    @property
+    def outcome(self) -> Outcome:
+        """Holds, contradicted or not decided."""
+        return self.decision.outcome
+
+    def basis(self) -> str:
+        """What the verdict is based on: an interval of the mean, "one number", runs with "no spread", or "the rule"."""
+        found = self.decision
+        if found.low is None or found.high is None:
+            return "one number" if self.is_one_number else "no spread" if found.untested == "no spread" else "the rule"
+        return f"[{self.paper + found.low:.3g}, {self.paper + found.high:.3g}]"
 
     @classmethod
     def near(
@@ -116,33 +151,41 @@ class Result:
     """A table of the lab's own, printed above the claims."""
 
     def table(self) -> str:
-        """Format the claims: ours, the paper's, the difference and the verdict, then the rules and the notes."""
+        """Format the claims: verdict, ours, the paper's, the difference and the interval, then the rules and notes."""
         rules = list(dict.fromkeys(claim.rule for claim in self.claims))
-        rows = [("claim", "ours", "paper", "difference", "verdict")]
+        rows = [("claim", "ours", "paper", "difference", "interval", "verdict")]
         for claim in self.claims:
             bound = claim.relation != "="
-            ours = f"{_format_number(claim.ours)} ± {_format_number(claim.std)}"
+            ours = _format_number(claim.ours) + ("" if claim.is_one_number else f" ± {_format_number(claim.std)}")
             paper = f"{claim.relation} {_format_number(claim.paper)}" if bound else _format_number(claim.paper)
             if claim.paper_std is not None:
                 paper += f" ± {_format_number(claim.paper_std)}"
             difference = "" if bound else _format_number(claim.difference, sign=True)
-            verdict = f"{'agrees' if claim.agrees else 'differs'} [{rules.index(claim.rule) + 1}]"
-            rows.append((claim.name, ours, paper, difference, verdict))
+            verdict = f"{claim.outcome} [{rules.index(claim.rule) + 1}]"
+            rows.append((claim.name, ours, paper, difference, claim.basis(), verdict))
         widths = [max(len(row[c]) for row in rows) for c in range(len(rows[0]))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
         lines.insert(1, "  ".join("-" * width for width in widths))
         if self.text:
             lines.insert(0, self.text.rstrip("\n") + "\n")
         lines += [f"[{r}] {rule}" for r, rule in enumerate(rules, 1)] + [f"note: {note}" for note in self.notes]
-        agreeing = sum(claim.agrees for claim in self.claims)
-        lines.append(f"{self.lab}: {agreeing} of {len(self.claims)} agree, {len(self.claims) - agreeing} differ")
+        lines.append(f"{self.lab}: {self.counts()}")
         return "\n".join(lines)
 
+    def counts(self) -> str:
+        """How many claims have each verdict."""
+        found = [claim.outcome for claim in self.claims]
+        return f"{len(found)} claims; " + ", ".join(f"{outcome}: {found.count(outcome)}" for outcome in OUTCOMES)
+
     def figure(self) -> Figure:
-        """Draw the lab's figure."""
+        """Draw the lab's figure. Axes with labels get a legend, unless they have one."""
         if self.draw is None:
             raise UserError(f"lab {self.lab} draws no figure")
-        return self.draw(self)
+        figure = self.draw(self)
+        for ax in figure.axes:
+            if ax.get_legend() is None and ax.get_legend_handles_labels()[1]:
+                ax.legend(frameon=False, fontsize=8)
+        return figure
 
     def save(self, folder: str | Path) -> Path:
         """Write results.json, settings.yaml, figure.png and figure.svg into `folder`."""
@@ -198,12 +241,48 @@ def random_bits(generators: Sequence[torch.Generator], count: int) -> Tensor:
     return words.view(torch.int16)[:, :count]
 
 
-def require_bounds(settings: dict[str, Any], *positive: str, **least: float) -> None:
-    """Refuse a setting below its least value, and one of `positive` that is not a finite number above 0."""
-    for name in positive:
-        require_positive(name, settings[name])
-    for name, bound in least.items():
-        require(settings[name] >= bound, name, settings[name], f"at least {bound}")
+def laboratory(
+    *, quick: Mapping[str, int], maybe_empty: tuple[str, ...] = (), **least: float
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+    """Declare the `run` function of a lab. Its arguments are checked, and are the settings of its result.
+
+    A whole number is at least 1, another number finite and above 0, or both at least what `least` says. The same holds
+    for the items of a tuple, which has at least one. A `Literal` must be one of its values.
+
+    quick        the largest values of settings of a quick run
+    maybe_empty  tuples that may be empty
+    """
+    least = {"first_seed": 0} | least
+
+    def declare(run: Callable[..., Result]) -> Callable[..., Result]:
+        @functools.wraps(run)
+        def checked(**given: Any) -> Result:
+            arguments = arguments_of(run)
+            settings = {name: each.default for name, each in arguments.items()} | given
+            for name, value in settings.items():
+                require_setting(name, value, least.get(name), choices_in(arguments[name].type))
+                require(value != () or name in maybe_empty, name, value, "one value or more")
+            if settings["quick"]:
+                settings |= {name: min(settings[name], most) for name, most in quick.items()}
+            result = run(**settings)
+            result.settings = settings | result.settings
+            del result.settings["progress"]  # it changes no number
+            return result
+
+        return checked
+
+    return declare
+
+
+def require_setting(name: str, value: Any, least: float | None, choices: Sequence[str]) -> None:
+    """Refuse a value below its least one, or that is none of the choices, if there are any."""
+    require(not choices or value in (None, *choices), name, value, f"one of {', '.join(choices)}")
+    for number in filter(is_number, value if isinstance(value, tuple) else (value,)):
+        if least is not None or isinstance(number, int):
+            bound = 1 if least is None else least
+            require(number >= bound, name, value, f"at least {bound}")
+        else:
+            require(0 < number < math.inf, name, value, "finite and above 0")
 
 
 @contextmanager
@@ -226,19 +305,6 @@ def track(steps: Iterable[T], label: str, progress: bool) -> Iterator[T]:
     from rich.progress import track as rich_track
 
     yield from rich_track(steps, description=label, console=Console(stderr=True), transient=True)
-
-
-def panels(rows: int, columns: int, size: tuple[float, float]) -> tuple[Figure, list[Axes]]:
-    """Make a figure of rows × columns axes in the common style of the labs; the axes are listed row by row."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    axes = [figure.add_subplot(rows, columns, k + 1) for k in range(rows * columns)]
-    for ax in axes:
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.grid(True, color="0.92", linewidth=0.8)
-        ax.set_axisbelow(True)
-    return figure, axes
 
 
 def band(

@@ -2,10 +2,11 @@
 
     alpha = importance(d2_pos, d2_neg, valid=None)     # (M,), (M, K), optional bool (M, K) → (M, K)
 
-d2 is always ½‖a − b‖²: small means similar. α ≥ 0, and α = 0 where a pair is not valid.
+d2 is always ½‖a − b‖²: small means similar. α > 0 repels, and α = 0 where a pair is not valid.
 
-There are three kinds:
-  `Streaming`  α_ij = s_i · softmax_j ℓ(d2_neg_ij): one sum per row, so the kernel in `energy` can work in small tiles
+There are four kinds:
+  `Streaming`  α_ij = s_i · softmax_j ℓ(d2_neg_ij): one sum per row, so the kernel can work in small tiles
+  `Mixture`    α_ij = Σ_c m_ci softmax_j ℓ_c(d2_neg_ij): a few sums per row, signed masses, an attraction of its own
   `Solved`     α_i = argmin over the simplex of Σ_j α_ij c_ij − Σ_j r(α_ij), r concave: one unknown per row
   `FromFamily` α_ij = φ'(ξ_i) ψ'(d2_pos_i − d2_neg_ij), Theorem 1
 
@@ -15,75 +16,96 @@ To add your own, subclass one of these. Any callable with the signature above is
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from lightning_ssl.base.checks import UserError, is_number, require, require_finite
+from lightning_ssl.base.checks import is_number, require, require_finite
 from lightning_ssl.losses.families import ExponentialFamily, Family, require_scale
-from lightning_ssl.losses.interface import wrong_importance
-from lightning_ssl.losses.rows import Negatives, Rows, check_distances, relative_to_nearest
+from lightning_ssl.losses.interface import Importance
+from lightning_ssl.losses.rows import Negatives, Row, Rows, Weights, relative_to_nearest
 
-__all__ = ["Direct", "Entropy", "Exact", "FromFamily", "Gaussian", "Importance", "Streaming", "Uniform"]
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = ["Direct", "Entropy", "Exact", "FromFamily", "Gaussian", "Mixture", "Streaming", "Uniform"]
 
 
-class Importance(ABC):
-    """A rule for the weight of every negative pair: importance(d2_pos, d2_neg, valid=None) → α (M, K).
+class Mixture(Importance):
+    """A mixture of softmaxes with signed masses: α_ij = Σ_c m_ci softmax_j ℓ_c(d2_neg_ij).
 
-    A subclass defines `rows`. Any function or class with the same signature can be used in its place.
+    A subclass defines the ℓ_c in `log_kernels`, and in `weigh` the masses m_ci and the attraction a_i as functions of
+    the log-sums L_ci = log Σ_j exp ℓ_c(d2_neg_ij), of d2_pos_i and of the number of negatives. The first component
+    below repels near pairs, and the second one attracts all pairs:
 
-    >>> rows = Direct(normalize=False).rows(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]), Negatives(None))
-    >>> rows.row_sum
-    tensor([1.7275])
+    >>> class Contrast(Mixture):
+    ...     def log_kernels(self, d2_neg):
+    ...         return -4 * d2_neg, torch.zeros_like(d2_neg)
+    ...     def weigh(self, row):
+    ...         one = torch.ones_like(row.d2_pos)
+    ...         return Weights((1.5 * one, -0.5 * one))
+    >>> Contrast()(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
+    tensor([[ 0.9347,  0.1650, -0.0997]])
     """
 
-    symbols: ClassVar = {"tau": "τ"}
-    wrong_part = staticmethod(wrong_importance)
-    """Why an object of another class cannot be used in its place (base/tree.py)."""
-
-    @property
-    def uses_clean_view(self) -> bool:
-        """Whether d2_neg must be the distances of the un-augmented samples. A subclass may set it as an attribute."""
-        return False
+    needs_batch: ClassVar[bool] = False
+    """Whether `for_rows` must be called with the rows of all ranks before `weigh` is called with some of them."""
 
     @property
     def streams(self) -> bool:
-        """Whether `log_kernel` and `row_sum` define α, as in `Streaming`."""
-        return False
+        return True
+
+    @property
+    def can_vanish(self) -> bool:
+        """Whether ℓ_c can be −∞ at every negative of a row, with m_ci = 0. A subclass may set it as an attribute."""
+        return True
 
     @abstractmethod
+    def log_kernels(self, d2_neg: Tensor) -> tuple[Tensor, ...]:
+        """The ℓ_c(d2_neg), elementwise. It may overwrite its argument, and the caller may overwrite the results."""
+
+    @abstractmethod
+    def weigh(self, row: Row) -> Weights:
+        """The masses of the first components; the components without a mass only supply their log-sums."""
+
+    def for_rows(self, row: Row) -> Self:
+        """The same rule with what it takes from the rows of the whole batch."""
+        return self
+
     def rows(self, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
-        """Whole rows of α from (M,) and (M, K). It may overwrite d2_neg."""
+        logits = [negatives.exclude_(x, -torch.inf) for x in self.log_kernels(d2_neg)]
+        return self.rows_of_logits(d2_pos, logits, negatives)
 
-    def __call__(self, d2_pos: Tensor, d2_neg: Tensor, valid: Tensor | None = None) -> Tensor:
-        check_distances(d2_pos, d2_neg, valid)
-        wide = torch.promote_types(d2_neg.dtype, torch.float32)
-        copy = d2_neg.to(wide) if wide != d2_neg.dtype else d2_neg.clone()
-        alpha = self.rows(d2_pos.to(wide), copy, Negatives(valid)).alpha
-        if valid is not None:
-            alpha = alpha.masked_fill(~valid, 0.0)
-        return alpha.to(d2_neg.dtype)
+    def rows_of_logits(self, d2_pos: Tensor, logits: list[Tensor], negatives: Negatives) -> Rows:
+        """Whole rows of α from the ℓ_c(d2_neg), −∞ at pairs that are not negatives. It overwrites the logits."""
+        with torch.no_grad():
+            tops = [x.amax(1, keepdim=True).clamp_(min=torch.finfo(x.dtype).min) for x in logits]  # (M, 1) each
+        kernels = [x.sub_(top).exp_() for x, top in zip(logits, tops, strict=True)]
+        return self.rows_of_kernels(d2_pos, kernels, negatives, tops)
 
-    def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
-        """∂/∂d2_neg_ij Σ_k cotangent_ik α_ik with a fixed cotangent, (M, K). `backprop_alpha` adds it to α."""
-        raise UserError(f"backprop_alpha=True: {type(self).__name__} has no derivative of its weights to propagate")
+    def rows_of_kernels(
+        self, d2_pos: Tensor, kernels: list[Tensor], negatives: Negatives, tops: list[Tensor] | None = None
+    ) -> Rows:
+        """Whole rows of α from the k_c = exp(ℓ_c(d2_neg) − top_c), 0 at other pairs, and the top_c: (M, K), (M, 1)."""
+        totals = [k.sum(1) for k in kernels]
+        log_sums = [x.log() for x in totals]
+        if tops is not None:
+            log_sums = [x + top.squeeze(1) for x, top in zip(log_sums, tops, strict=True)]
+        weights = self.weigh(Row(tuple(log_sums), d2_pos, lambda: negatives.count(kernels[0]).squeeze(1)))
+        scales = [mass / total for mass, total in zip(weights.masses, totals, strict=False)]
+        if self.can_vanish:  # if every logit of a row overflows, its α is NaN, or 0 with a mass of 0
+            scales = [x.masked_fill_(mass == 0, 0.0) for x, mass in zip(scales, weights.masses, strict=True)]
+        alpha = kernels[0] * scales[0][:, None]
+        for k, scale in zip(kernels[1:], scales[1:], strict=False):
+            alpha = torch.addcmul(alpha, k, scale[:, None])
+        return Rows(alpha, weights.row_sum, weights.value, weights.attraction)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Streaming: one sum over the row
-
-
-def refuse_second_derivative(who: str) -> None:
-    """Raise in a backward pass with create_graph=True, where the gradient would silently be a constant."""
-    if torch.is_grad_enabled():
-        raise RuntimeError(f"create_graph=True: {who} can be differentiated once; the gradient is a closed form")
-
-
-class Streaming(Importance):
+class Streaming(Mixture):
     """α_ij = s_i · softmax_j ℓ(d2_neg_ij), with a row sum s_i that depends on Σ_j exp ℓ(d2_neg_ij) and d2_pos_i.
 
     A subclass defines ℓ in `log_kernel`. Rows sum to 1 unless it overrides `row_sum`. For example, α_ij ∝ 1/(1 + d2):
@@ -94,10 +116,6 @@ class Streaming(Importance):
     >>> Cauchy()(torch.zeros(1), torch.tensor([[0.2, 0.5, 0.9]]))
     tensor([[0.4113, 0.3290, 0.2597]])
     """
-
-    @property
-    def streams(self) -> bool:
-        return True
 
     @abstractmethod
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
@@ -111,23 +129,12 @@ class Streaming(Importance):
         """φ(ξ_i), if the importance comes from a loss: (M,), (M,) → (M,)."""
         return None
 
-    def rows(self, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
-        alpha, row_sum, value = self.rows_of_logits(d2_pos, negatives.exclude_(self.log_kernel(d2_neg), -torch.inf))
-        # If every logit of a row overflows, its α is NaN and not a wrong number, unless its sum is 0 too.
-        return Rows(alpha.masked_fill_(row_sum[:, None] == 0, 0.0), row_sum, value)
+    def log_kernels(self, d2_neg: Tensor) -> tuple[Tensor, ...]:
+        return (self.log_kernel(d2_neg),)
 
-    def rows_of_logits(self, d2_pos: Tensor, logits: Tensor) -> Rows:
-        """Whole rows of α from ℓ(d2_neg), −∞ at pairs that are not negatives. It overwrites the logits."""
-        with torch.no_grad():
-            top = logits.amax(1, keepdim=True).clamp_(min=torch.finfo(logits.dtype).min)  # (M, 1)
-        return self.rows_of_kernel(d2_pos, logits.sub_(top).exp_(), top.squeeze(1))
-
-    def rows_of_kernel(self, d2_pos: Tensor, k: Tensor, top: Tensor | None = None) -> Rows:
-        """Whole rows of α from k = exp(ℓ(d2_neg) − top), 0 at pairs that are not negatives: (M, K), (M,)."""
-        total = k.sum(1)
-        log_sum = total.log() if top is None else total.log() + top
-        row_sum = self.row_sum(log_sum, d2_pos)
-        return Rows(k * (row_sum / total)[:, None], row_sum, self.value(log_sum, d2_pos))
+    def weigh(self, row: Row) -> Weights:
+        (log_sum,) = row.log_sums
+        return Weights((self.row_sum(log_sum, row.d2_pos),), value=self.value(log_sum, row.d2_pos))
 
 
 @dataclass(frozen=True)
@@ -143,6 +150,7 @@ class Entropy(Streaming):
     """
 
     source = "α-CL, Section 6"
+    can_vanish = False
     tau: float = 0.5
 
     def __post_init__(self) -> None:
@@ -153,7 +161,7 @@ class Entropy(Streaming):
 
     def rows(self, d2_pos: Tensor, d2_neg: Tensor, negatives: Negatives) -> Rows:
         c, _ = relative_to_nearest(d2_neg, negatives)  # the same softmax, without overflow
-        return self.rows_of_kernel(d2_pos, self.log_kernel(c).exp_())
+        return self.rows_of_kernels(d2_pos, [self.log_kernel(c).exp_()], negatives)
 
     def vjp(self, d2_neg: Tensor, alpha: Tensor, cotangent: Tensor) -> Tensor:
         centre = (alpha * cotangent).sum(1, keepdim=True)
@@ -184,6 +192,10 @@ class Direct(Streaming):
         require(is_number(self.p) and 1 < self.p < math.inf, "p", self.p, "a finite number above 1")
         require(self.p <= MAX_P, "p", self.p, f"at most {MAX_P}")
 
+    @property
+    def can_vanish(self) -> bool:
+        return not self.normalize
+
     def log_kernel(self, d2_neg: Tensor) -> Tensor:
         return d2_neg.pow_(self.p / 2).mul_(-1 / self.tau)
 
@@ -198,7 +210,7 @@ class Direct(Streaming):
         with torch.no_grad():
             largest = (LARGEST_LOGIT * after) ** (2 / self.p)
             factor = (largest / c.amin(1, keepdim=True)).clamp_(max=before ** (-2 / self.p))  # (M, 1)
-        return self.rows_of_logits(d2_pos, c.mul_(factor).pow_(self.p / 2).mul_(-1 / after))
+        return self.rows_of_logits(d2_pos, [c.mul_(factor).pow_(self.p / 2).mul_(-1 / after)], negatives)
 
     def row_sum(self, log_sum: Tensor, d2_pos: Tensor) -> Tensor:
         return super().row_sum(log_sum, d2_pos) if self.normalize else log_sum.exp()
@@ -348,6 +360,7 @@ class FromFamily(Streaming):
     """
 
     source = "α-CL, Theorem 1"
+    can_vanish = False
     family: Family
 
     def __post_init__(self) -> None:
@@ -373,7 +386,7 @@ class FromFamily(Streaming):
         if self.streams:
             # d2_pos − d2_neg stays the same, and the sum of the exponentials neither overflows nor underflows.
             c, nearest = relative_to_nearest(d2_neg, negatives)
-            return self.rows_of_kernel(d2_pos - nearest.squeeze(1), self.log_kernel(c).exp_())
+            return self.rows_of_kernels(d2_pos - nearest.squeeze(1), [self.log_kernel(c).exp_()], negatives)
         valid = negatives.mask()
         xi = self.family.xi(d2_pos, d2_neg, valid)
         phi_prime = self.family.phi_prime(xi)

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from lightning_ssl.losses.families import require_scale
-from lightning_ssl.losses.importance import Importance, Streaming
+from lightning_ssl.losses.importance import Streaming
+from lightning_ssl.losses.interface import Importance
 from lightning_ssl.losses.rows import Negatives, Rows, relative_to_nearest
 
 __all__ = ["ReleasedInverse", "ReleasedSquare"]

@@ -1,7 +1,9 @@
-"""Whole rows of α, and which of their pairs are negatives."""
+"""Whole rows of α, which of their pairs are negatives, and what the masses of a mixture of softmaxes depend on."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -15,7 +17,35 @@ class Rows(NamedTuple):
 
     alpha: Tensor  # (M, K)
     row_sum: Tensor  # (M,): Σ_j α_ij
-    value: Tensor | None = None  # (M,): φ(ξ_i), if the importance comes from a loss
+    value: Tensor | None = None  # (M,): the loss of each anchor, such as φ(ξ_i), if the importance comes from a loss
+    attraction: Tensor | None = None  # (M,): the weight a_i of d2_pos_i; None: Σ_j α_ij
+
+
+@dataclass(eq=False)
+class Row:
+    """What the masses of some rows can depend on."""
+
+    log_sums: tuple[Tensor, ...]  # (M,) each: L_ci = log Σ_j exp ℓ_c(d2_neg_ij)
+    d2_pos: Tensor  # (M,)
+    count_negatives: Callable[[], Tensor]
+
+    @property
+    def count(self) -> Tensor:
+        """The number K_i of negatives, at least 1: (M,). It is computed when it is asked for."""
+        return self.count_negatives()
+
+
+class Weights(NamedTuple):
+    """The masses of the components, and the loss of each anchor: (M,) each."""
+
+    masses: tuple[Tensor, ...]  # m_ci = Σ_j of component c; a component without a mass only supplies its log-sum
+    attraction: Tensor | None = None  # the weight a_i of d2_pos_i; None: Σ_j α_ij
+    value: Tensor | None = None  # the loss, if the importance comes from one
+
+    @property
+    def row_sum(self) -> Tensor:
+        """Σ_j α_ij: (M,)."""
+        return self.masses[0] if len(self.masses) == 1 else torch.stack(self.masses).sum(0)
 
 
 class Negatives:

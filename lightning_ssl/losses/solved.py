@@ -20,7 +20,7 @@ from torch import Tensor
 from lightning_ssl.base.checks import is_number, require
 from lightning_ssl.losses.device import Workspace, is_accelerator
 from lightning_ssl.losses.families import require_scale
-from lightning_ssl.losses.importance import Importance, refuse_second_derivative
+from lightning_ssl.losses.interface import Importance, refuse_second_derivative
 from lightning_ssl.losses.row_solver import divide_bracket, solve_top_weight
 from lightning_ssl.losses.rows import Negatives, Rows, relative_to_nearest
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from helpers.run_folders import write_run
 
 from lightning_ssl.app import cli
 from lightning_ssl.app.commands import bench
@@ -42,9 +43,14 @@ json.dump(answers, sys.stdout)
 
 
 @pytest.fixture(scope="module")
-def answers():
+def runs(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("runs") / "a", epochs=2).parent
+
+
+@pytest.fixture(scope="module")
+def answers(runs):
     """Exit code, heavy modules that are loaded by then, and output of each command, from one new process."""
-    commands = [*QUICK, *REFUSED]
+    commands = [*QUICK, *REFUSED, "sweep table1 --dry-run", f"report {runs}"]
     words = [sys.executable, "-c", ANSWERS, json.dumps(commands)]
     result = subprocess.run(words, capture_output=True, text=True, timeout=600)
     assert result.returncode == 0, result.stderr
@@ -65,11 +71,25 @@ def test_a_wrong_command_line_is_refused_without_importing_torch(words, line, an
     assert shown.startswith(f"lightning-ssl: {line}")
 
 
+def test_a_sweep_and_a_report_do_without_torch(answers, runs):
+    for words in ("sweep table1 --dry-run", f"report {runs}"):
+        code, heavy, _ = answers[words]
+        assert (code, {"torch", "pytorch_lightning"} & set(heavy)) == (0, set())
+    assert (runs / "report" / "final.svg").exists()
+
+
 @pytest.mark.parametrize("name", cli.COMMANDS)
 def test_help_gives_examples(name, answers):
     shown = answers[f"{name} --help"][2]
     assert shown.count(f"lightning-ssl {name}") > 1  # the first is argparse's line of usage
     assert f"  {name} " in answers["--help"][2]
+
+
+def test_a_benchmark_names_the_package_that_it_lacks(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "lightly", None)  # as if it were not installed
+    assert cli.main(["bench", "loss", "--quick"]) == 2
+    assert capsys.readouterr().err.startswith("lightning-ssl: lightly is not installed: `make bench` installs")
 
 
 @pytest.mark.parametrize("error", [ValueError("n must be positive"), KeyError("loss"), RunFailed("IndexError: 3")])

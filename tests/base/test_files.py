@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.killing import in_a_fork
+from helpers.processes.killing import in_a_fork
 
 from lightning_ssl.base.files import (
     copy_of,

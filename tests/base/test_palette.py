@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from lightning_ssl.base import palette
-from lightning_ssl.base.palette import COLOURS, line_style, point_style
+from lightning_ssl.base.palette import COLOURS, line_style, panels, point_style
 from lightning_ssl.labs import relu_two_layer
-from lightning_ssl.labs.lab import panels
 from lightning_ssl.labs.one_layer.figures import _draw_basins, _draw_power_iteration
 
 

@@ -14,17 +14,20 @@ from lightning_ssl.callbacks import ImportanceMonitor
 from lightning_ssl.callbacks.importance import row_statistics
 from lightning_ssl.losses.energy import FamilyLoss, PairLoss
 from lightning_ssl.losses.importance import Entropy, Exact
+from lightning_ssl.losses.pairwise import Sigmoid
 from lightning_ssl.methods import AlphaCL
 
-NAMES = ("entropy", "effective_negatives", "zeros", "top1")
+NAMES = ("entropy", "effective_negatives", "zeros", "top1", "negative")
 LOSSES = [PairLoss(rule, anchors=anchors) for rule in IMPORTANCES for anchors in ("both", "one")]
 LOSSES += [FamilyLoss(family) for family in FAMILIES]
 
 
 def tau_of(loss):
-    """τ of a loss, or of its family; 1 where it has none."""
+    """τ of a loss, or of its family, or 1/γ of Circle; 1 where it has none."""
     rule = loss.importance
-    return min(getattr(rule, "tau", 1.0), getattr(getattr(rule, "family", None), "tau", 1.0))
+    return min(
+        getattr(rule, "tau", 1.0), getattr(getattr(rule, "family", None), "tau", 1.0), 1 / getattr(rule, "gamma", 1)
+    )
 
 
 def slow_statistics(loss, z1, z2, clean):
@@ -34,16 +37,19 @@ def slow_statistics(loss, z1, z2, clean):
     if clean is not None:
         weighed = torch.cat([clean, clean]) if loss.anchors == "both" else clean
     n, found = len(z1), []
+    d2_pos_of_batch = 0.5 * (z1 - z2).square().sum(1)
     for i in range(len(points)):
         others = [j for j in range(len(points)) if j % n != i % n]
         d2_pos = 0.5 * (z1[i % n] - z2[i % n]).square().sum()[None]
         d2_neg = torch.stack([0.5 * (weighed[i] - weighed[j]).square().sum() for j in others])[None]
-        alpha = loss.importance(d2_pos, d2_neg)[0].tolist()
+        signed = loss.rule(d2_pos_of_batch)(d2_pos, d2_neg)[0].tolist()
+        alpha = [abs(a) for a in signed]
         total = sum(alpha)
         shares = [a / total for a in alpha] if total else alpha
         entropy = -sum(a * math.log(a) for a in shares if a)
         effective = math.exp(entropy) if total else 0.0
-        found.append([entropy / math.log(len(alpha)), effective, alpha.count(0.0) / len(alpha), max(shares)])
+        negative = sum(a < 0 for a in signed) / len(signed)
+        found.append([entropy / math.log(len(alpha)), effective, alpha.count(0.0) / len(alpha), max(shares), negative])
     return torch.tensor(found, dtype=torch.float64).mean(0)
 
 
@@ -59,12 +65,13 @@ def test_statistics_equal_a_slow_loop_over_rows(loss):
 
 
 def test_rows_of_known_weights():
-    alpha = torch.tensor([[1.0, 1, 1, 1], [0, 3, 3, 0], [0, 7, 0, 0], [0, 0, 0, 0]])
-    entropy, effective, zeros, top1 = row_statistics(alpha, torch.ones(4, 4, dtype=torch.bool))
-    close(entropy, torch.tensor([1.0, 0.5, 0, 0]), terms=4)
-    close(effective, torch.tensor([4.0, 2, 1, 0]), terms=4)
-    assert torch.equal(zeros, torch.tensor([0.0, 0.5, 0.75, 1]))
-    close(top1, torch.tensor([0.25, 0.5, 1, 0]), terms=4)
+    alpha = torch.tensor([[1.0, 1, 1, 1], [0, 3, 3, 0], [0, 7, 0, 0], [0, 0, 0, 0], [-2, 2, 0, 0]])
+    entropy, effective, zeros, top1, negative = row_statistics(alpha, torch.ones(5, 4, dtype=torch.bool))
+    close(entropy, torch.tensor([1.0, 0.5, 0, 0, 0.5]), terms=4)
+    close(effective, torch.tensor([4.0, 2, 1, 0, 2]), terms=4)
+    assert torch.equal(zeros, torch.tensor([0.0, 0.5, 0.75, 1, 0.5]))
+    close(top1, torch.tensor([0.25, 0.5, 1, 0, 0.5]), terms=4)
+    assert torch.equal(negative, torch.tensor([0, 0, 0, 0, 0.25]))
 
 
 def test_a_few_rows_come_from_both_views():
@@ -96,6 +103,14 @@ def test_statistics_are_of_the_embeddings_in_the_loss(make):
 def test_a_method_without_pair_importance_logs_nothing(name):
     metrics = fit(METHODS[name](), [ImportanceMonitor(1)], limit_val_batches=0).callback_metrics
     assert not any(key.startswith("alpha") for key in metrics)
+
+
+def test_the_learned_values_of_a_loss_are_logged():
+    model = AlphaCL(Sigmoid(), **SMALL)
+    metrics = fit(model, [ImportanceMonitor(1)], limit_val_batches=0).callback_metrics
+    learned = {name: x.item() for name, x in model.loss.learned_values().items()}
+    assert learned["tau"] != pytest.approx(0.1)
+    assert {name: metrics[f"alpha/{name}"].item() for name in learned} == pytest.approx(learned)
 
 
 def test_it_measures_at_least_once_an_epoch():

@@ -209,6 +209,16 @@ def test_epoch_set_after_the_iterator_was_created_applies():
     assert torch.equal(next(batches)[2], expected.epoch_batches()[0])
 
 
+def test_the_epoch_of_the_trainer_is_read_at_the_first_batch():
+    """Lightning 1.9 sets it for a DataLoader only."""
+    module = as_rank(small(), 0, 1)
+    batches = iter(module.train_dataloader())
+    module.trainer.current_epoch = 1
+    expected = ShuffledSampler(50, 12)
+    expected.set_epoch(1)
+    assert torch.equal(next(batches)[2], expected.epoch_batches()[0])
+
+
 @pytest.mark.parametrize(
     ("on_device", "kind", "limit", "place"),
     [
@@ -265,12 +275,6 @@ def test_the_same_share_of_each_class_is_held_out_and_the_seed_decides_which():
     assert held.sum() == 20
     assert (held - 20 / 50 * one.open_split("train").labels.bincount(minlength=10)).abs().max() < 1
     assert ids_of(one.val_dataloader()) == ids_of(two.val_dataloader()) != ids_of(other.val_dataloader())
-
-
-def test_without_a_holdout_the_batches_are_unchanged_and_validation_uses_the_test_images():
-    module = small(holdout=0)
-    assert ids_of(module.train_dataloader()) == torch.cat(list(ShuffledSampler(50, 12))).tolist()
-    assert len(ids_of(module.val_dataloader())) == 23
 
 
 def test_with_a_holdout_the_test_images_are_not_opened_before_the_test():

@@ -1,6 +1,7 @@
 """The image: it trains, sweeps and runs agents as any user, also with a read-only root, and keeps no secret.
 
-Its base has another user and a folder /workspace, and only the owner of the checkout can read it (helpers/image.py).
+Its base has another user and a folder /workspace. Only the owner of the checkout can read it
+(helpers/processes/image.py).
 """
 
 import os
@@ -11,8 +12,8 @@ import time
 
 import pytest
 import yaml
-from helpers.image import COMMIT, IMAGE, PROGRAMS, SECRET, Buildah, Container, make_context
-from helpers.wandb_server import ENTITY, FLAGS, KEY, Server
+from helpers.processes.image import COMMIT, IMAGE, PROGRAMS, SECRET, Buildah, Container, make_context
+from helpers.processes.wandb_server import ENTITY, FLAGS, KEY, Server
 
 import lightning_ssl
 from lightning_ssl.app.commands.names import COMMANDS

@@ -45,7 +45,7 @@ def exact(run):
     return {"weights": hashlib.sha256(bits).hexdigest(), "metrics": hashlib.sha256(repr(texts).encode()).hexdigest()}
 
 
-LATER_METRICS = {"noise/relative"}  # logged since the files were made
+LATER_METRICS = {"noise/relative", "alpha/negative"}  # logged since the files were made
 LATER_ARGUMENTS = {  # with the value of every earlier run
     "views_together": True, "beta_times": "row_sum", "distances": "clean", "mean": False, "power": 1.0,
     "normalize": False, "added_to": "update",

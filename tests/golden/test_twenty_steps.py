@@ -8,7 +8,7 @@ import json
 import pytest
 from golden import twenty_steps
 from golden.summary import close_runs, exact, of_run
-from helpers.killing import one_thread  # noqa: F401
+from helpers.processes.killing import one_thread  # noqa: F401
 
 from lightning_ssl.app.runs import RunFolder
 

@@ -23,7 +23,7 @@ import lightning_ssl  # noqa: I001  (before torchvision)
 import torch
 from golden.commands import HALFWAY, TINY
 from golden.summary import exact
-from helpers.ranks import join, start_ranks
+from helpers.processes.ranks import join, start_ranks
 from lightning_ssl.app.commands import fit
 from lightning_ssl.app.runs import RunFolder
 

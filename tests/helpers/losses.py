@@ -7,11 +7,13 @@ import math
 import re
 import typing
 
+import catalogue
 import oracles
 import torch
 
 from helpers.closeness import close
 from lightning_ssl import losses
+from lightning_ssl.losses.contrastive import RINCE
 from lightning_ssl.losses.families import Family
 from lightning_ssl.losses.importance import Direct, Entropy, Exact, FromFamily, Gaussian, Importance
 from lightning_ssl.losses.released import ReleasedInverse, ReleasedSquare
@@ -50,18 +52,24 @@ OWN = {
 
 
 def oracle_of(rule):
-    """The oracle of an importance: the function of tests/oracles.py with its name in snake case."""
+    """The oracle of an importance: the function with its name in snake case.
+
+    It stands in tests/oracles.py and gives a row of α; that of a loss stands in tests/catalogue.py and gives its value.
+    """
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", type(rule).__name__).lower()
-    assert hasattr(oracles, name), f"tests/oracles.py has no {name}(c, **parameters), the oracle of a row of α"
-    return getattr(oracles, name)
+    module, of = (catalogue, "the loss") if rule.is_loss else (oracles, "a row of α")
+    assert hasattr(module, name), f"tests/{module.__name__}.py has no {name}(…, **parameters), the oracle of {of}"
+    return getattr(module, name)
 
 
 def parameters(rule):
     return {field.name: getattr(rule, field.name) for field in dataclasses.fields(rule)}
 
 
+# Importances that stand for a loss; tests/catalogue.py has the loops of the losses.
+OF_LOSSES = [rule for rule in IMPORTANCES if rule.is_loss]
 # Importances that need no argument, by default.
-DEFAULTS = [rule for rule in IMPORTANCES if not isinstance(rule, FromFamily | Regularized)]
+DEFAULTS = [rule for rule in IMPORTANCES if not isinstance(rule, FromFamily | Regularized) and rule not in OF_LOSSES]
 CASES = [
     *(
         (rule, oracle_of(rule), parameters(rule))
@@ -113,7 +121,9 @@ DIFFERENTIABLE = [
 
 
 def at_tau(rule, tau):
-    """The same rule at another τ, if it has one."""
+    """The same rule at another τ, if it has one; RINCE refuses a τ at which its value overflows."""
+    if isinstance(rule, RINCE):
+        tau = max(tau, rule.q / 80)
     if isinstance(getattr(rule, "family", None), Family):
         return dataclasses.replace(rule, family=at_tau(rule.family, tau))
     return dataclasses.replace(rule, tau=tau) if "tau" in inspect.signature(type(rule)).parameters else rule

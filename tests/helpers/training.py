@@ -41,8 +41,11 @@ def data(batch_size=16, images=64):
 class Relabelled(DataModule):
     """Shapes with three classes; every `step`-th image has no label."""
 
-    num_classes = 3
     step = 4
+
+    def __init__(self, *words, **arguments):
+        super().__init__(*words, **arguments)
+        self.num_classes = 3
 
     def open_split(self, split):
         images = super().open_split(split)

@@ -36,6 +36,19 @@ QUICK: list[tuple[str, dict[str, Any], int]] = [
 ]
 # Arguments of a short run, the axis of seeds of its arrays, and the terms and gain of their rounding (see `close`).
 SEEDED: dict[str, tuple[dict[str, Any], dict[str, int], int, float]] = {
+    "covariance_operator": (
+        {"sizes": (4, 5, 3), "samples": 5, "views": 4, "sigmas": (0.1,), "betas": (0.2,), "steps": 3},
+        {"smallest_eigenvalue": 1, "size InfoNCE, unbounded": 1, "size soft triplet, normalized": 1},
+        3 * (2 * 12 + 20 + 20**2),
+        2,
+    ),
+    # A difference grows by 1 + lr in a step.
+    "deep_linear": (
+        {"widths": (5, 6, 4, 3), "samples": 12, "steps": 20, "flow_steps": 2},
+        {"reached": 1, "norm_drift": 2},
+        20 * 2 * 18 + 12**2,
+        1.1**20,
+    ),
     "hltm": (
         {
             "depth": 3,
@@ -55,6 +68,18 @@ SEEDED: dict[str, tuple[dict[str, Any], dict[str, int], int, float]] = {
         {"effective_path": 1, "effective": 1, "before": 1},
         3 * (12 + 5 + 2 * 8),
         2,
+    ),
+    "min_player": (
+        {"samples": 8, "inputs": 8, "hidden": 10, "outputs": 6, "steps": 5, "q": (0.5, 2.0)},
+        {"energy": 1, "entropy": 1, "loss": 1},
+        5 * (8 + 2 * 24),
+        2,
+    ),
+    "relu_two_layer": (
+        {"modes": 4, "samples": 20, "hidden": (1, 3), "outputs": 5, "augmentation": (0.5, 1.5), "steps": 20},
+        {"energy": 2},
+        20 * 2 * 12 + 20**2,
+        1.1**20,
     ),
     "translation": ({"d": 7, "widths": (2, 7), "steps": 5}, {"relu_norm": 1, "object_gap": 1}, 5 * 7, 1),
 }

@@ -7,7 +7,7 @@ import torch
 from helpers.closeness import bound, close
 from torch import Tensor
 
-from lightning_ssl.labs.one_layer import dynamics, irregularity, kernels, smooth, stability
+from lightning_ssl.labs.one_layer import dynamics, irregularity, kernels, smooth
 
 
 def pair_sum(g: Tensor, prob: Tensor, alpha: Tensor) -> Tensor:
@@ -40,34 +40,6 @@ def test_gated_covariance_is_the_sum_over_pairs(tau: float | None) -> None:
             close(found[s, i], pair_sum(gated, prob, alpha), terms=len(prob) ** 2, gain=1 / (tau or 1))
 
 
-@pytest.mark.parametrize("tau", [None, 0.5])
-def test_lemma_3_the_gradient_of_half_the_energy_is_A_times_w(tau: float | None) -> None:
-    w, x, prob = random_problem()
-    alpha = dynamics.filter_alpha(w, x, tau)
-    found = dynamics.ascent_direction(w, x, prob, alpha)
-    A = dynamics.gated_covariance(w, x, prob, alpha)
-    close(found, (A @ w[..., None])[..., 0], terms=len(prob) ** 2, gain=1 / (tau or 1))
-    w.requires_grad_()
-    h = (w @ x.mT).relu()[..., None]  # (S, I, n, 1)
-    (grad,) = torch.autograd.grad(dynamics.covariance(h, prob, alpha).sum() / 2, w)
-    close(found, grad, terms=len(prob) ** 2, gain=1 / (tau or 1))
-
-
-def test_linear_direction_is_the_covariance_times_w() -> None:
-    w, x, prob = random_problem()
-    C = dynamics.covariance(x, prob)  # (S, d, d)
-    close(dynamics.ascent_direction(w, x, prob, gate=dynamics.linear), w @ C, terms=len(prob))
-
-
-def test_summation_model_is_standardized() -> None:
-    U = dynamics.patterns(1, 4, 4)
-    x, prob = dynamics.summation(U, 0.2)
-    terms, largest = len(prob), float(x.abs().max())
-    close(prob.sum(), torch.ones((), dtype=torch.float64), terms=terms)
-    close(prob @ x[0], torch.zeros(4, dtype=torch.float64), terms=terms, scale=largest)
-    close(dynamics.covariance(x[0], prob), torch.eye(4, dtype=torch.float64), terms=terms, scale=largest**2)
-
-
 def test_lemma_2_without_augmentation_is_exact_on_support_points() -> None:
     _, x, prob = random_problem()
     h = x[0, :, 0].relu()
@@ -97,6 +69,7 @@ def test_a_seed_in_a_batch_equals_that_seed_alone() -> None:
 
 
 GATES = {
+    "linear": (dynamics.linear, 1.0),
     "relu": (dynamics.relu, 0.0),
     "leaky": (dynamics.leaky_relu(0.3), 0.3),
     "abs": (dynamics.leaky_relu(-1.0), -1.0),
@@ -179,10 +152,6 @@ def test_theorem_1_holds_and_is_tight_for_the_square() -> None:
     assert torch.allclose(smooth.roughness(covariance, U), torch.ones(1, 3, dtype=torch.float64))
     gap = smooth.Top.of(covariance(U), U).gap
     assert torch.allclose(gap, torch.full_like(gap, fourth - 2))
-
-
-def test_the_threshold_of_leaky_relu_with_slope_zero_is_that_of_relu() -> None:
-    assert math.isclose(stability.leaky_threshold(0.0), dynamics.THRESHOLD)
 
 
 def test_a_filter_that_leaves_for_another_optimum_does_not_return() -> None:

@@ -62,13 +62,3 @@ def test_two_modes_under_strong_augmentation_end_at_rank_two():
         w1, w2 = network.step(w1, w2, *network.sticky_gradients(w1, w2, x_alpha), 0.05)
     assert network.classify(w1)[0].item() == 2
     assert abs(network.energy(w1, w2, x_alpha).item() - 0.55) < 1e-4  # 3000 steps
-
-
-def test_a_seed_in_a_batch_equals_that_seed_alone():
-    steps, lr = 20, 0.1
-    settings = {"modes": MODES, "samples": SAMPLES, "steps": steps, "lr": lr, "hidden": HIDDEN, "outputs": OUTPUTS}
-    settings |= {"augmentation": (0.5, 1.5), "alpha": "random"}
-    batch = relu_two_layer.run(seeds=3, **settings).arrays["energy"]
-    alone = relu_two_layer.run(seeds=1, first_seed=2, **settings).arrays["energy"]
-    # A difference grows by 1 + lr in a step.
-    close(batch[:, :, 2], alone[:, :, 0], terms=steps * STEP + SAMPLES**2, gain=(1 + lr) ** steps)

@@ -32,11 +32,11 @@ every_family = pytest.mark.parametrize("family", FAMILIES, ids=label)
 
 @every_importance
 @every_dtype
-def test_alpha_is_finite_and_not_negative_and_keeps_shape_and_dtype(rule, dtype):
+def test_alpha_is_finite_and_keeps_shape_and_dtype(rule, dtype):
     for tau in (1e-3, 0.5, 1e3) if dtype.itemsize > 2 else (0.5,):
         alpha = at_tau(rule, tau)(*make_distances(dtype))
         assert torch.isfinite(alpha).all()
-        assert (alpha >= 0).all()
+        assert rule.is_loss or (alpha >= 0).all()
         assert alpha.shape == (ROWS, COUNT)
         assert alpha.dtype == dtype
 
@@ -49,7 +49,9 @@ def test_a_masked_candidate_has_no_weight_and_no_effect(rule):
     alpha = rule(d2_pos, d2_neg, valid)
     assert (alpha[~valid] == 0).all()
     scale = scale_of(rule, d2_pos, d2_neg)
-    for i in range(ROWS):
+    close(rule(d2_pos, torch.where(valid, d2_neg, 1.9), valid), alpha, terms=COUNT, scale=scale)
+    of_batch = getattr(rule, "needs_batch", False) or rule.for_batch(d2_pos) is not rule
+    for i in range(0 if of_batch else ROWS):  # a row of its own is another batch
         alone = rule(d2_pos[i : i + 1], d2_neg[i : i + 1, valid[i]])[0]
         close(alpha[i, valid[i]], alone, terms=COUNT, scale=scale)
     assert (rule(d2_pos, d2_neg, torch.zeros_like(valid)) == 0).all()

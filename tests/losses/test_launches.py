@@ -30,7 +30,13 @@ from lightning_ssl.losses.solved import Inverse, Regularized
 LOSSES = [PairLoss(rule) for rule in IMPORTANCES] + [FamilyLoss(family) for family in FAMILIES]
 
 
-BARS = {launches.closed_form: 100, launches.with_solver: 250, launches.own_regularizers: None}
+BARS = {
+    launches.closed_form: 100,
+    launches.one_component: 100,
+    launches.two_components: 150,
+    launches.with_solver: 250,
+    launches.own_regularizers: None,
+}
 
 
 @pytest.mark.parametrize("group", BARS)

@@ -75,12 +75,18 @@ def make_batch(dtype):
 def step(net, loss, batch):
     """Value and parameter gradient of one step, after DDP's averaging if the net is wrapped."""
     net.zero_grad()
+    loss.zero_grad()
     z1, z2, clean = net(torch.cat(batch)).chunk(3)
     needs_clean = getattr(loss.importance, "uses_clean_view", False)
     value = loss(z1, z2, clean.detach()) if needs_clean else loss(z1, z2)
     value.backward()
+    learned = [p.grad for p in loss.parameters()]
+    if dist.is_initialized():  # as DDP does where the loss is a part of the model
+        for g in learned:
+            dist.all_reduce(g)
+            g /= dist.get_world_size()
     # One vector, because the last bias has a gradient of 0 and so no scale: a shift does not change the distances.
-    return [value.detach(), torch.cat([p.grad.flatten() for p in net.parameters()])]
+    return [value.detach(), torch.cat([p.grad.flatten() for p in net.parameters()]), *learned]
 
 
 def run_all(losses, dtype, wrap=lambda net: net, share=slice(None)):

@@ -82,6 +82,6 @@ def test_a_method_takes_size_and_moments_from_the_data_module_where_they_are_not
 
 def test_images_of_another_size_are_refused_where_the_backbone_would_differ():
     module = data()
-    module._info = module._info._replace(image_size=96)
+    module.image_size = 96
     with pytest.raises(ValueError, match=r"image_size=None: the images have 96 .* pass image_size=96 to AlphaCL"):
         fit(AlphaCL(Direct(), backbone="resnet_tiny"), [], module)

@@ -1,6 +1,7 @@
 """The files around the code are valid and agree with it: citation, workflow, hooks, issue templates, change log."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -125,6 +126,23 @@ def test_the_workflow_and_the_hooks_call_what_exists():
     for hook in load(".pre-commit-config.yaml")["repos"][0]["hooks"]:
         program = hook["entry"].split()[0].rpartition("/")[2]
         assert f"$(BIN)/{program}" in lint
+
+
+LARGEST_ROOM, LONGEST_FILE = 15, 400  # files, lines
+PER_VERB = {ROOT / "lightning_ssl/app/commands", ROOT / "tests/app/commands"}  # one file for each command
+CODE = {".py", ".js", ".css", ".html"}
+
+
+@pytest.mark.parametrize("house", ["lightning_ssl", "tests"])
+def test_no_room_has_too_many_files_and_no_file_too_many_lines(house):
+    """Links to the configurations and sweeps, which are data, are not followed."""
+    for folder, _, names in os.walk(ROOT / house):
+        files = [Path(folder, name) for name in names if "__pycache__" not in folder]
+        assert len(files) <= LARGEST_ROOM or Path(folder) in PER_VERB, f"{folder} has {len(files)} files"
+        for file in files:
+            if file.suffix in CODE:
+                lines = len(file.read_text(encoding="utf-8").splitlines())
+                assert lines <= LONGEST_FILE, f"{file} has {lines} lines"
 
 
 LOCAL = ("tests", "docs", "benchmarks")  # folders of modules that tests import by their names

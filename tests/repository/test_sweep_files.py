@@ -15,7 +15,7 @@ from lightning_ssl.base.walk import is_node
 
 FILES = sorted((ROOT / "sweeps").glob("*.yaml"))
 NAMES = """quickstart regularizers tsallis_q exponent_p temperature batch_size backbones baselines
-    table1 table2 table3 table4 beta beta_imagenet exact bayes hyperband"""
+    table1 table2 table3 table4 beta beta_imagenet exact bayes hyperband catalogue"""
 every_file = pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 
 

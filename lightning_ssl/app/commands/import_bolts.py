@@ -91,6 +91,7 @@ def run(
         normalize: whether the images were normalized (default: as in the scripts of bolts: SimCLR yes, others no)
     """
     source = Path(checkpoint)
+    require(source.is_file(), "checkpoint", checkpoint, "a file")
     target = Path(out or source.with_suffix(".imported.ckpt"))
     is_source = os.path.realpath(target) == os.path.realpath(source)
     require(not is_source, "out", str(target), "another file than the checkpoint of bolts")
@@ -126,7 +127,6 @@ class Bolts(NamedTuple):
 
 def read(path: Path) -> Bolts:
     """Read a Lightning checkpoint, and check the shape of what is converted. No code in it is executed."""
-    require(path.is_file(), "checkpoint", str(path), "a file")
     found = load_archive(path)
     valid = isinstance(found, dict) and isinstance(found.get("state_dict"), dict)
     require(valid, "checkpoint", str(path), "a checkpoint of Lightning, with a state_dict")

@@ -91,8 +91,7 @@ def run_all(*, quick: bool = False, seeds: int | None = None, progress: bool = T
             rows.append((name, f"failed: {type(error).__name__}: {error}", ""))
             code = 1
             continue
-        agreeing = sum(claim.agrees for claim in result.claims)
-        rows.append((name, f"{agreeing} of {len(result.claims)} agree", f"{result.seconds:.1f} s"))
+        rows.append((name, result.counts(), f"{result.seconds:.1f} s"))
     name_width, verdict_width = (max(len(row[column]) for row in rows) for column in (0, 1))
     for name, verdict, seconds in rows:
         print(f"{name.ljust(name_width)}  {verdict.ljust(verdict_width)}  {seconds.rjust(8)}")

@@ -3,8 +3,9 @@
 COMMANDS = {
     "fit": "train one model: `lightning-ssl fit --config quickstart`",
     "evaluate": "train linear classifiers on frozen features: `lightning-ssl evaluate runs/NAME`",
-    "sweep": "run a W&B sweep file on this machine: `lightning-ssl sweep quickstart --workers 2`",
     "plan": "say how many seeds and hours a difference needs: `lightning-ssl plan table1 --difference 1`",
+    "sweep": "run a W&B sweep file on this machine: `lightning-ssl sweep quickstart --workers 2`",
+    "tune": "compare losses, each with its best setting: `lightning-ssl tune tune_shapes --workers 2`",
     "report": "write a page that compares losses: `lightning-ssl report runs/quickstart --open`",
     "archive": "keep the small files of runs in one file: `lightning-ssl archive runs/NAME --out NAME.jsonl.gz`",
     "reproduce": "repeat a published table and judge its claims: `lightning-ssl reproduce table1 --dry-run`",

@@ -13,8 +13,9 @@ run) and NAME.png. RUNS/SCALE/NAME.html is the page of `lightning-ssl report` fo
 another table or the archive has with the same configuration and seed is copied, not trained. Data that is missing is
 downloaded. If that fails, a line says so, and the runs on it are left out.
 
-A claim holds if the whole 95 % interval of the difference over matched seeds is on the claimed side of its margin. It
-does not hold if the interval is on the other side. Otherwise it is not decided at this scale.
+A claim holds if the whole interval of the difference over matched seeds is on the claimed side of its margin. It is
+contradicted if the interval is on the other side. Otherwise it is not decided at this scale. The primary claims of a
+table come from the text of its paper; together they have an error rate of 5 %.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def run(
     archive: str | None = None,
     images_per_second: float | None = None,
 ) -> int:
-    """Repeat a published table and judge its claims: holds, does not hold, or not decided.
+    """Repeat a published table and judge its claims: holds, contradicted, or not decided.
 
     The exit code is 0, 1 if a run failed, 130 if interrupted.
 
@@ -167,10 +168,9 @@ def plan_runs(job: Job, seeds: int | None, dry_run: bool) -> tuple[list[Planned]
         for each in planned:
             print(f"{each.plan.name}:")
             screen.print_trials(preview(each.plan, each.folder))
-        return planned, []
-    copied = sharing.share(planned, job.sources())
+    copied = sharing.share(planned, job.sources(), dry_run)
     if copied:
-        print(f"{len(copied)} runs are finished in another sweep or in the archive, and are copied")
+        print(f"finished in another sweep or in the archive, so copied: {len(copied)}")
     return planned, copied
 
 
@@ -244,5 +244,6 @@ def reproduce_lab(
     result = labs.result_of(reproduction, folder, seeds, train)
     written = labs.write(reproduction, result, folder, out, command)
     for claim in result.claims:
-        print(f"  {labs.verdict_of(claim).ljust(13)}  {printable(claim.name)}")
+        print(f"  {claim.outcome.ljust(12)}  {printable(claim.name)}")
+    print(result.counts())
     print(", ".join(map(str, written)))

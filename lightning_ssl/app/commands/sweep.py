@@ -85,9 +85,7 @@ def run(
         require(count is None, "count", count, "given without --until decided, which runs whole grids")
         require(write_next is None or not (dry_run or status), "write-next", write_next, "given alone: it runs nothing")
     require_line("runs", runs)
-    devices = [] if gpus is None else [gpu.strip() for gpu in gpus.split(",")]
-    valid = all(re.fullmatch(r"\d+|(GPU|MIG)-[\w/-]+", gpu) for gpu in devices)
-    require(valid, "gpus", gpus, "numbers of GPUs, such as 0,1,2,3, or their names")
+    devices = devices_of(gpus)
     share_cores(workers)
 
     # Imported here: --help must not wait for numpy and W&B's packages.
@@ -118,6 +116,14 @@ def run(
         screen.print_trials(preview(sweep, folder))
         return 0
     return Engine(sweep, folder, workers, devices, retry).run()
+
+
+def devices_of(gpus: str | None) -> list[str]:
+    """The GPUs of `--gpus`."""
+    devices = [] if gpus is None else [gpu.strip() for gpu in gpus.split(",")]
+    valid = all(re.fullmatch(r"\d+|(GPU|MIG)-[\w/-]+", gpu) for gpu in devices)
+    require(valid, "gpus", gpus, "numbers of GPUs, such as 0,1,2,3, or their names")
+    return devices
 
 
 def share_cores(workers: int) -> None:

@@ -44,10 +44,12 @@ def checked_trainer(arguments: dict[str, Any]) -> pl.Trainer:
     try:
         return pl.Trainer(**{**arguments, **own})
     except Exception as error:  # Lightning raises ValueError, TypeError, ImportError and its own classes
-        names = "|".join(arguments)  # the error has `devices=0`, or the word alone
+        names = "|".join(arguments)  # the error has `devices=0`, the word alone, or a value alone
         found = re.search(rf"\b({names})=", str(error)) or re.search(rf"\b({names})\b", str(error))
-        where = f"trainer.{found[1]}={shown(arguments[found[1]])}" if found else "trainer"
-        raise UserError(f"{where}: {error}") from error
+        words = [key for key, value in arguments.items() if isinstance(value, str) and value in str(error).lower()]
+        blamed = [found[1]] if found else words[:1]
+        where = "".join(f".{name}={shown(arguments[name])}" for name in blamed)
+        raise UserError(f"trainer{where}: {error}") from error
 
 
 def check_batches(arguments: dict[str, Any], training: int, validation: int) -> None:

@@ -13,6 +13,7 @@ data_sets.py    which runs have the same data
 images.py       which images an accuracy comes from, and choices on test images
 compared.py     the comparison of the groups on a data set; comparison/ has the procedure
 verdict.py      the rows of the table, the verdict in words
+tuning.py       the runs that confirm a tuning, and why they may name no winner
 published.py    the papers' figure for a setting
 formats.py      numbers, names and escaped tables as text; reproductions use it too
 tables.py       the comparison and the runs as CSV, Markdown, LaTeX

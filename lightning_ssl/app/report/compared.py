@@ -55,6 +55,7 @@ class Compared:
     losses   K at the start: with those that an earlier look left out
     look     the last look of a sweep whose seeds are added until it is decided
     grain    100 / number of images that accuracy is measured on; None: unknown
+    refused  why no group may win, nor be told apart from those that can be the best; empty: nothing is refused
     """
 
     data: str
@@ -66,6 +67,7 @@ class Compared:
     losses: int
     look: TakenLook | None
     grain: float | None
+    refused: str = ""
 
     @property
     def interim(self) -> bool:
@@ -97,6 +99,8 @@ class Compared:
             wins = self.look.outcome == "wins" and not self.interim
             return Best(np.array(members.argmax() if wins else -1), members, np.where(members, 1.0, 0.0))
         found = best(self.pairs, self.losses, self.level)
+        if self.refused:
+            return Best(np.array(-1), None, found.p)
         if not self.interim:
             return found
         return Best(np.array(-1), None if found.members is None else found.p >= self.level, found.p)

@@ -11,7 +11,8 @@ from lightning_ssl.app.report import page, tables
 from lightning_ssl.app.report.differences import value_list
 from lightning_ssl.app.report.formats import counted, list_names
 from lightning_ssl.app.report.groups import Grouping, unfinished
-from lightning_ssl.app.report.images import choice_on_test_images, measured_on
+from lightning_ssl.app.report.images import measured_on
+from lightning_ssl.app.report.tuning import confirmation_of
 from lightning_ssl.app.report.verdict import Results, results_of, seed_notes
 from lightning_ssl.app.runs.archive import is_archive
 from lightning_ssl.app.runs.run_record import Reader
@@ -86,14 +87,17 @@ def read_results(
     if not runs:
         where = ", ".join(str(folder) for folder in folders)
         raise UserError(f"folder={where!r}: no run below it (a run holds config.yaml, metrics.jsonl, summary.json)")
-    grouping = Grouping.of(runs, metric)
+    tuning = confirmation_of(folders, runs)
+    if tuning is not None:
+        runs = tuning.runs
+    grouping = Grouping.of(runs, metric or (tuning.metric if tuning else None))
     if metric is not None:
         known = sorted({key for run in runs for key in (*run.metrics, *run.linear())})
         require(metric in known, "metric", metric, "one that these runs logged: " + (", ".join(known) or "none"))
     if baseline is not None:
         titles = sorted({name for group in grouping.groups for name in (group.label, group.title)})
         require(baseline in titles, "baseline", baseline, "one of " + "; ".join(titles))
-    results = results_of(runs, grouping, baseline)
+    results = results_of(runs, grouping, baseline, tuning)
     results.notes.extend(notes_of(results))
     return results
 
@@ -116,7 +120,8 @@ def encoded(text: str) -> bytes:
 def notes_of(results: Results) -> list[str]:
     """What a reader must know to judge the table."""
     grouping, runs = results.grouping, results.runs
-    notes = [note for note in (measured_on(grouping), choice_on_test_images(grouping)) if note is not None]
+    notes = [] if results.tuning is None else results.tuning.notes
+    notes += [note for note in (measured_on(grouping), results.chosen_on_test_images) if note is not None]
     notes += [note for compared in results.compared for note in seed_notes(compared)]
     if left := unfinished(runs):
         notes.append(f"Shown but not counted as results: {left}.")

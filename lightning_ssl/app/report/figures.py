@@ -26,8 +26,8 @@ from lightning_ssl.app.runs.metrics import Curve
 from lightning_ssl.app.runs.panels import PANELS
 from lightning_ssl.base.facts import Metric, Panel
 from lightning_ssl.base.files import figure_files
+from lightning_ssl.base.palette import panels
 from lightning_ssl.comparison.spread import spread_by_epoch
-from lightning_ssl.labs.lab import panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

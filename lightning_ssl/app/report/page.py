@@ -28,7 +28,6 @@ from lightning_ssl.app.report.differences import distinct
 from lightning_ssl.app.report.figure_data import SINGLE_RUN_PANELS, figure_data
 from lightning_ssl.app.report.formats import counted, duration, p_digits, signed
 from lightning_ssl.app.report.groups import Grouping, accuracy, count_statuses, setting_name
-from lightning_ssl.app.report.images import choice_on_test_images
 from lightning_ssl.app.report.tables import command_of, interval_text
 from lightning_ssl.app.report.verdict import Results, seed_notes
 from lightning_ssl.app.runs.panels import PANELS
@@ -134,7 +133,7 @@ def cautions(results: Results) -> list[str]:
     grouping, differences = results.grouping, results.grouping.differences
     seeds = [note for compared in results.compared for note in seed_notes(compared)]
     note = differences.note() if differences.disturbs(grouping.metric) else None
-    found = (grouping.separation, *seeds, note, choice_on_test_images(grouping))
+    found = (grouping.separation, *seeds, note, results.chosen_on_test_images)
     return [text for text in found if text is not None]
 
 

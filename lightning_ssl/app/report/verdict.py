@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 from lightning_ssl.app.report.compared import Compared, Difference, compare
 from lightning_ssl.app.report.formats import counted, duration, list_names, p_text, signed
 from lightning_ssl.app.report.groups import Group, Grouping, unfinished
+from lightning_ssl.app.report.images import choice_on_test_images
 from lightning_ssl.app.report.published import Published, published
+from lightning_ssl.app.report.tuning import Confirmation
 from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.base import machine
 from lightning_ssl.comparison.best import FEWEST_FOR_A_SET, FEWEST_FOR_A_WINNER, ranks
@@ -108,7 +110,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Results:
-    """What a report shows: runs, groups, the comparison and the verdict of each data set, the table, and notes."""
+    """What a report shows: runs, groups, the comparison and the verdict of each data set, the table, and notes.
+
+    tuning   what the runs confirm; None if no setting was tuned
+    """
 
     runs: list[RunRecord]
     grouping: Grouping
@@ -116,6 +121,12 @@ class Results:
     rows: list[Row]
     verdicts: list[Verdict]
     notes: list[str]
+    tuning: Confirmation | None
+
+    @property
+    def chosen_on_test_images(self) -> str | None:
+        """The warning about settings that are chosen on test images; None where they were tuned on others."""
+        return None if self.tuning else choice_on_test_images(self.grouping)
 
     @property
     def line(self) -> str:
@@ -123,12 +134,15 @@ class Results:
         return "\n".join(verdict.line for verdict in self.verdicts) or "no run could be read"
 
 
-def results_of(runs: list[RunRecord], grouping: Grouping, baseline: str | None = None) -> Results:
+def results_of(
+    runs: list[RunRecord], grouping: Grouping, baseline: str | None = None, tuning: Confirmation | None = None
+) -> Results:
     """Compare the groups of each data set. `baseline` as in `rows`."""
-    compared = [compare(data, groups, grouping.metric) for data, groups in grouping.by_data.items()]
+    refused = tuning.problems[0] if tuning and tuning.problems else ""
+    compared = [replace(compare(*each, grouping.metric), refused=refused) for each in grouping.by_data.items()]
     table = [row for each in compared for row in rows(each, grouping.by_data[each.data], baseline)]
     verdicts = [verdict(each, grouping.by_data[each.data]) for each in compared]
-    return Results(runs, grouping, compared, table, verdicts, [])
+    return Results(runs, grouping, compared, table, verdicts, [], tuning)
 
 
 def verdict(compared: Compared, groups: Sequence[Group]) -> Verdict:
@@ -150,6 +164,8 @@ def verdict(compared: Compared, groups: Sequence[Group]) -> Verdict:
     if compared.winner is not None:
         winner = compared.groups[compared.winner]
         return Verdict(data, f"{winner.title} wins", won(compared, compared.winner), winner)
+    if compared.refused:
+        return Verdict(data, f"Not decided: {compared.refused}", f"Highest mean: {compared.groups[0].title}, {first}")
     if compared.members is None:
         return Verdict(data, *without_set(compared), next=to_decide(compared))
     return Verdict(data, *with_set(compared), next=to_decide(compared))

@@ -9,7 +9,7 @@ planning.py     the runs of a reproduction at a scale, their data, and how long 
 sharing.py      runs that several tables share
 evaluating.py   linear evaluation of finished runs, and their archive
 results.py      the runs of each row, with their early and their late accuracy
-verdicts.py     the rule by which a claim holds, does not hold, or is not decided
+verdicts.py     whether a claim holds, is contradicted, or is not decided
 writing.py      NAME.md and NAME.csv
 moves.py        the section of NAME.md that compares the scales
 figure.py       NAME.png

@@ -12,13 +12,12 @@ from lightning_ssl.app.report.figures import mean_curve
 from lightning_ssl.app.reproduce.results import PROBE, Table
 from lightning_ssl.app.reproduce.verdicts import Judgement
 from lightning_ssl.app.runs.panels import RESULTS
-from lightning_ssl.base.palette import BLACK, BLUE, VERMILION, line_style
-from lightning_ssl.labs.lab import panels
+from lightning_ssl.base.palette import BLACK, BLUE, VERMILION, line_style, panels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLOURS = {"holds": BLUE, "does not hold": VERMILION, "not decided": "0.55"}
+COLOURS = {"holds": BLUE, "contradicted": VERMILION, "not decided": "0.55"}
 LABEL_WIDTH = 52  # characters of a line of a claim
 LINEAR = 2.0  # differences up to this many points are on a linear scale, larger ones on a logarithmic one
 
@@ -70,11 +69,13 @@ def draw_claims(axes: Axes, judgements: Sequence[Judgement], several: bool) -> N
         ranges = {"above": (m, 1e3), "below": (-1e3, -m), "equal": (-m, m), "not below": (-m, 1e3)}
         left, right = ranges[j.claim.relation]
         axes.fill_betweenx([y - 0.38, y + 0.38], left, right, color="0.93", linewidth=0, zorder=0)
-        c = j.comparison
-        if c is not None:
-            half = 0.0 if c.high is None else c.high - c.difference
-            shown += [c.difference - half, c.difference + half]
-            axes.errorbar(c.difference, y, xerr=half, fmt="o", color=colours[-1], markersize=6, elinewidth=2)
+        if j.difference is not None:
+            half = 0.0 if j.decision.high is None else j.decision.high - j.difference
+            shown += [j.difference - half, j.difference + half]
+            face = colours[-1] if j.kind == "primary" else "white"
+            axes.errorbar(
+                j.difference, y, xerr=half, fmt="o", color=colours[-1], markerfacecolor=face, markersize=6, elinewidth=2
+            )
         if j.published is not None:
             published = j.published[0] - j.published[1]
             axes.plot(published, y, "D", color=BLACK, markerfacecolor="none", markersize=6, zorder=4)
@@ -91,5 +92,5 @@ def draw_claims(axes: Axes, judgements: Sequence[Judgement], several: bool) -> N
     axes.set_yticks(range(len(judgements)), titles[::-1], fontsize=7.5)
     for label, colour in zip(axes.get_yticklabels(), colours[::-1], strict=True):
         label.set_color(colour if colour != COLOURS["not decided"] else "0.35")
-    axes.set_xlabel("difference in points (◇ published, grey area: claimed)", fontsize=9)
-    axes.set_title("blue: holds, red: does not hold, grey: not decided", fontsize=10)
+    axes.set_xlabel("difference in points (grey area: claimed)\n● primary, ○ secondary, ◇ published", fontsize=9)
+    axes.set_title("blue: holds, red: contradicted, grey: not decided", fontsize=10)

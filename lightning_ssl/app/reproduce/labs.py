@@ -1,7 +1,6 @@
 """Reproductions that are laboratories: their claims have a published figure, and a rule of their own.
 
-A rule about the mean of several runs holds if the 95 % interval of the mean (Student's t over runs) is on the claimed
-side, does not hold if it is on the other side, and is not decided otherwise. Other rules hold or do not hold.
+`labs.lab.Claim` decides: by the interval of the mean if the rule is about the mean of several runs, else by the rule.
 """
 
 from __future__ import annotations
@@ -19,14 +18,15 @@ from lightning_ssl.base import machine
 from lightning_ssl.base.checks import UserError
 from lightning_ssl.base.files import Content, copy_of, write_all
 from lightning_ssl.base.untrusted import load_json, one_line, read_text
-from lightning_ssl.comparison.claims import VERDICTS, Verdict, decide
-from lightning_ssl.comparison.spread import interval, standard_error
-from lightning_ssl.labs.lab import RELATIONS, Claim, Result
+from lightning_ssl.labs.lab import Claim, Result
 
 RULE = (
-    "± is the standard deviation over runs. A claim holds by the rule beside it. If the rule is about the mean of "
-    "several runs, the whole 95 % interval of the mean (Student's t) must satisfy it. If no part of the interval "
-    "satisfies it, the claim does not hold. Otherwise it is not decided."
+    "± is the standard deviation over runs. Every claim has the rule beside it. If the rule is about the mean of "
+    "several runs, the interval of the mean (Student's t over runs; 95 %, and 90 % for equality: two one-sided tests) "
+    "decides: the claim holds if the whole interval satisfies the rule, is contradicted if no part of it does, and is "
+    "not decided otherwise. “One number” is a number within a tolerance or not, and “no spread” the same number in "
+    "every run: there is no interval. “The rule” is about every run, or another one without an interval. Every "
+    "interval has an error rate of 5 % of its own; nothing is corrected for the number of claims."
 )
 # The columns of NAME.csv, with the fields of a claim.
 COLUMNS = {
@@ -68,9 +68,7 @@ def read(file: Path) -> Result:
 def write(reproduction: Reproduction, result: Result, folder: Path, out: Path, command: str) -> list[Path]:
     """Write NAME.md, NAME.csv and the figure."""
     target = out / reproduction.name
-    lines = [
-        {key: getattr(c, name) for key, name in COLUMNS.items()} | {"verdict": verdict_of(c)} for c in result.claims
-    ]
+    lines = [{key: getattr(c, name) for key, name in COLUMNS.items()} | {"verdict": c.outcome} for c in result.claims]
     texts = {".md": page(reproduction, result, command), ".csv": to_csv(lines)}
     # JSON can hold half a character.
     files: dict[Path, Content] = {target.with_suffix(end): text.encode(errors="replace") for end, text in texts.items()}
@@ -81,16 +79,12 @@ def write(reproduction: Reproduction, result: Result, folder: Path, out: Path, c
 
 
 def page(reproduction: Reproduction, result: Result, command: str) -> str:
-    claims = result.claims
-    verdicts = [verdict_of(claim) for claim in claims]
-    counts = ", ".join(f"{verdict}: {verdicts.count(verdict)}" for verdict in VERDICTS)
-    lines = [["verdict", "claim", "rule", "published", "ours", "95 % interval"]]
-    for c in claims:
+    lines = [["verdict", "claim", "rule", "published", "ours", "interval"]]
+    for c in result.claims:
         relation = "" if c.relation == "=" else f"{c.relation} "
         paper = f"{relation}{number(c.paper)}" + ("" if c.paper_std is None else f" ± {number(c.paper_std)}")
-        judged = None not in (c.margin, c.ours, c.std)
-        shown = "[{}, {}]".format(*map(number, interval_of(c))) if judged else "–"
-        lines.append([verdict_of(c), c.name, c.rule, paper, f"{number(c.ours)} ± {number(c.std)}", shown])
+        ours = number(c.ours) + ("" if c.is_one_number else f" ± {number(c.std)}")
+        lines.append([c.outcome, c.name, c.rule, paper, ours, c.basis()])
     name = reproduction.name
     notes = "\n".join(f"- {md_cell(note)}" for note in result.notes)
     made = [("command", f"`{command}`"), *((md_cell(k), md_cell(str(v))) for k, v in result.origin.items())]
@@ -98,27 +92,13 @@ def page(reproduction: Reproduction, result: Result, command: str) -> str:
     made += [("duration", format_duration(result.seconds)), ("settings", md_cell(settings))]
     parts = [
         f"# {reproduction.title}",
-        f"{len(claims)} claims; {counts}. The setting of the paper runs on a CPU, so both scales are the same.",
+        f"{result.counts()}. The setting of the paper runs on a CPU, so both scales are the same.",
         f"![{name}]({name}.png)",
         md_table(lines, text_columns=3),
         f"{RULE}\n\n{notes}",
         facts_table(made),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def verdict_of(claim: Claim) -> Verdict:
-    """The verdict of a claim, by the interval of its mean if its rule is about the mean of several runs."""
-    relation = RELATIONS.get(claim.relation)
-    if relation is None or claim.margin is None or None in (claim.ours, claim.std, claim.paper):
-        return "holds" if claim.agrees else "does not hold"
-    low, high = interval_of(claim)
-    return decide(relation, low - claim.paper, high - claim.paper, claim.margin)
-
-
-def interval_of(claim: Claim) -> tuple[float, float]:
-    """The 95 % interval of the mean of a claim; the mean itself if there is one run."""
-    return interval(claim.ours, standard_error((claim.std, claim.count)), claim.count - 1)
 
 
 def number(value: float | None) -> str:

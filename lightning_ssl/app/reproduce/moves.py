@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lightning_ssl.app.report.formats import md_cell, md_table, signed
+from lightning_ssl.app.report.formats import md_cell, md_table
 from lightning_ssl.app.reproduce.results import Table
-from lightning_ssl.app.reproduce.verdicts import Judgement
-from lightning_ssl.app.reproduce.writing import interval
+from lightning_ssl.app.reproduce.verdicts import Judgement, seeds_text
+from lightning_ssl.app.reproduce.writing import difference, interval
 from lightning_ssl.app.sweep.scales import Scale
+from lightning_ssl.comparison.blocks import FEWEST
+from lightning_ssl.comparison.looks import LOOKS
 
 
 def section(table: Table, longer: Sequence[tuple[Scale, Table]]) -> str:
@@ -40,21 +42,24 @@ def count_sentence(table: Table, scale: Scale, longer: Table) -> str:
     fewer = sum(there[key] < here[key] for key in rows)
     if fewer:
         sentence += f"{fewer} of {len(rows)} rows have fewer seeds than above: this comparison is not complete. "
-    return sentence + "A claim with fewer than two common seeds has no interval and is not decided."
+    if any(j.is_interim for j in longer.judgements):
+        sentence += (
+            f"Interim: the claims have {seeds_text(longer.judgements)} seeds, and the first look is at {LOOKS[0]}. "
+        )
+    return sentence + f"A claim with fewer than {FEWEST} common seeds has no test and is not decided."
 
 
 def moves_table(table: Table, longer: Table) -> str:
-    """One line per claim: our difference and the verdict at both lengths of training."""
+    """One line per claim with runs: our difference and the verdict at both lengths of training."""
     later = {(j.claim, j.data): j for j in longer.judgements}
     columns = [f"{what} at {steps(each)} steps" for each in (table, longer) for what in ("ours", "verdict")]
     lines = [["claim", "data", "when", *columns]]
     for j in table.judgements:
-        if (j.claim, j.data) in later:
-            found = later[j.claim, j.data]
+        found = later.get((j.claim, j.data))
+        if found is not None and (j.difference is not None or found.difference is not None):
             lines.append([j.claim.text, j.data, j.claim.at, *outcome(j), *outcome(found)])
     return md_table(lines, text_columns=len(lines[0]))
 
 
 def outcome(j: Judgement) -> tuple[str, str]:
-    difference = "–" if j.comparison is None else f"{signed(j.comparison.difference)} {interval(j)}"
-    return difference.removesuffix(" –"), j.verdict + (f" ({j.reason})" if j.reason else "")
+    return f"{difference(j)} {interval(j)}".removesuffix(" –"), j.verdict + (f" ({j.reason})" if j.reason else "")

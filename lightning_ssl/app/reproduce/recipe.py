@@ -2,7 +2,7 @@
 
 >>> claim = load("dual-table2").claims[0]
 >>> claim.text, claim.left, claim.relation, claim.right, claim.at, claim.margin
-('Exact equals InfoNCE', ('exact',), 'equal', ('infonce',), 'late', 1)
+('Exact equals InfoNCE', ('exact',), 'equal', ('infonce',), 'late', 0.4)
 >>> claim.statement.says, claim.statement.source
 ('the loss without the residue is comparable with InfoNCE', 'text')
 """
@@ -18,9 +18,9 @@ import yaml  # type: ignore[import-untyped]
 from lightning_ssl import papers
 from lightning_ssl.app.config.labels import Scalar
 from lightning_ssl.base.checks import UserError
+from lightning_ssl.comparison.claims import Relation
 
 Moment = Literal["early", "late"]
-Relation = Literal["above", "below", "equal", "not below"]
 Source = Literal["text", "table", "ours"]
 """Who makes a statement: a sentence of the paper, its table alone, or this package (a consequence or a question)."""
 Treatment = Literal["text", "code", "ours"]
@@ -64,6 +64,7 @@ class Statement:
 class Claim:
     """A comparison of rows that tests a statement. Several rows stand for their mean. The margin is in points.
 
+    primary        whether it belongs to the family whose error rate is 5 %; the paper's text makes it
     data           the data sets on which it is claimed; None: all of the table
     against_table  the data sets on which the published figures contradict it: text of the paper against its table
     question       the question that it answers on the page of all results; `remark` follows the answer
@@ -76,6 +77,7 @@ class Claim:
     at: Moment
     statement: Statement
     margin: float = 0.0
+    primary: bool = False
     data: tuple[str, ...] | None = None
     against_table: tuple[str, ...] = ()
     question: str = ""
@@ -143,18 +145,24 @@ def load(name: str) -> Reproduction:
     content = yaml.safe_load(file.read_text(encoding="utf-8"))
     works = {scale: Work(**work) for scale, work in content.pop("scales").items()}
     rows = {key: Row(key, **row) for key, row in content.pop("rows").items()}
-    claims = tuple(claim for entry in content.pop("statements") for claim in claims_of(**entry))
+    margin = content.pop("margin", 0.0)
+    claims = tuple(claim for entry in content.pop("statements") for claim in claims_of(margin, **entry))
     return Reproduction(name, works=works, rows=rows, claims=claims, **content)
 
 
-def claims_of(says: str, place: str, source: Source, claims: list[dict[str, Any]]) -> list[Claim]:
-    """The claims that test a statement, one for each moment of an entry."""
+def claims_of(margin: float, says: str, place: str, source: Source, claims: list[dict[str, Any]]) -> list[Claim]:
+    """The claims that test a statement, one for each moment of an entry.
+
+    margin   of the claims of equality and of "not below" that name none
+    """
     statement = Statement(says, place, source)
     found = []
     for entry in claims:
         left, right = (tuple(side) if isinstance(side, list) else (side,) for side in (entry["left"], entry["right"]))
         other = {key: value for key, value in entry.items() if key not in ("text", "left", "is", "right", "at")}
         other |= {key: tuple(other[key]) for key in ("data", "against_table") if key in other}
+        if entry["is"] in ("equal", "not below"):
+            other = {"margin": margin, **other}
         found += [Claim(entry["text"], left, entry["is"], right, at, statement, **other) for at in entry["at"]]
     return found
 

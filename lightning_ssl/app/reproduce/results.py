@@ -13,7 +13,7 @@ from lightning_ssl.app.config.labels import Scalar, label_of, plain_number
 from lightning_ssl.app.report.data_sets import base_name
 from lightning_ssl.app.report.groups import accuracy
 from lightning_ssl.app.reproduce.recipe import EARLY, Moment, Reproduction, Row, Work
-from lightning_ssl.app.reproduce.verdicts import Judgement, judge
+from lightning_ssl.app.reproduce.verdicts import KINDS, Judgement, judge
 from lightning_ssl.app.runs.run_record import RunRecord
 
 TOLERANCE = 0.02  # of the share of the training
@@ -34,7 +34,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Table:
-    """The runs of a reproduction and its claims, judged."""
+    """The runs of a reproduction and its claims, judged, the primary ones first."""
 
     reproduction: Reproduction
     work: Work
@@ -67,22 +67,22 @@ def tabulate(reproduction: Reproduction, work: Work, runs: Sequence[RunRecord]) 
     table = Table(reproduction, work, metric, measured, [])
     for data in work.data:
         results = {(row, at): table.values(row, data, at) for row in reproduction.rows for at in MOMENTS}
-        published_on = work.published_on or data
-        claims = [claim for claim in reproduction.claims if claim.is_made_on(published_on)]
-        table.judgements.extend(judge(reproduction, claim, data, results, published_on) for claim in claims)
+        table.judgements.extend(judge(reproduction, work, data, results))
+    table.judgements.sort(key=lambda j: KINDS.index(j.kind))
     return table
 
 
 def row_of(run: RunRecord, reproduction: Reproduction) -> Row | None:
-    """The row whose loss and settings a run has."""
+    """The row whose loss and settings a run has; the one with the most settings, if there are several."""
     if "model" not in run.settings:
         return None
     label = label_of(run.settings)
-    for row in reproduction.rows.values():
+
+    def fits(row: Row) -> bool:
         settings = row.settings.items()
-        if row.loss == label and all(plain_number(run.settings.get(k)) == plain_number(v) for k, v in settings):
-            return row
-    return None
+        return row.loss == label and all(plain_number(run.settings.get(k)) == plain_number(v) for k, v in settings)
+
+    return max(filter(fits, reproduction.rows.values()), key=lambda row: len(row.settings), default=None)
 
 
 def early_accuracy(run: RunRecord) -> float | None:

@@ -22,10 +22,11 @@ from lightning_ssl.base.files import copy_of, write_all, write_atomic
 COPIED = (*FILES, "evaluation.json")
 
 
-def share(planned: Sequence[Planned], sources: Sequence[Path]) -> list[Cell]:
+def share(planned: Sequence[Planned], sources: Sequence[Path], dry_run: bool = False) -> list[Cell]:
     """Copy finished runs of the same configuration into the folders of sweeps. Returns the cells done.
 
-    A run of the archive of the same sweep is preferred, so that it is known as a run of this archive.
+    A run of the archive of the same sweep is preferred, so that it is known as a run of this archive. A dry run copies
+    nothing, and returns the same cells.
     """
     wanted = {key_of(identity(config)) for sweep in planned for config in sweep.configs}
     known: dict[str, dict[Path, Files]] = defaultdict(dict)
@@ -41,10 +42,11 @@ def share(planned: Sequence[Planned], sources: Sequence[Path]) -> list[Cell]:
         for trial, _ in preview(sweep.plan, sweep.folder):
             cell, target = sweep.plan.identity(trial.parameters), RunFolder(sweep.folder / trial.id)
             found = known.get(keys.get(cell, ""), {})
-            if found and not target.has_files():
+            missing = not target.has_files()
+            if found and missing and not dry_run:
                 source = min(found, key=lambda folder: folder.parent.name != sweep.plan.name)
                 copy(source, found[source], target)
-            if found and target.is_finished():
+            if found and (missing or target.is_finished()):
                 copied.append((sweep.plan.name, cell))
     return copied
 

@@ -9,15 +9,17 @@ from collections.abc import Collection, Sequence
 
 from lightning_ssl.app.config.labels import label_of
 from lightning_ssl.app.report.differences import natural, value_list
-from lightning_ssl.app.report.formats import Cell, md_cell, md_table, percent, signed, to_csv
+from lightning_ssl.app.report.formats import Cell, md_cell, md_table, p_digits, percent, signed, to_csv
 from lightning_ssl.app.reproduce.recipe import EARLY, Claim
 from lightning_ssl.app.reproduce.results import EVALUATION, MOMENTS, PROBE, Measured, Table
-from lightning_ssl.app.reproduce.verdicts import RULE, Judgement
+from lightning_ssl.app.reproduce.verdicts import Judgement, Kind, family_of, seeds_text
 from lightning_ssl.app.runs.run_record import RunRecord
 from lightning_ssl.app.sweep.scales import Scale
 from lightning_ssl.app.sweep.screen import format_duration
 from lightning_ssl.base import machine
-from lightning_ssl.comparison.claims import VERDICTS
+from lightning_ssl.comparison.claims import OUTCOMES
+from lightning_ssl.comparison.estimate import LEVEL
+from lightning_ssl.comparison.looks import LOOK_LEVEL, LOOKS
 from lightning_ssl.comparison.spread import Spread
 
 SOURCES = (
@@ -26,6 +28,21 @@ SOURCES = (
     "figures contradict the statement. The treatment is what the rows of a claim compute: what the text of the paper "
     "says (text), what its released code does (code), or something else (ours). Published is left − right of the means."
 )
+RULE = (
+    "Ours is left − right in points, over the seeds that all rows of the claim have. Its variance is its own, shrunk "
+    "towards the pooled variance of all rows with these seeds, or its own alone if the spread of one of its rows "
+    "stands out. With the margin m, “above” holds if the whole interval is above m, “below” if it is below −m, “not "
+    "below” if it is above −m, and “equal” if it is within (−m, m). A claim is contradicted if the whole interval is "
+    "on the other side, for “equal” outside, and not decided otherwise. p and interval agree: a claim is decided "
+    "exactly where p is below the level in the last column. The confidence of the interval is 1 − level, and 1 − 2 · "
+    "level for “equal” (two one-sided tests)."
+)
+LOOKS_TEXT = f"{', '.join(map(str, LOOKS[:-1]))} and {LOOKS[-1]}"
+LEVELS: dict[Kind, str] = {
+    "primary": f"{LOOK_LEVEL:g}, primary",
+    "same runs": f"{LOOK_LEVEL:g}, same runs",
+    "secondary": f"{LEVEL:g}, secondary, not corrected",
+}
 # Settings that decide the size of a run.
 SIZES = (
     "model.backbone",
@@ -67,8 +84,9 @@ def page(table: Table, scale: Scale, command: str, report_command: str, report_t
     moves            the section about longer training
     """
     name = table.reproduction.name
-    parts = [f"# {table.reproduction.title}", scale_sentence(table, scale), "## Claims"]
-    parts += [claims_table(table), f"{SOURCES}\n\n{md_cell(RULE)}", f"![{name}]({name}.png)", moves, "## Accuracies"]
+    parts = [f"# {table.reproduction.title}", scale_sentence(table, scale), md_cell(conclusion(table)), "## Claims"]
+    parts += [claims_table(table), md_cell(family_sentences(table)), f"{SOURCES}\n\n{md_cell(RULE)}"]
+    parts += [f"![{name}]({name}.png)", moves, "## Accuracies"]
     parts += [accuracies_table(table, data) for data in table.work.data]
     parts += [metric_sentence(table), *failures(table), "## How it was made", origin(table, command)]
     parts += ["## The same runs in `lightning-ssl report`", f"    {report_command}", report_table]
@@ -76,21 +94,65 @@ def page(table: Table, scale: Scale, command: str, report_command: str, report_t
 
 
 def scale_sentence(table: Table, scale: Scale) -> str:
-    count = {verdict: sum(j.verdict == verdict for j in table.judgements) for verdict in VERDICTS}
-    summary = ", ".join(f"{verdict}: {n}" for verdict, n in count.items())
-    return md_cell(f"Scale {scale.name}: {scale.summary}. {len(table.judgements)} claims; {summary}.")
+    return md_cell(f"Scale {scale.name}: {scale.summary}.")
+
+
+def conclusion(table: Table) -> str:
+    """What follows for the primary claims, in plain words, or for the secondary ones if no claim is primary."""
+    parts = []
+    if any(j.is_interim for j in table.judgements):
+        parts.append(f"Interim, with {seeds_text(table.judgements)} seeds (the looks are at {LOOKS_TEXT}).")
+    primary, several = [j for j in table.judgements if j.kind == "primary"], len(table.work.data) > 1
+    if primary:
+        parts.append(f"{len(primary)} primary claim{'s' * (len(primary) > 1)}; {counts(primary)}.")
+    else:
+        parts.append("No sentence of a paper makes a claim about these rows, so no claim is primary.")
+        parts.append(f"{len(table.judgements)} secondary claims, not corrected; {counts(table.judgements)}.")
+    for outcome in OUTCOMES:
+        found = [j for j in primary or table.judgements if j.verdict == outcome]
+        about = ([*[j.data] * several, j.claim.at, *[j.reason] * bool(j.reason)] for j in found)
+        names = (f"{j.claim.text} ({', '.join(words)})" for j, words in zip(found, about, strict=True))
+        parts += [f"{outcome.capitalize()}: {'; '.join(names)}."] if found else []
+    return " ".join(parts)
+
+
+def counts(judgements: Sequence[Judgement]) -> str:
+    """How many claims have each verdict."""
+    return ", ".join(f"{outcome}: {sum(j.verdict == outcome for j in judgements)}" for outcome in OUTCOMES)
+
+
+def family_sentences(table: Table) -> str:
+    """The number of seeds, and the two kinds of claims with their error rates."""
+    size = len(family_of(table.reproduction, table.work))
+    parts = [f"Seeds of the claims: {seeds_text(table.judgements)}."]
+    if size > 1:
+        parts.append(
+            f"The primary claims are {size} comparisons: p is multiplied by {size}, and the level of the interval is "
+            f"divided by {size} (Bonferroni)."
+        )
+    if size:
+        parts.append(
+            f"The level {LOOK_LEVEL:g} of the primary claims is that of each of three looks, at {LOOKS_TEXT} seeds. So "
+            f"the primary claims of this table together have an error rate of {100 * LEVEL:g} %, also if seeds are "
+            "added. “Same runs” marks a claim about the runs of a primary one: it is judged like that one, and adds no "
+            "comparison. The primary claims were named from the text of the paper when the runs of the archive were "
+            "known."
+        )
+    own = f"A secondary claim has an error rate of {100 * LEVEL:g} % of its own, and does not count for the table."
+    return " ".join([*parts, own])
 
 
 def claims_table(table: Table) -> str:
-    """One line per claim: the verdict, the statement of the paper, its own figures, ours, and the treatment."""
+    """One line per claim: the verdict, the statement of the paper, its own figures, ours, and the level."""
     several = len(table.work.data) > 1
     head = ["verdict", "statement of the paper", "claim", *["data"] * several, "when", "claimed", "treatment"]
-    lines = [[*head, "published", "ours", "95 % interval"]]
+    lines = [[*head, "published", "ours", "interval", "p", "seeds", "level"]]
     for j in table.judgements:
         verdict = j.verdict + (f" ({j.reason})" if j.reason else "")
         cells = [verdict, statement_text(j), j.claim.text, *[j.data] * several, j.claim.at, claimed(j.claim)]
-        cells += [table.reproduction.treatment(j.claim), published_text(j)]
-        lines.append([*cells, "–" if j.comparison is None else signed(j.comparison.difference), interval(j)])
+        cells += [table.reproduction.treatment(j.claim), published_text(j), difference(j), interval(j)]
+        cells += ["–" if j.decision.p is None else p_digits(j.decision.p), str(j.seeds), LEVELS[j.kind]]
+        lines.append(cells)
     return md_table(lines, text_columns=len(head))
 
 
@@ -104,8 +166,9 @@ def statement_text(judgement: Judgement) -> str:
 
 def claimed(claim: Claim) -> str:
     """The range of left − right that a claim names."""
-    text = {"above": "> ", "below": "< −", "equal": "± ", "not below": "> −"}[claim.relation] + f"{claim.margin:g}"
-    return text.replace("−0", "0")
+    m = f"{claim.margin:g}"
+    minus = f"−{m}" if claim.margin else "0"
+    return {"above": f"> {m}", "below": f"< {minus}", "equal": f"± {m}", "not below": f"> {minus}"}[claim.relation]
 
 
 def published_text(judgement: Judgement) -> str:
@@ -116,11 +179,13 @@ def published_text(judgement: Judgement) -> str:
     return f"{left:.2f} − {right:.2f} = {signed(left - right)}"
 
 
+def difference(judgement: Judgement) -> str:
+    return "–" if judgement.difference is None else signed(judgement.difference)
+
+
 def interval(judgement: Judgement) -> str:
-    c = judgement.comparison
-    if c is None or c.low is None or c.high is None:
-        return "–"
-    return f"[{signed(c.low)}, {signed(c.high)}]"
+    low, high = judgement.decision.low, judgement.decision.high
+    return "–" if low is None or high is None else f"[{signed(low)}, {signed(high)}]"
 
 
 def accuracies_table(table: Table, data: str) -> str:
@@ -214,8 +279,7 @@ def summary_lines(table: Table) -> list[str]:
     several = len(table.work.data) > 1
     lines = []
     for j in table.judgements:
-        difference = "" if j.comparison is None else signed(j.comparison.difference)
-        found = " ".join(word for word in (difference, j.reason or interval(j)) if word)
+        found = " ".join(word for word in (difference(j), j.reason or interval(j)) if word != "–")
         where = f" on {j.data}" if several else ""
-        lines.append(f"  {j.verdict.ljust(13)}  {j.claim.text}{where}, {j.claim.at}: {found}")
+        lines.append(f"  {j.verdict.ljust(12)}  {j.kind.ljust(9)}  {j.claim.text}{where}, {j.claim.at}: {found}")
     return lines

@@ -189,6 +189,8 @@ def read(
     config = yaml_mapping(read_text(file), str(file), "a sweep: `method`, `parameters`, …")
     if seeds is not None:
         config["parameters"] = {**config["parameters"], SEED: {"values": list(range(seeds))}}
+    if "tune" in config:
+        raise UserError(f"{file}: tune: this is a tuning file; `lightning-ssl tune` runs it")
     cap = config.pop("run_cap", None)  # known to W&B's servers, but not to the schema of `sweeps`
     check_count(f"{file}: run_cap", cap, MAX_TRIALS)
     check_config(file, config)

@@ -36,12 +36,13 @@ from lightning_ssl.labs.covariance_operator import losses, operators
 from lightning_ssl.labs.covariance_operator.figures import draw
 from lightning_ssl.labs.covariance_operator.losses import Loss
 from lightning_ssl.labs.covariance_operator.networks import Population, half_distances
-from lightning_ssl.labs.lab import Claim, Result, mean_std, require_bounds
+from lightning_ssl.labs.lab import Claim, Result, laboratory, mean_std
 
 ROUNDING = 1e-9
 TREATMENTS = {"unbounded": False, "normalized": True}  # of the outputs
 
 
+@laboratory(quick={"seeds": 4, "steps": 10}, samples=2, betas=-math.inf, margin=-math.inf)
 def run(
     *,
     sizes: tuple[int, ...] = (6, 8, 8, 4),
@@ -79,15 +80,10 @@ def run(
         quick: four networks, ten steps
         progress: show a progress bar
     """
-    settings = {name: value for name, value in locals().items() if name not in ("quick", "progress")}
-    require(len(sizes) >= 2 and min(sizes) >= 1, "sizes", sizes, "at least two whole numbers, of at least 1")
-    require_bounds(settings, "sigma", "tau", "lr", "lr_normalized", samples=2, steps=1, seeds=1)
-    require(views >= 2 and views % 2 == 0, "views", views, "an even number of at least 2")
-    require(len(sigmas) > 0 and min(sigmas) > 0, "sigmas", sigmas, "numbers above 0")
-    settings["sigmas"] = sigmas = tuple(sorted(sigmas))
-    if quick:
-        settings |= {"seeds": min(seeds, 4), "steps": min(steps, 10)}
-    new_population = partial(Population, sizes, samples, views, seeds=settings["seeds"], first_seed=first_seed)
+    settings = dict(locals()) | {"sigmas": tuple(sorted(sigmas))}
+    require(len(sizes) >= 2, "sizes", sizes, "two numbers or more")
+    require(views % 2 == 0, "views", views, "an even number")
+    new_population = partial(Population, sizes, samples, views, seeds=seeds, first_seed=first_seed)
     population = new_population(sigma=sigma)
     compared = [losses.soft_triplet(tau, margin), losses.infonce(tau)]
     unit = new_population(sigma=sigma, normalize=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lightning_ssl.base.palette import line_style
-from lightning_ssl.labs.lab import PALETTE, Result, band, panels
+from lightning_ssl.base.palette import line_style, panels
+from lightning_ssl.labs.lab import PALETTE, Result, band
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,13 +25,10 @@ def draw(result: Result) -> Figure:
     left.set(ylabel="‖θ vec(W)‖ / ‖½V^ξ vec(W)‖", yscale="log")
     middle.set(title=f"Residue in training, σ = {settings['sigma']:g}", xlabel="step")
     middle.set(ylabel="‖θ‖ / ‖½V^ξ‖", yscale="log")
-    for ax in (left, middle):
-        ax.legend(frameon=False, fontsize=8)
     lowest = arrays["smallest_eigenvalue"]
     right.axhline(0, color="0.4", linewidth=1)
     right.plot(settings["betas"], lowest, color=PALETTE[2], alpha=0.35, linewidth=0.8)
     right.plot(settings["betas"], lowest.mean(1), "o-", color=PALETTE[2], label="mean of the networks")
     right.set(title="−β EV + VE, most negative layer", xlabel="β", ylabel="λ_min / λ_max")
-    right.legend(frameon=False, fontsize=9)
     figure.suptitle("The covariance operator of a contrastive update: what Theorem 4 leaves over, and what β does")
     return figure

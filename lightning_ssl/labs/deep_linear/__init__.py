@@ -40,11 +40,12 @@ from lightning_ssl.labs.deep_linear.flow import (
     norm_growth,
 )
 from lightning_ssl.labs.deep_linear.pca import corollary_2
-from lightning_ssl.labs.lab import Claim, Result, per_seed, require_bounds, track
+from lightning_ssl.labs.lab import Claim, Result, laboratory, per_seed, track
 
 TOLERANCE = 1e-4
 
 
+@laboratory(quick={"steps": 1000, "seeds": 5, "flow_steps": 40}, widths=2, samples=3, augmentation=0)
 def run(
     *,
     widths: tuple[int, ...] = (16, 20, 20, 20, 20, 10),
@@ -78,19 +79,13 @@ def run(
         quick: fewer steps and seeds, in seconds
         progress: show a progress bar
     """
-    settings = {name: value for name, value in locals().items() if name != "progress"}
-    require(len(widths) >= 3 and min(widths) >= 2, "widths", widths, "three or more widths of at least 2")
-    require_bounds(settings, "tau", "lr", "flow_ds", samples=3, augmentation=0, steps=1, flow_steps=1, seeds=1)
-    require(alpha in ("uniform", "entropy", "random"), "alpha", alpha, "uniform, entropy or random")
-    if quick:
-        settings |= {"steps": min(steps, 1000), "seeds": min(seeds, 5), "flow_steps": min(flow_steps, 40)}
-    seeds, steps = settings["seeds"], settings["steps"]
+    require(len(widths) >= 3, "widths", widths, "three widths or more")
     x1, x2 = views(widths[0], samples, augmentation, seeds, first_seed)
     noise = per_seed(lambda g: torch.rand(samples, samples, generator=g).double(), seeds, first_seed, 1)
     fixed = fixed_alpha(x1, alpha, tau, noise)
     x_alpha = mean_covariance(x1, x2, fixed)
     start = initial(widths, seeds, first_seed)
-    result = Result("deep_linear", settings, {}, [], draw=draw)
+    result = Result("deep_linear", {}, {}, [], draw=draw)
     _ascent(result, start, x_alpha, track(range(steps), "deep linear", progress), lr)
     energy_reached, second = doubled_eigenvalue(seeds, first_seed)
     result.claims += [
@@ -99,7 +94,7 @@ def run(
     ]
     if min(widths) == widths[-1]:  # otherwise no W(θ) has WWᵀ = I
         result.claims += corollary_2(start, x1, x2, fixed, x_alpha, min(steps, 600))
-    moved = _flows(result, start, x1, x2, fixed)
+    moved = _flows(result, start, x1, x2, fixed, flow_steps, flow_ds)
     per_layer, per_filter = (result.arrays["reached"] < 1 - TOLERANCE).sum(1).tolist()
     negative = float((result.arrays["eigenvalues"] < 0).double().sum(1).mean())
     result.notes += [
@@ -152,9 +147,8 @@ def _ascent(result: Result, start: list[Tensor], x_alpha: Tensor, steps: Iterabl
     }
 
 
-def _flows(result: Result, start: list[Tensor], x1: Tensor, x2: Tensor, alpha: Tensor) -> float:
+def _flows(result: Result, start: list[Tensor], x1: Tensor, x2: Tensor, alpha: Tensor, steps: int, ds: float) -> float:
     """The conservation laws. Returns the largest movement of a weight without normalization."""
-    steps, ds = result.settings["flow_steps"], result.settings["flow_ds"]
     # ‖W_l‖²_F = n_l, so that outputs are of the inputs' size and the normalizations are not stiff.
     scaled = [w * w.shape[1] ** 0.5 for w in start]
     paths = {n: gradient_flow(scaled, x1, x2, alpha, n, steps, ds) for n in NORMALIZATIONS}

@@ -42,8 +42,12 @@ def gradients(weights: Weights, x_alpha: Tensor) -> list[Tensor]:
 
 def energy(weights: Weights, x_alpha: Tensor) -> Tensor:
     """tr(W X_α Wᵀ), W = W_L ⋯ W_1: (R,)."""
-    whole = products(weights)[-1]
-    return torch.einsum("rki,rij,rkj->r", whole, x_alpha, whole)
+    return objective(products(weights)[-1], x_alpha)
+
+
+def objective(W: Tensor, x_alpha: Tensor) -> Tensor:
+    """tr(W X_α Wᵀ), (R,)."""
+    return torch.einsum("rki,rij,rkj->r", W, x_alpha, W)
 
 
 def project(weights: Weights, per_filter: Tensor) -> list[Tensor]:

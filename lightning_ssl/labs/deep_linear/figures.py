@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lightning_ssl.base.palette import marked_line
+from lightning_ssl.base.palette import marked_line, panels
 from lightning_ssl.labs.deep_linear.flow import NORMALIZATIONS
-from lightning_ssl.labs.lab import PALETTE, Result, panels
+from lightning_ssl.labs.lab import PALETTE, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,6 +47,5 @@ def draw(result: Result) -> Figure:
     conserved.set(title="Normalization conserves the norms below it", yscale="log")
     conserved.set(xlabel="time of the gradient flow, in units of its first speed")
     conserved.set(ylabel="largest change of a squared norm")
-    for ax in (energy, values, conserved, histogram):
-        ax.legend(frameon=False, ncols=2 if ax is values else 1)
+    values.legend(frameon=False, ncols=2)
     return figure

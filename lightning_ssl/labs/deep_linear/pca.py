@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lightning_ssl.labs.deep_linear.ascent import products
+from lightning_ssl.labs.deep_linear.ascent import objective, products
 from lightning_ssl.labs.deep_linear.data import fixed_alpha, mean_covariance
 from lightning_ssl.labs.lab import Claim
 
@@ -24,11 +24,6 @@ def orthonormal(weights: Sequence[Tensor]) -> Tensor:
     whole = products(weights)[-1]
     values, vectors = torch.linalg.eigh(whole @ whole.mT)
     return vectors * values.rsqrt()[:, None] @ vectors.mT @ whole
-
-
-def objective(W: Tensor, x_alpha: Tensor) -> Tensor:
-    """tr(W X_α Wᵀ), (R,)."""
-    return torch.einsum("rki,rij,rkj->r", W, x_alpha, W)
 
 
 def ascend_polar(weights: Sequence[Tensor], x_alpha: Tensor, steps: int, lr: float) -> Tensor:

@@ -31,15 +31,16 @@ from lightning_ssl.labs.hltm.categorical import categorical_claims
 from lightning_ssl.labs.hltm.claims import FIGURE_OPERATORS, PAPER_SAMPLES, PAPER_WIDTHS
 from lightning_ssl.labs.hltm.figures import draw
 from lightning_ssl.labs.hltm.lucky import lucky_claims
-from lightning_ssl.labs.hltm.networks import LOSSES
 from lightning_ssl.labs.hltm.theorems import theorem_claims
 from lightning_ssl.labs.hltm.training import train
 from lightning_ssl.labs.hltm.tree import find_latent
-from lightning_ssl.labs.lab import Result, require_bounds
+from lightning_ssl.labs.lab import Result, laboratory
 
 TABLE6_LATENTS = ("root", "s0", "s1", "s101", "s0111")
+QUICK = {"seeds": 4, "trials": 4, "epochs": 2, "samples": 32_000}
 
 
+@laboratory(quick=QUICK, maybe_empty=("latents", "operators", "other_depths"), delta_lower=0, batch=0)
 def run(
     *,
     depth: int = 5,
@@ -90,24 +91,12 @@ def run(
         quick: four trials of one δ, in seconds
         progress: show a progress bar
     """
-    settings = {name: value for name, value in locals().items() if name not in ("quick", "progress")}
-    require_bounds(settings, "lr", "tau", depth=1, epochs=1, seeds=1, trials=1)
+    settings = dict(locals())
     require(depth <= 16, "depth", depth, "at most 16: a tree has 2^depth leaves")
-    require(len(widths) > 0 and min(widths) >= 1, "widths", widths, "whole numbers of at least 1")
-    inside = len(delta_lower) > 0 and all(0 <= d <= 1 for d in delta_lower)
-    require(inside, "delta_lower", delta_lower, "numbers between 0 and 1")
+    require(max(delta_lower) <= 1, "delta_lower", delta_lower, "numbers between 0 and 1")
     require(samples >= batch >= 1, "batch", batch, f"between 1 and samples={samples}")
-    require(loss in LOSSES, "loss", loss, f"one of {', '.join(LOSSES)}")
-    require(all(d >= 1 for d in other_depths), "other_depths", other_depths, "whole numbers of at least 1")
     if quick:
-        settings |= {
-            "seeds": min(seeds, 4),
-            "trials": min(trials, 4),
-            "epochs": min(epochs, 2),
-            "samples": min(samples, 32_000),
-            "delta_lower": delta_lower[len(delta_lower) // 2 :][:1],
-            "other_depths": (),
-        }
+        settings |= {"delta_lower": delta_lower[len(delta_lower) // 2 :][:1], "other_depths": ()}
     for argument, of_paper in (("latents", TABLE6_LATENTS), ("operators", FIGURE_OPERATORS)):
         if settings[argument] is None:
             settings[argument] = tuple(name for name in of_paper if len(name) <= depth or name == "root")
@@ -118,7 +107,7 @@ def run(
     growth = [*claims.correlation_claims(arrays["correlation"], widths), *claims.operator_claims(arrays, settings)]
     theorems, theorem_note = theorem_claims(settings)
     lucky, lucky_notes, figure11 = lucky_claims()
-    theorems += [*lucky, *categorical_claims(settings["seeds"], first_seed)]
+    theorems += [*lucky, *categorical_claims(seeds, first_seed)]
     notes = [*claims.table6_notes(cells, settings), theorem_note, *lucky_notes]
     notes += claims.operator_notes(arrays["operator_norm"], settings)
     return Result("hltm", settings, arrays | figure11, [*cells, *growth, *theorems], notes, draw)

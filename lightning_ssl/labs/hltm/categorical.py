@@ -19,6 +19,7 @@ CHILDREN = (4, 3)  # of the two children ν of μ
 LEAVES = 3  # below each ν
 LEAF_VALUES = 3
 NODES = 6  # nodes of each ν
+ROUNDING = 1e-12
 
 
 def centre(G: Tensor) -> Tensor:
@@ -93,14 +94,10 @@ def child_activations(values: int, seeds: int, first_seed: int, stream: int) -> 
 
 def categorical_claims(seeds: int, first_seed: int) -> list[Claim]:
     """Lemma 6 for both children of the path, Lemma 7 in both directions, and Lemma 9 for the children's nodes."""
-    rounding = 1e-12
-    return [
-        *_lemmas_6_and_9(seeds, first_seed, rounding),
-        *_lemma_7(seeds, first_seed, rounding),
-    ]
+    return [*_lemmas_6_and_9(seeds, first_seed), *_lemma_7(seeds, first_seed)]
 
 
-def _lemmas_6_and_9(seeds: int, first_seed: int, rounding: float) -> list[Claim]:
+def _lemmas_6_and_9(seeds: int, first_seed: int) -> list[Claim]:
     path = [
         regular_transition(rows, columns, seeds, first_seed, 20 + 2 * k)
         for k, (rows, columns) in enumerate(itertools.pairwise(PATH))
@@ -117,13 +114,13 @@ def _lemmas_6_and_9(seeds: int, first_seed: int, rounding: float) -> list[Claim]
     expected = weighted_covariance(root, V_summed)
     error9 = (lemma9(root, V) - expected).abs().amax((1, 2)) / expected.abs().amax((1, 2))
     return [
-        Claim.at_most("Lemma 6: largest |P_{0ν} − 1 1ᵀ/m − Π C|", torch.stack(errors), rounding),
+        Claim.at_most("Lemma 6: largest |P_{0ν} − 1 1ᵀ/m − Π C|", torch.stack(errors), ROUNDING),
         # V is much larger than its variance over z_0, so digits cancel.
         Claim.at_most("Lemma 9: relative error of Vᵀ(P_0 − P_0 1 1ᵀ P_0) V", error9, 1e-7),
     ]
 
 
-def _lemma_7(seeds: int, first_seed: int, rounding: float) -> list[Claim]:
+def _lemma_7(seeds: int, first_seed: int) -> list[Claim]:
     """A regular 2 × 2 transition has one free number, ρ = P_11 + P_00 − 1."""
     binary = [regular_transition(2, 2, seeds, first_seed, stream) for stream in (40, 42)]
     rho = [P[:, 1, 1] + P[:, 0, 0] - 1 for P in binary]
@@ -132,7 +129,7 @@ def _lemma_7(seeds: int, first_seed: int, rounding: float) -> list[Claim]:
     sums = torch.stack([C.sum(1), C.sum(2)]).abs().amax((0, 2))
     product = (chain(binary) - symmetric(rho[0] * rho[1])).abs().amax((1, 2))
     return [
-        Claim.at_most("Lemma 7: binary TR-HLTM, largest |P − P(ρ)|", error, rounding),
-        Claim.at_most("Lemma 7: SB-HLTM, largest sum of a row or column of C(ρ)", sums, rounding),
-        Claim.at_most("Lemma 7, Eqn. 103: largest |P(ρ)P(ρ') − P(ρρ')|", product, rounding),
+        Claim.at_most("Lemma 7: binary TR-HLTM, largest |P − P(ρ)|", error, ROUNDING),
+        Claim.at_most("Lemma 7: SB-HLTM, largest sum of a row or column of C(ρ)", sums, ROUNDING),
+        Claim.at_most("Lemma 7, Eqn. 103: largest |P(ρ)P(ρ') − P(ρρ')|", product, ROUNDING),
     ]

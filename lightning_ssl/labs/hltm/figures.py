@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from lightning_ssl.base.palette import marked_line
-from lightning_ssl.labs.hltm.claims import PAPER_WIDTHS, paper_cells
+from lightning_ssl.base.palette import marked_line, panels
+from lightning_ssl.comparison.claims import OUTCOMES
+from lightning_ssl.labs.hltm.claims import PAPER_WIDTHS, norms_of_other_depths, paper_cells
 from lightning_ssl.labs.hltm.lucky import FIGURE_C, FIGURE_GAMMA, r_hat_limit
-from lightning_ssl.labs.lab import PALETTE, Result, panels
+from lightning_ssl.labs.lab import PALETTE, Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -77,13 +78,9 @@ def _draw_operator(result: Result, ax: Axes, k: int, styles: Styles) -> None:
     name, epochs = settings["operators"][k], range(len(norm))
     for (w, d), style in styles.items():
         ax.plot(epochs, norm[:, w, d].where(norm[:, w, d] > 0, torch.nan), **style)
-    for other in settings["other_depths"]:
-        present = [operator for operator in settings["operators"] if len(operator) <= other]
-        if name in present:
-            line = result.arrays[f"operator_norm_depth_{other}"][:, 0, 0, :, present.index(name)].median(1).values
-            ax.plot(epochs, line, color="0.5", linewidth=1)
-            end = (len(norm) - 1, float(line[-1]))
-            ax.annotate(f"L = {other}", end, fontsize=8, color="0.3", ha="right", va="bottom")
+    for depth, line in norms_of_other_depths(name, result.arrays, settings).items():
+        ax.plot(epochs, line, color="0.5", linewidth=1)
+        ax.annotate(f"L = {depth}", (len(norm) - 1, float(line[-1])), fontsize=8, color="0.3", ha="right", va="bottom")
     ax.set(title=f"operator at {name}", xlabel="epoch", yscale="log")
 
 
@@ -97,15 +94,13 @@ def _draw_lucky(result: Result, ax: Axes) -> None:
         ax.fill_between(FIGURE_C, -above.log(), -below.log(), color=colour, alpha=0.3, label=f"γ = {gamma:g}")
         ax.plot(FIGURE_C, -limit[:, k].log(), color=colour, linewidth=1)
     ax.set(title="R̂ of Theorem 5 (Figure 11)", xlabel="c", ylabel="log 1/R̂", xscale="log", ylim=(-3, 12))
-    ax.legend(frameon=False, fontsize=8)
 
 
 def _draw_agreement(result: Result, ax: Axes) -> None:
     cells = [claim for claim in result.claims if claim.paper_std is not None]
-    for agrees, colour, name in ((True, PALETTE[0], "agree"), (False, PALETTE[1], "differ")):
-        points = [(claim.paper, claim.ours) for claim in cells if claim.agrees == agrees]
+    for outcome, colour in zip(OUTCOMES, PALETTE, strict=False):
+        points = [(claim.paper, claim.ours) for claim in cells if claim.outcome == outcome]
         paper, ours = ([point[k] for point in points] for k in (0, 1))
-        ax.plot(paper, ours, "o", color=colour, markersize=4, alpha=0.7, label=f"{name}: {len(points)}")
+        ax.plot(paper, ours, "o", color=colour, markersize=4, alpha=0.7, label=f"{outcome}: {len(points)}")
     ax.axline((1, 1), slope=1, color="0.6", linewidth=1)
     ax.set(title="cells of Table 6", xlabel="paper", ylabel="ours", xlim=(0.2, 1.02), ylim=(0.2, 1.02))
-    ax.legend(frameon=False, fontsize=8)

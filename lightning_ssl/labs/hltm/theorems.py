@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lightning_ssl.labs.hltm.categorical import symmetric
 from lightning_ssl.labs.hltm.lucky import lucky_width
 from lightning_ssl.labs.hltm.networks import Networks
 from lightning_ssl.labs.hltm.tree import pattern_probabilities, polarities
@@ -27,7 +28,7 @@ def theorem6(rho: list[Tensor], networks: Networks, layer: int) -> tuple[Tensor,
     f = inputs[below].unflatten(0, (R, -1)).double()  # (R, n_below, P, h)
     v = pattern_probabilities(rho, below) @ f  # E[f_k | z_ν], (R, n_below, 2, h)
     # P(z_ν | z_0): the product of the 2×2 transition matrices on the path, not of their ρ.
-    step = [torch.stack([1 + r, 1 - r, 1 - r, 1 + r], -1).unflatten(-1, (2, 2)).double() / 2 for r in rho]
+    step = [symmetric(r).double() for r in rho]
     chain = torch.eye(2, dtype=torch.float64).expand(R, 1, 2, 2)
     product = torch.ones(R, 1, dtype=torch.float64)
     for down in range(depth - 1, below - 1, -1):

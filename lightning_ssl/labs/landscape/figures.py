@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from lightning_ssl.base.palette import marked_line, point_style
-from lightning_ssl.labs.lab import Result, panels
+from lightning_ssl.base.palette import marked_line, panels, point_style
+from lightning_ssl.labs.lab import Result
 from lightning_ssl.labs.landscape.tables import Row, published_cells
 
 if TYPE_CHECKING:
@@ -71,4 +71,3 @@ def _draw_paths(ax: Axes, rows: list[Row], arrays: dict[str, Tensor], sparsities
     legend = ", ".join(f"{name} β={s:g}" for name, s in zip(styles, sparsities, strict=False))
     title = f"{TITLES[rows[0].table]}: training"
     ax.set(title=title, xlabel=f"epoch ({legend})", ylabel="minimum max-cosine", ylim=(0, 1))
-    ax.legend(frameon=False, fontsize=8)

@@ -28,6 +28,7 @@ Conventions: ½ in the energy, means over anchors, float64. Everything is batche
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import partial
 
@@ -35,9 +36,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import default_collate
 
-from lightning_ssl.base.checks import require
 from lightning_ssl.labs.importances import matched_tau, row_statistics, sphere_mixture
-from lightning_ssl.labs.lab import Claim, Result, normal, require_bounds
+from lightning_ssl.labs.lab import Claim, Result, laboratory, normal
 from lightning_ssl.labs.min_player import descent, players
 from lightning_ssl.labs.min_player.descent import Objective, Problem, Weights, alpha_of, energy_of, initial
 from lightning_ssl.labs.min_player.figures import draw
@@ -46,6 +46,7 @@ from lightning_ssl.losses.importance import FromFamily
 from lightning_ssl.losses.solved import Tsallis
 
 
+@laboratory(quick={"steps": 30, "seeds": 3}, q=-math.inf, classes=2, samples=3, inputs=3, outputs=2)
 def run(
     *,
     q: tuple[float, ...] = (-1.0, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0),
@@ -81,21 +82,14 @@ def run(
         quick: fewer steps and seeds, in seconds
         progress: show a progress bar
     """
-    settings = {name: value for name, value in locals().items() if name != "progress"}
-    require(len(q) >= 1, "q", q, "one or more exponents")
-    require_bounds(settings, "tau", "lr", classes=2, samples=3, inputs=3, hidden=1, outputs=2, steps=1, seeds=1)
-    settings["tau_of_q"] = taus = [matched_tau(tau, e, samples - 1) if matched else tau for e in q]
-    if quick:
-        settings |= {"steps": min(steps, 30), "seeds": min(seeds, 3)}
-    steps, run = settings["steps"], (settings["seeds"], first_seed)
+    taus = [matched_tau(tau, e, samples - 1) if matched else tau for e in q]
     signal = max(1, inputs // 3)
-    points = sphere_mixture(classes, 1, samples, signal, inputs - signal, 0.5, 0.5, *run)
+    points = sphere_mixture(classes, 1, samples, signal, inputs - signal, 0.5, 0.5, seeds, first_seed)
     x1, x2 = points.x1[:, 0].double(), points.x2[:, 0].double()
-    problem = Problem(initial(inputs, hidden, outputs, *run), x1, x2, steps, lr, progress)
+    problem = Problem(initial(inputs, hidden, outputs, seeds, first_seed), x1, x2, steps, lr, progress)
     table = players.families(tau)
     exponential = {name: family for name, family in table.items() if isinstance(family, ExponentialFamily)}
-    settings["losses"] = list(exponential)
-    result = Result("min_player", settings, {}, [], draw=draw)
+    result = Result("min_player", {"tau_of_q": taus, "losses": list(exponential)}, {}, [], draw=draw)
     theorem_1(result, problem, table)
     falling = theorem_2_and_corollary_1(result, problem, exponential, tau)
     q_axis(result, problem, list(zip(taus, q, strict=True)), first_seed)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lightning_ssl.base.palette import line_style
-from lightning_ssl.labs.lab import Result, panels
+from lightning_ssl.base.palette import line_style, panels
+from lightning_ssl.labs.lab import Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

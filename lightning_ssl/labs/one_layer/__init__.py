@@ -34,12 +34,15 @@ from torch import Tensor
 from torch.utils.data import default_collate
 
 from lightning_ssl.base.checks import require
-from lightning_ssl.labs.lab import Claim, Result, require_bounds, track
+from lightning_ssl.labs.lab import Claim, Result, laboratory, track
 from lightning_ssl.labs.one_layer import dynamics, irregularity, stability
 from lightning_ssl.labs.one_layer.figures import draw
 from lightning_ssl.labs.one_layer.kernels import batch_covariance_error, gaussian_features, roughness_in_the_plane
 
+QUICK = {"seeds": 2, "samples": 32, "filters_count": 24, "steps": 60}
 
+
+@laboratory(quick=QUICK, skews=-math.inf, noise=0)
 def run(
     *,
     patterns_count: int = 6,
@@ -71,19 +74,13 @@ def run(
         quick: two seeds and fewer steps, in seconds
         progress: show a progress bar
     """
-    settings = {name: value for name, value in locals().items() if name != "progress"}
+    settings = dict(locals())
     require(2 <= patterns_count <= 12, "patterns_count", patterns_count, "2 to 12 (2^M points are enumerated)")
     require(dimension >= patterns_count, "dimension", dimension, f"at least patterns_count = {patterns_count}")
     require(0 < q < 0.5, "q", q, "a probability in (0, 0.5)")
-    require(min(taus, default=0) > 0, "taus", taus, "positive temperatures")
-    require(min(skews, default=-1) >= 0, "skews", skews, "non-negative sizes")
+    require(min(skews) >= 0, "skews", skews, "non-negative sizes")
     require(samples >= patterns_count, "samples", samples, "at least one per pattern")
-    require_bounds(settings, noise=0, filters_count=1, steps=1, seeds=1)
     settings["ran_taus"] = taus[::2] if quick else taus
-    ran = settings
-    if quick:
-        smaller = {"seeds": 2, "samples": 32, "filters_count": 24}
-        ran = settings | {name: min(settings[name], most) for name, most in smaller.items()} | {"steps": 60}
     result = Result("one_layer", settings, {}, [], draw=draw)
     parts = (
         closed_forms,
@@ -97,18 +94,18 @@ def run(
         local_optima,
     )
     for part in track(parts, "one layer", progress):
-        part(result, ran)
-    result.notes += _notes(ran, result.arrays)
+        part(result, settings)
+    result.notes += _notes(settings, result.arrays)
     return result
 
 
-def _notes(ran: dict[str, Any], arrays: dict[str, Tensor]) -> list[str]:
-    names = ["linear", "uniform α", *(f"Gaussian τ={tau:g}" for tau in ran["ran_taus"])]
+def _notes(s: dict[str, Any], arrays: dict[str, Tensor]) -> list[str]:
+    names = ["linear", "uniform α", *(f"Gaussian τ={tau:g}" for tau in s["ran_taus"])]
     optima = zip(names, (arrays["linear_optima"], *arrays["optima"]), strict=True)
     cycling = zip(arrays["power_iteration_cycling"], arrays["skew_norm"], strict=True)
     return [
-        f"local optima of {ran['filters_count']} random filters, {ran['patterns_count']} patterns with noise "
-        f"{ran['noise']:g}, mean over seeds: "
+        f"local optima of {s['filters_count']} random filters, {s['patterns_count']} patterns with noise "
+        f"{s['noise']:g}, mean over seeds: "
         + ", ".join(f"{name} {float(count.double().mean()):.1f}" for name, count in optima),
         "power iteration ends in a small cycle across a ridge instead of a point for a share of the patterns: "
         + ", ".join(f"{float(c.mean()):.2f} at ‖UᵀU − I‖ = {float(norm.mean()):.2f}" for c, norm in cycling),

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from lightning_ssl.base.palette import line_style
-from lightning_ssl.labs.lab import PALETTE, Result, panels
+from lightning_ssl.base.palette import line_style, panels
+from lightning_ssl.labs.lab import PALETTE, Result
 from lightning_ssl.labs.one_layer.dynamics import THRESHOLD
 
 if TYPE_CHECKING:
@@ -43,8 +43,6 @@ def draw(result: Result) -> Figure:
     rough.plot(taus, arrays["plane_exact"][1:], "x", color="black", markersize=9, label="E[φ₀h]/E[h]")
     rough.plot(taus, arrays["plane_z0"][1:], "s--", color=PALETTE[1], label="z₀ (Corollary 2: its bound)")
     rough.set(title="Gaussian over uniform α: roughness", xlabel="τ", ylabel="ratio", xscale="log", ylim=(0, None))
-    for ax in (lemma, rough):
-        ax.legend(frameon=False)
 
     _draw_optima(optima, arrays, taus, result.settings["patterns_count"])
     _draw_basins(basins, arrays, taus)
@@ -72,7 +70,6 @@ def _draw_theorem_1(ax: Axes, arrays: Arrays) -> None:
             ax.loglog(gap[where], rho[where].clamp_min(1e-6), style, color=PALETTE[k], alpha=0.6, label=label)
     ax.plot((1e-6, 1e5), (1e-6, 1e5), ":", color="0.4")
     ax.set(title="Theorem 1: below the line λ_gap > ρ", xlabel="λ_gap(u_m)", ylabel="ρ(u_m), at least 1e-6")
-    ax.legend(frameon=False, fontsize=8)
 
 
 def _draw_theorem_3(ax: Axes, away: Tensor) -> None:
@@ -81,7 +78,6 @@ def _draw_theorem_3(ax: Axes, away: Tensor) -> None:
         ax.semilogy(path.clamp_min(1e-20), color=PALETTE[k], label=name)
         ax.semilogy(bound.clamp_min(1e-20), ":", color=PALETTE[k])
     ax.set(title="Theorem 3 where ω ≤ γ (dotted: γᵗ(1 − c₀))", xlabel="iteration t", ylabel="1 − c_t, slowest run")
-    ax.legend(frameon=False)
 
 
 def _draw_optima(ax: Axes, arrays: Arrays, taus: Sequence[float], patterns_count: int) -> None:
@@ -102,7 +98,6 @@ def _draw_basins(ax: Axes, arrays: Arrays, taus: Sequence[float]) -> None:
         colour, line = line_style(k)
         ax.plot(range(1, len(share) + 1), share, "o" + line, markersize=3, color=colour, label=name)
     ax.set(title="Basins, largest first", xlabel="rank of the basin", ylabel="share of random filters")
-    ax.legend(frameon=False)
 
 
 def _alpha_names(taus: Sequence[float]) -> list[str]:

@@ -122,7 +122,7 @@ def step_ratios(mixture: Mixture, path: Tensor, condition: Condition) -> dict[st
     """Each side of Lemmas 4, 5, 7 and 8 over the other along a path (T + 1, S, I, d): largest of all steps, (S, I).
 
     lemma4, lemma5  of every pattern
-    lemma7, rate    of the L, κ and γ of the condition; NaN where it does not hold
+    lemma7, rate    of the L, κ and γ of the condition; NaN where it is not met
     fall            the largest fall of c_t
     distance        the largest ‖w(t) − w(0)‖ over the radius of B_γ
     away, bound     1 − c_t and γᵗ(1 − c_0) at every step, (T + 1, S, I)

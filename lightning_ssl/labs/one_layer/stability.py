@@ -90,8 +90,10 @@ def theorem_1(result: Result, s: dict[str, Any]) -> None:
         rows = []
         for q in torch.linspace(0.03, 0.4, 6 if s["quick"] else 20).tolist():
             x, prob = dynamics.summation(U, q)
-            covariance = partial(_power_covariance, x=x, prob=prob, p=p)
-            direction = partial(dynamics.ascent_direction, x=x, prob=prob, gate=dynamics.power(p))
+            covariance, direction = (
+                partial(each, x=x, prob=prob, gate=dynamics.power(p))
+                for each in (dynamics.gated_covariance, dynamics.ascent_direction)
+            )
             rows.append(_measure(U, covariance, direction, 0.5))
         measured = torch.stack(rows)  # (q, 4, S, M)
         _judge(result, f"x^{p}", measured, otherwise=0.0)
@@ -121,10 +123,6 @@ def activation_optima(result: Result, s: dict[str, Any], x: Tensor, w0: Tensor) 
     result.claims.append(Claim.at_least("ours: number of local optima, every activation", found.double(), 2.0))
     means = ", ".join(f"{name} {float(n.double().mean()):.1f}" for name, n in zip(ACTIVATIONS, found, strict=True))
     result.notes.append(f"local optima by activation, uniform α, mean over seeds: {means}")
-
-
-def _power_covariance(w: Tensor, x: Tensor, prob: Tensor, p: int) -> Tensor:
-    return dynamics.gated_covariance(w, x, prob, gate=dynamics.power(p))
 
 
 def _change(covariance: CovarianceOf, w: Tensor) -> Tensor:

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from lightning_ssl.base.checks import require
 from lightning_ssl.labs.deep_linear.data import fixed_alpha, mean_covariance
-from lightning_ssl.labs.lab import Claim, Result, per_seed, require_bounds
+from lightning_ssl.labs.lab import Claim, Result, laboratory, per_seed
 from lightning_ssl.labs.relu_two_layer import network
 from lightning_ssl.labs.relu_two_layer.figures import draw
 
@@ -37,6 +37,7 @@ from lightning_ssl.labs.relu_two_layer.figures import draw
 SETTLED = 1e-6
 
 
+@laboratory(quick={"steps": 1500, "seeds": 15}, modes=2, augmentation=0)
 def run(
     *,
     modes: int = 8,
@@ -72,16 +73,7 @@ def run(
         quick: fewer steps and seeds, in seconds
         progress: show a progress bar
     """
-    settings = {name: value for name, value in locals().items() if name != "progress"}
-    require_bounds(settings, "tau", "lr", modes=2, outputs=1, steps=1, seeds=1)
-    require(min(hidden, default=0) >= 1, "hidden", hidden, "one or more widths of at least 1")
     require(samples > modes, "samples", samples, f"more than modes={modes}")
-    require(min(augmentation, default=-1) >= 0, "augmentation", augmentation, "one or more strengths of at least 0")
-    require(alpha in ("uniform", "entropy", "random"), "alpha", alpha, "uniform, entropy or random")
-    require(init in ("positive", "gaussian"), "init", init, "positive or gaussian")
-    if quick:
-        settings |= {"steps": min(steps, 1500), "seeds": min(seeds, 15)}
-    seeds, steps = settings["seeds"], settings["steps"]
     views = [network.mixture(modes, samples, strength, seeds, first_seed) for strength in augmentation]
     x1, x2 = (torch.stack(view)[:, None] for view in zip(*views, strict=True))  # (A, 1, S, N, M)
     noise = per_seed(lambda g: torch.rand(samples, samples, generator=g).double(), seeds, first_seed, 3)
@@ -109,7 +101,7 @@ def run(
     first, top = (w.flatten(0, 2)[example] for w in (w1, w2))
     path["energy"] = path["energy"] / end["lam_max"][:, None, :, None]
     arrays = end | path | {"example_w1": first[:nodes], "example_w2_gram": (top.mT @ top)[:nodes, :nodes]}
-    return Result("relu_two_layer", settings, arrays, claims, make_notes(end, hidden, augmentation), draw)
+    return Result("relu_two_layer", {}, arrays, claims, make_notes(end, hidden, augmentation), draw)
 
 
 def signs_of(x_alpha: Tensor, top: Tensor) -> list[Claim]:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from lightning_ssl.base.palette import BLACK, line_style
-from lightning_ssl.labs.lab import PALETTE, Result, panels
+from lightning_ssl.base.palette import BLACK, line_style, panels
+from lightning_ssl.labs.lab import PALETTE, Result
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,8 +39,6 @@ def draw(result: Result) -> Figure:
     ranks.set_xticks(range(1, highest + 1))
     border.set(title="Several modes need strong augmentation", xlabel="augmentation (log-scale jitter)")
     border.set(ylabel="share of seeds", ylim=(-0.03, 1.03))
-    for ax in (sticky, ranks, border):
-        ax.legend(frameon=False)
 
     places = arrays["kept_place"][:, 0].flatten()
     counts = torch.bincount(places, minlength=modes).double() / len(places)

@@ -25,7 +25,8 @@ import torch
 from torch import Tensor
 
 from lightning_ssl.base.checks import require
-from lightning_ssl.labs.lab import PALETTE, Claim, Result, band, normal, panels, require_bounds, track
+from lightning_ssl.base.palette import panels
+from lightning_ssl.labs.lab import PALETTE, Claim, Result, band, laboratory, normal, track
 from lightning_ssl.labs.translation.semantic import semantic_claims
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ def selective_steps(path: Tensor, x: Tensor) -> Tensor:
     return same[:-1].long().cumprod(0).sum(0)
 
 
+@laboratory(quick={"seeds": 100, "steps": 20}, d=5)  # from 5 on, 11 and 101 are different objects with room to move
 def run(
     *,
     d: int = 16,
@@ -105,16 +107,11 @@ def run(
         steps: steps of training
         seeds: random neurons for each width; at most 50 of them for the semantic subspace
         first_seed: seed of the first neuron
-        quick: a tenth of the neurons and steps
+        quick: at most 100 neurons and 20 steps
         progress: show a progress bar
     """
-    settings = {name: value for name, value in locals().items() if name not in ("quick", "progress")}
-    require(d >= 5, "d", d, "at least 5, for 11 and 101 to be different objects with room to move")
-    require(len(widths) > 0 and all(2 <= k <= d for k in widths), "widths", widths, f"whole numbers from 2 to d={d}")
-    require_bounds(settings, "alpha", steps=1, seeds=1)
-    if quick:
-        seeds, steps = max(seeds // 10, 1), max(steps // 10, 1)
-        settings |= {"seeds": seeds, "steps": steps}
+    settings = dict(locals())
+    require(all(2 <= k <= d for k in widths), "widths", widths, f"whole numbers from 2 to d={d}")
     x = ring(d)
     start = normal((d + bias,), seeds, first_seed, dtype=torch.float64)  # (S, d (+ 1))
     random = [(_neurons(start, width, d), receptive_field(x, width, bias)) for width in widths]
@@ -211,7 +208,6 @@ def _draw(result: Result) -> Figure:
     cosine = arrays["semantic_cosine"]
     band(first, range(len(cosine)), cosine, "-", PALETTE[1], "linear neuron, median", label="10 % to 90 %")
     first.set(title="Semantic subspace", xlabel="step", ylabel="|cos(w, top direction of Q V[x] Qᵀ)|", xscale="symlog")
-    first.legend(frameon=False, fontsize=8)
     _draw_operators(left, arrays, list(settings["widths"]))
     _draw_responses(middle, arrays, list(SINGLE_PATTERN[settings["bias"]]))
     _draw_random(right, arrays["object_gap"][:, :40], settings["d"])
@@ -224,7 +220,6 @@ def _draw_operators(ax: Axes, arrays: dict[str, Tensor], widths: list[int]) -> N
     band(ax, widths, norm, "o-", PALETTE[0], "ReLU, median", alpha=0.2, label="10 % to 90 % of ReLU neurons")
     ax.plot(widths, arrays["linear_norm"].amax(1), "s--", color=PALETTE[1], label="linear, largest")
     ax.set(title="Operator of random neurons", xlabel="pixels in the receptive field", ylabel="‖OP‖")
-    ax.legend(frameon=False, fontsize=8)
 
 
 def _draw_responses(ax: Axes, arrays: dict[str, Tensor], names: list[str]) -> None:

@@ -6,10 +6,8 @@ import pytest
 from helpers import ROOT
 from helpers.closeness import close
 from helpers.outcome import assert_same, outcome
-from helpers.slurm import Slurm, missing
-from helpers.smooth import SmoothSimCLR
-from helpers.training import terms_of
-from helpers.trials import (
+from helpers.processes.slurm import Slurm, missing
+from helpers.processes.trials import (
     EPOCHS,
     PAGE,
     STOPPED_AT,
@@ -19,7 +17,9 @@ from helpers.trials import (
     sweep_file,
     wait_for_held,
 )
-from helpers.wandb_server import ENTITY, Server
+from helpers.processes.wandb_server import ENTITY, Server
+from helpers.smooth import SmoothSimCLR
+from helpers.training import terms_of
 
 from lightning_ssl.app import runs
 from lightning_ssl.app.commands import fit

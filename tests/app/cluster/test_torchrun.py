@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 from helpers import ROOT, TESTS
 from helpers.closeness import close
-from helpers.smooth import SmoothSimCLR
-from helpers.training import free_port, terms_of
-from helpers.trials import (
+from helpers.processes.trials import (
     EPOCHS,
     PAGE,
     WORDS,
@@ -24,7 +22,9 @@ from helpers.trials import (
     sweep_file,
     wait_for_held,
 )
-from helpers.wandb_server import ENTITY, Server
+from helpers.processes.wandb_server import ENTITY, Server
+from helpers.smooth import SmoothSimCLR
+from helpers.training import free_port, terms_of
 
 from lightning_ssl.app import runs
 from lightning_ssl.app.commands import fit

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from helpers import small_fit
-from helpers.killing import fit_until_killed, in_a_fork, one_thread  # noqa: F401
 from helpers.outcome import assert_same, outcome
+from helpers.processes.killing import fit_until_killed, in_a_fork, one_thread  # noqa: F401
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from lightning_ssl import methods

@@ -7,8 +7,8 @@ from contextlib import nullcontext
 import pytest
 import torch
 from helpers import small_fit
-from helpers.killing import one_thread  # noqa: F401
-from helpers.ranks import join, start_ranks
+from helpers.processes.killing import one_thread  # noqa: F401
+from helpers.processes.ranks import join, start_ranks
 
 from lightning_ssl import methods
 from lightning_ssl.app.commands import fit

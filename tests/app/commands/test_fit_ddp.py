@@ -10,8 +10,8 @@ import pytest
 import torch
 from helpers import small_fit
 from helpers.closeness import close
-from helpers.killing import one_thread  # noqa: F401
-from helpers.ranks import join, start_ranks
+from helpers.processes.killing import one_thread  # noqa: F401
+from helpers.processes.ranks import join, start_ranks
 from helpers.smooth import SmoothSimCLR
 from helpers.training import terms_of
 

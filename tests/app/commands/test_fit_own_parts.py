@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 from helpers import small_fit
-from helpers.killing import fit_until_killed, in_a_fork, one_thread  # noqa: F401
 from helpers.outcome import assert_same
+from helpers.processes.killing import fit_until_killed, in_a_fork, one_thread  # noqa: F401
 
 from lightning_ssl.app import cli, runs
 from lightning_ssl.app.commands import fit

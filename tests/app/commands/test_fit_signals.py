@@ -11,10 +11,10 @@ import time
 import pytest
 import pytorch_lightning as pl
 from helpers import small_fit
-from helpers.killing import code_in_a_fork, one_thread  # noqa: F401
 from helpers.outcome import assert_same, outcome
-from helpers.ranks import join, start_ranks
-from helpers.trials import descendants
+from helpers.processes.killing import code_in_a_fork, one_thread  # noqa: F401
+from helpers.processes.ranks import join, start_ranks
+from helpers.processes.trials import descendants
 from PIL import Image
 
 from lightning_ssl import methods

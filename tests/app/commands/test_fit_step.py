@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 from helpers import ROOT, small_fit
-from helpers.killing import one_thread  # noqa: F401
-from helpers.ranks import join, start_ranks
+from helpers.processes.killing import one_thread  # noqa: F401
+from helpers.processes.ranks import join, start_ranks
 from helpers.training import same
 
 sys.path.insert(0, str(ROOT / "benchmarks"))

@@ -1,65 +1,26 @@
-"""The report: its files, the page, escaping of text from run folders, and the command."""
+"""The report: its files, the page, and escaping of text from run folders."""
 
 import base64
 import csv
 import hashlib
-import html.parser
 import io
 import json
-import multiprocessing
-import os
 import re
 import shutil
-import signal
-import sys
 from importlib.resources import files
-from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers.closeness import close
+from helpers.page import Page
 from helpers.run_folders import content_of, empty_figures, with_images, write_mixed, write_run, write_sweep  # noqa: F401
 
-from lightning_ssl.app import cli, report
-from lightning_ssl.app.commands import report as command
+from lightning_ssl.app import report
 from lightning_ssl.app.report import formats
 from lightning_ssl.app.report.figure_data import encode
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>|&\"'</title>"
 HOSTILE_LATEX = r"\input{/etc/passwd} 100% of $x_1^2$ & #1 {a} ~"
-
-
-class Page(html.parser.HTMLParser):
-    """The elements, scripts and text of a page."""
-
-    def __init__(self, file):
-        super().__init__(convert_charrefs=True)
-        self.elements, self.scripts, self.text, self.inside = [], [], [], []
-        self.feed(Path(file).read_text(encoding="utf-8"))
-
-    def handle_starttag(self, tag, attributes):
-        self.elements.append((tag, dict(attributes)))
-        if tag in ("script", "style"):
-            self.inside.append(tag)
-            self.scripts.append("")
-
-    def handle_endtag(self, tag):
-        if self.inside and tag == self.inside[-1]:
-            self.inside.pop()
-
-    def handle_data(self, data):
-        if self.inside:
-            self.scripts[-1] += data
-        else:
-            self.text.append(data)
-
-    @property
-    def words(self):
-        return " ".join(" ".join(self.text).split())
-
-    @property
-    def data(self):
-        return json.loads(next(script for script in self.scripts if script.startswith('{"metric"')))
 
 
 def read(built, name):
@@ -219,19 +180,6 @@ def one_seed(tmp_path_factory):
     return report.build([runs], figures=False)
 
 
-@pytest.mark.usefixtures("empty_figures")
-def test_tie_is_no_lead_in_any_file(tmp_path, capsys):
-    for seed in range(2):
-        for loss in ("direct", "infonce"):
-            write_run(tmp_path / f"{loss}{seed}", loss, seed, 0.7, epochs=2)
-    assert command.main([str(tmp_path)]) == 0
-    line = capsys.readouterr().out.splitlines()[-1]
-    assert line.startswith("Not decided. AlphaCL Direct p=4 τ=0.5 and SimCLR InfoNCE τ=0.5 have the same mean")
-    texts = [line, Page(tmp_path / "report.html").words, (tmp_path / "report" / "table.md").read_text(encoding="utf-8")]
-    for text in texts:
-        assert not re.search(r"\b0\.00 (ahead|over)|[+-]0\.00|τ=0.5 wins|\*\*", text)
-
-
 def test_page_of_mixed_runs_has_one_short_headline_and_no_needless_column(tmp_path):
     built = report.build([write_mixed(tmp_path)], figures=False)
     assert built.verdicts[0].headline == "Only SimCLR InfoNCE τ=0.5 can be the best (95 %)"
@@ -289,6 +237,27 @@ def test_notes_name_a_setting_that_differs_between_losses(tmp_path):
     write_run(tmp_path / "b", "simsiam", lr=0.03, epochs=2)
     (note,) = [note for note in report.build([tmp_path], figures=False).notes if "recipes" in note]
     assert note.startswith("Differs between losses: model.optimization.lr (0.01, 0.03). This compares recipes")
+
+
+def test_metric_and_baseline_can_be_chosen(tmp_path):
+    write_sweep(tmp_path, ("direct", "entropy"), seeds=2, epochs=2)
+    built = report.build([tmp_path], metric="knn/top1", baseline="AlphaCL Entropy τ=0.5", figures=False)
+    assert built.rows[0].difference is not None
+    assert built.rows[0].spread.mean == pytest.approx(built.runs[0].last("knn/top1") * 100, abs=2)  # two seeds
+
+
+@pytest.mark.slow
+def test_page_of_a_thousand_runs_is_small(tmp_path):
+    first = write_run(tmp_path / "first", "direct", 0, 0.7, epochs=500, full=True)
+    text = (first / "metrics.jsonl").read_text()
+    losses = ("direct", "infonce", "square", "entropy", "inverse", "quadratic", "direct_p6", "direct_unnormalized")
+    for k in range(1000):
+        lr = 0.001 * (1 + k // 40)
+        run = write_run(tmp_path / "runs" / f"{k}", losses[k % 8], k // 8 % 5, 0.5 + 0.0002 * k, 500, points=1, lr=lr)
+        (run / "metrics.jsonl").write_text(text)
+    built = report.build([tmp_path / "runs"], tmp_path / "page.html")
+    assert len(built.grouping.groups) == 200
+    assert built.page.stat().st_size < 25e6
 
 
 # -- escaping ---------------------------------------------------------------------------------------------------------
@@ -358,115 +327,3 @@ def test_latex_contains_no_command_from_a_run(hostile):
     ours = {"toprule", "midrule", "bottomrule", "begin", "end", "textbf", "usepackage", "tau", "pm", "Delta", "alpha"}
     marks = {"textbackslash", "textless", "textgreater", "textbar", "textquotedbl", "textasciitilde", "textasciicircum"}
     assert set(re.findall(r"\\([A-Za-z]+)", text)) <= ours | marks | {"textperiodcentered"}
-
-
-# -- the command ------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.usefixtures("empty_figures")
-def test_command_prints_the_page_and_the_winner(tmp_path, capsys):
-    write_sweep(tmp_path / "runs", ("direct", "infonce"), seeds=5, spread=0.0005, epochs=2)
-    assert command.main([str(tmp_path / "runs"), "--out", str(tmp_path / "out" / "page.html")]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == str(tmp_path / "out" / "page.html")
-    assert lines[1].startswith("AlphaCL Direct p=4 τ=0.5 wins. ")
-    assert len(lines) == 2
-    assert (tmp_path / "out" / "page" / "table.tex").exists()
-
-
-@pytest.mark.usefixtures("empty_figures")
-def test_only_an_earlier_report_is_replaced(tmp_path):
-    write_run(tmp_path / "runs" / "a")
-    words = [str(tmp_path / "runs"), "--out", str(tmp_path / "page.html")]
-    assert command.main(words) == command.main(words) == 0
-    (tmp_path / "page.html").unlink()
-    assert command.main(words) == 0  # as after a crash before the page
-    other, folder = tmp_path / "mine.html", tmp_path / "notes"
-    other.write_text("<html>mine")
-    folder.mkdir()
-    (folder / "runs.csv").write_text("mine")
-    for page, line in ((other, "a file that `lightning-ssl report` did not write"), (folder, "has files that")):
-        words = [str(tmp_path / "runs"), "--out", str(page.with_suffix(".html"))]
-        with pytest.raises(ValueError, match=line):
-            command.main(words)
-    assert (other.read_text(), (folder / "runs.csv").read_text()) == ("<html>mine", "mine")
-    assert command.main([*words, "--force"]) == 0
-
-
-def test_metric_and_baseline_can_be_chosen(tmp_path):
-    write_sweep(tmp_path, ("direct", "entropy"), seeds=2, epochs=2)
-    built = report.build([tmp_path], metric="knn/top1", baseline="AlphaCL Entropy τ=0.5", figures=False)
-    assert built.rows[0].difference is not None
-    assert built.rows[0].spread.mean == pytest.approx(built.runs[0].last("knn/top1") * 100, abs=2)  # two seeds
-
-
-def test_watch_rebuilds_and_ends_with_a_final_page(tmp_path):
-    folder, page = tmp_path / "runs", tmp_path / "page.html"
-    folder.mkdir()
-    receiver, sender = os.pipe()
-
-    def watch():
-        os.dup2(sender, 1)
-        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-        sys.exit(command.main([str(folder), "--watch", "--every", "0.2", "--out", str(page)]))
-
-    watcher = multiprocessing.get_context("fork").Process(target=watch)
-    watcher.start()
-    os.close(sender)
-    with open(receiver, encoding="utf-8") as printed:
-        try:
-            assert "waiting for the first run" in printed.readline()
-            write_run(tmp_path / "made" / "a", "direct", epochs=2)
-            shutil.move(tmp_path / "made" / "a", folder / "a")
-            assert "1 of 1 finished" in printed.readline()
-            assert Page(page).data["refresh"] == 5
-            write_run(tmp_path / "made" / "b", "infonce", epochs=2, accuracy=0.8)
-            shutil.move(tmp_path / "made" / "b", folder / "b")
-            assert "2 of 2 finished; SimCLR InfoNCE τ=0.5 has the highest mean" in printed.readline()
-            os.kill(watcher.pid, signal.SIGINT)
-            assert printed.readline() == f"{page}\n"
-            watcher.join(timeout=600)
-        finally:
-            watcher.kill()
-    assert watcher.exitcode == 0
-    assert Page(page).data["refresh"] is None
-    assert (tmp_path / "page" / "final.svg").exists()
-
-
-@pytest.mark.slow
-def test_page_of_a_thousand_runs_is_small(tmp_path):
-    first = write_run(tmp_path / "first", "direct", 0, 0.7, epochs=500, full=True)
-    text = (first / "metrics.jsonl").read_text()
-    losses = ("direct", "infonce", "square", "entropy", "inverse", "quadratic", "direct_p6", "direct_unnormalized")
-    for k in range(1000):
-        lr = 0.001 * (1 + k // 40)
-        run = write_run(tmp_path / "runs" / f"{k}", losses[k % 8], k // 8 % 5, 0.5 + 0.0002 * k, 500, points=1, lr=lr)
-        (run / "metrics.jsonl").write_text(text)
-    built = report.build([tmp_path / "runs"], tmp_path / "page.html")
-    assert len(built.grouping.groups) == 200
-    assert built.page.stat().st_size < 25e6
-
-
-@pytest.mark.usefixtures("empty_figures")
-def test_a_full_disk_is_one_line_and_leaves_the_previous_report(tmp_path, monkeypatch, capsys):
-    write_run(tmp_path / "runs" / "a")
-    assert cli.main(["report", str(tmp_path / "runs")]) == 0
-    before = content_of(tmp_path / "runs")
-    write_run(tmp_path / "more" / "b")
-    fsync, calls = os.fsync, []
-
-    def fails_late(descriptor):
-        calls.append(descriptor)
-        if len(calls) > 5:
-            raise OSError(28, "No space left on device")
-        fsync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", fails_late)
-    capsys.readouterr()
-    for folder, rest in (("runs", "; the previous file is unchanged"), ("more", "")):  # the second has no report
-        calls.clear()
-        assert cli.main(["report", str(tmp_path / folder)]) == 2
-        line = rf"lightning-ssl: cannot write .*: No space left on device{rest}\n"
-        assert re.fullmatch(line, capsys.readouterr().err)
-    assert content_of(tmp_path / "runs") == before
-    assert not [file for file in (tmp_path / "more").iterdir() if file.name != "b"]

@@ -84,6 +84,17 @@ def test_a_run_of_the_archive_is_copied_under_the_name_of_its_trial_and_not_arch
     assert add_all(tmp_path / "new" / file.name, table4.folder) == 1
 
 
+def test_a_dry_run_counts_the_runs_of_the_archive_as_done_and_copies_nothing(table4, tmp_path, capsys):
+    other_run(table4, tmp_path / "elsewhere" / "table1-cpu" / "x")
+    add_all(tmp_path / "archive" / "table1-cpu.jsonl.gz", tmp_path / "elsewhere" / "table1-cpu")
+    flags = ["--seeds", "2", "--runs", str(tmp_path), "--archive", str(tmp_path / "archive")]
+    assert cli.main(["reproduce", "table4", *flags, "--dry-run"]) == 0
+    copied, estimate = capsys.readouterr().out.splitlines()[-2:]
+    assert copied == "finished in another sweep or in the archive, so copied: 1"
+    assert estimate.startswith("10 runs, 9 left: ")
+    assert not table4.folder.exists()
+
+
 def test_a_run_of_an_older_version_on_another_machine_is_copied(table4, tmp_path):
     run = other_run(table4, tmp_path / "table1-cpu" / "x")
     stored = run.config()

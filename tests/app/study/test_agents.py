@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers.processes.wandb_client import grid, run_client
+from helpers.processes.wandb_server import ENTITY, FLAGS, Server
 from helpers.run_folders import write_run
-from helpers.wandb_client import grid, run_client
-from helpers.wandb_server import ENTITY, FLAGS, Server
 
 from lightning_ssl.app.runs.looks import read_looks
 from lightning_ssl.app.sweep import plan

@@ -7,8 +7,8 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
+from helpers.processes.trials import page_command
 from helpers.sweeps import FAKE_COMMAND
-from helpers.trials import page_command
 
 from lightning_ssl.app.sweep import plan
 from lightning_ssl.app.sweep.engine import preview, trial_command, trial_id

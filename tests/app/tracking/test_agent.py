@@ -4,7 +4,7 @@ import random
 
 import pytest
 import yaml
-from helpers.wandb_server import FLAGS
+from helpers.processes.wandb_server import FLAGS
 
 from lightning_ssl.app.config.configuration import Configuration, root
 from lightning_ssl.app.config.keys import FLAGS as TOP

@@ -1,4 +1,4 @@
-"""The W&B logger and the dashboard with a server on the loopback; no account is needed."""
+"""The W&B logger with a server on the loopback; no account is needed."""
 
 import json
 import multiprocessing
@@ -14,34 +14,20 @@ from pathlib import Path
 
 import pytest
 import wandb.sdk.launch  # noqa: F401  (the client imports it; here once instead of in every process)
-from helpers.killing import one_thread  # noqa: F401
-from helpers.run_folders import config_of, content_of, from_family, write_sweep
-from helpers.wandb_server import ENTITY, FLAGS, KEY, Server, closed_port
+from helpers.processes.killing import one_thread  # noqa: F401
+from helpers.processes.wandb_server import FLAGS, KEY, Server, closed_port
+from helpers.run_folders import config_of, content_of, from_family
 from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
-from lightning_ssl.app.commands import dashboard, fit
+from lightning_ssl.app.commands import fit
 from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.app.config.labels import label_of_config
 from lightning_ssl.app.runs import RunFolder
 from lightning_ssl.app.tracking import connection, private
-from lightning_ssl.app.tracking import dashboard as workspace
 from lightning_ssl.app.tracking.logger import RunFolderWandbLogger, wandb_config
-from lightning_ssl.app.tracking.private import workspace_as_dict
-
-pytestmark = pytest.mark.filterwarnings("ignore:Pydantic V1 style")  # those of wandb-workspaces
 
 SMALL = [*FLAGS, "--model.importance.p=6"]
 CONFIG = config_of("direct_p6")
-
-
-@pytest.fixture
-def environment(tmp_path, monkeypatch):
-    """An environment without a key; call it to add variables."""
-    for name in [name for name in os.environ if name.startswith("WANDB_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
-    return lambda variables: [monkeypatch.setenv(name, value) for name, value in variables.items()]
 
 
 def in_a_process(work, *arguments):
@@ -338,76 +324,3 @@ def test_a_server_that_stops_during_a_run_prints_one_line(tmp_path, environment,
         subprocess.run([program, *shlex.split(command)[1:]], check=True, capture_output=True)
         (sent,) = server.runs.values()
     assert [row["online/top1"] for row in sent.history if "online/top1" in row] == [0.5, 0.3]
-
-
-# -- the dashboard -----------------------------------------------------------------------------------------------------
-
-WORDS = ["--entity", ENTITY, "--project", "p"]
-
-
-def panels(spec):
-    return {
-        panel["config"].get("chartTitle", panel["viewType"]): panel
-        for section in spec["section"]["panelBankConfig"]["sections"]
-        for panel in section["panels"]
-    }
-
-
-def test_the_dashboard_is_written_without_a_server_or_an_account(tmp_path, environment):
-    file = tmp_path / "workspace.json"
-    for _ in range(2):  # an earlier dump is replaced
-        assert dashboard.main([*WORDS, "--group", "s1", "--parameters", "tau,p", "--dump", str(file)]) == 0
-    written = json.loads(file.read_text())
-    assert (written["entity"], written["project"]) == (ENTITY, "p")
-    found = panels(written["spec"])
-    by_metric = {}
-    for panel in found.values():
-        for metric in panel["config"].get("metrics", []):
-            by_metric.setdefault(metric, []).append(panel)
-    accuracy = {panel["viewType"]: panel["config"] for panel in by_metric["online/top1"]}
-    assert accuracy["Run History Line Plot"]["groupBy"] == "label.value"
-    assert accuracy["Bar Chart"]["groupBy"] == "label.value"
-    assert accuracy["Bar Chart"]["groupArea"] == "stddev"
-    assert {"alpha/entropy", "alpha/effective_negatives", "alpha/zeros", "alpha/top1"} <= by_metric.keys()
-    columns = [column["accessor"] for column in found["From parameters to accuracy"]["config"]["columns"]]
-    assert columns == ["config:label.value", "config:tau.value", "config:p.value", "summary:online/top1"]
-    (runs,) = written["spec"]["section"]["runSets"]
-    assert [(key["key"]["name"], key["value"]) for key in runs["filters"]["filters"]] == [("group", "s1")]
-
-
-def test_the_dashboard_begins_with_the_table_and_the_verdict_of_the_report(tmp_path, capsys):
-    assert (
-        dashboard.main([*WORDS, "--runs", str(write_sweep(tmp_path, ("direct", "infonce"), epochs=2)), "--dump", "-"])
-        == 0
-    )
-    first = json.loads(capsys.readouterr().out)["spec"]["section"]["panelBankConfig"]["sections"][0]
-    (panel,) = first["panels"]
-    assert first["name"] == "Which loss is the best"
-    assert panel["config"]["value"].startswith("| loss | seeds | accuracy")
-    assert "can be the best" in panel["config"]["value"]
-
-
-def test_the_dashboard_uses_keys_that_every_run_has():
-    words = wandb_config(CONFIG)
-    assert {workspace.LOSS, "seed", *workspace.PARAMETERS} <= words.keys()
-
-
-def test_the_dashboard_is_saved_in_the_project_of_the_runs(environment):
-    written = workspace_as_dict(workspace.build(ENTITY, "p", "Losses", None, workspace.PARAMETERS))
-    with Server() as server:
-        environment(server.environment())
-        in_a_process(dashboard.main, WORDS)
-        (view,) = server.views
-    assert (view["entityName"], view["projectName"], view["displayName"]) == (ENTITY, "p", "Losses")
-    assert panels(json.loads(view["spec"])).keys() == panels(written["spec"]).keys()
-
-
-def test_a_missing_key_is_named(environment):
-    with pytest.raises(ValueError, match=r"there is no key .*--dump"):
-        workspace.save(workspace.build(ENTITY, "p", "Losses", None, workspace.PARAMETERS))
-
-
-def test_dump_imports_no_torch(tmp_path):
-    code = "import sys; from lightning_ssl import cli; cli.main(['dashboard', *sys.argv[1:]]); "
-    code += "sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code, *WORDS, "--dump", str(tmp_path / "file")]).returncode == 0

@@ -5,8 +5,8 @@ from functools import partial
 import pytest
 import yaml
 from helpers import TESTS
-from helpers.wandb_client import grid, run_client
-from helpers.wandb_server import ENTITY, FLAGS, KEY, Server
+from helpers.processes.wandb_client import grid, run_client
+from helpers.processes.wandb_server import ENTITY, FLAGS, KEY, Server
 
 from lightning_ssl.app.runs import RunFolder
 
@@ -58,7 +58,7 @@ def test_wandb_agent_runs_every_cell_and_the_server_gets_its_summary(tmp_path, r
 
 def test_a_preempted_run_continues_and_a_stopped_one_does_not(tmp_path, run_agent):
     """The agent takes neither for a failure: it stops after one with WANDB_AGENT_MAX_INITIAL_FAILURES=1."""
-    script = ["python", str(TESTS / "helpers" / "preempted_fit.py"), str(tmp_path / "mark"), "step"]
+    script = ["python", str(TESTS / "helpers" / "processes" / "preempted_fit.py"), str(tmp_path / "mark"), "step"]
 
     def is_long(run):
         return run.config.get("trainer.max_epochs") == 10_000 and len(run.history) > 2
@@ -77,7 +77,7 @@ def test_a_preempted_run_continues_and_a_stopped_one_does_not(tmp_path, run_agen
 
 
 def test_a_run_that_is_preempted_while_it_imports_torch_is_handed_out_again(tmp_path, run_agent):
-    script = ["python", str(TESTS / "helpers" / "preempted_fit.py"), str(tmp_path / "mark"), "import"]
+    script = ["python", str(TESTS / "helpers" / "processes" / "preempted_fit.py"), str(tmp_path / "mark"), "import"]
     server, commands = run_agent(script, {"trainer.max_epochs": [3]})
     (sent,) = server.runs.values()
     assert commands == ["run", "resume", "exit"]

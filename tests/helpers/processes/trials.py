@@ -8,14 +8,14 @@ from pathlib import Path
 import yaml
 
 from helpers import ROOT, small_fit
-from helpers.held import HELD_AT
+from helpers.processes.held import HELD_AT
 from helpers.sweeps import wait_until
 from lightning_ssl.app import runs
 from lightning_ssl.app.runs.checkpoints import damage
 
 PAGE = (ROOT / "docs" / "cluster.md").read_text()
 # Two steps an epoch, in float64 without batch norm; with HOLD it waits for a signal.
-WORDS = [*small_fit("helpers.held.HeldSimCLR", 48, 32, 24), "--model.tau=0.2", "--knn.k=5"]
+WORDS = [*small_fit("helpers.processes.held.HeldSimCLR", 48, 32, 24), "--model.tau=0.2", "--knn.k=5"]
 EPOCHS = 5
 STOPPED_AT = HELD_AT + 1  # steps
 
