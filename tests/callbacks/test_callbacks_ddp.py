@@ -65,7 +65,7 @@ def test_two_ranks_equal_one(tmp_path):
     expected = run()
     names = {f"online/{name}" for name in ("loss", "top1", "top5", "train_loss", "train_top1")}
     assert names < expected["metrics"].keys()
-    assert len(expected["metrics"]) == 5 + 1 + 5 + 4
+    assert len(expected["metrics"]) == 5 + 1 + 6 + 4
     context, port = multiprocessing.get_context("fork"), free_port()
     ranks = [context.Process(target=one_rank, args=(rank, str(tmp_path), port)) for rank in range(2)]
     for process in ranks:

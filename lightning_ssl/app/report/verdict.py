@@ -232,11 +232,11 @@ def without_a_win(compared: Compared) -> str:
 
 
 def to_decide(compared: Compared) -> str:
-    """Say how many seeds it takes to decide, and for how long they train; empty if seeds are added by looks.
+    """Say how many seeds it takes to decide, and for how long they train; empty if the sweep adds or needs no more.
 
     Every loss needs them, because losses are compared on the seeds that all of them have.
     """
-    if compared.pairs is None or compared.look is not None:
+    if compared.pairs is None or (compared.look is not None and compared.look.outcome not in ("undecided", "alone")):
         return ""
     seeds, alone = len(compared.seeds), compared.members is not None and len(compared.members) == 1
     if seeds < FEWEST_FOR_A_SET or (alone and seeds < FEWEST_FOR_A_WINNER):
@@ -285,8 +285,8 @@ def seed_notes(compared: Compared) -> list[str]:
         named = [f"{group.title} ({reason})" for group, reason in compared.listed]
         notes.append(f"Listed and not compared on {on}: {list_names(named, LISTED)}.")
     if compared.look is not None:
-        when = "after every seed" if compared.open_ended else f"with the level {compared.level:g} of a look"
-        text = f"Seeds on {on} were added after looking, {when}. The last look was at {compared.look.seeds} seeds"
-        text += ", which decided." if compared.look.decided else "."
+        when = "after every seed" if compared.open_ended else f"at the level {compared.level:g} of three looks"
+        text = f"The sweep on {on} adds seeds until it is decided, and tests {when}. It last looked at"
+        text += f" {counted(compared.look.seeds, 'seed')}{', which decided' * compared.look.decided}."
         notes.append(text + " This page is interim: it has another number of seeds." * compared.interim)
     return notes

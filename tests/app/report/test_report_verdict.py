@@ -186,8 +186,12 @@ def test_a_page_of_the_last_look_has_the_level_of_a_look(tmp_path):
     found = results(THREE, tmp_path)
     (compared,) = found.compared
     assert (compared.level, compared.interim, compared.losses) == (LOOK_LEVEL, False, 3)
-    assert "Seeds on shapes were added after looking, with the level 0.022 of a look" in " ".join(found.notes)
+    assert "The sweep on shapes adds seeds until it is decided, and tests at the level 0.022 of three looks." in str(
+        found.notes
+    )
     assert found.verdicts[0].next == ""
+    write_looks(tmp_path, [look(outcome="undecided")])
+    assert verdict_of(THREE, folder=tmp_path).next.startswith("To decide: about ")
 
 
 def test_equivalent_losses_are_named_so(tmp_path):
