@@ -66,7 +66,7 @@ def test_all_mistakes_are_told_at_once_with_their_full_keys():
         ({"class_path": "AlphaCL", "init_args": {"projector": {"hidden": 0}}}, Method, "part.projector.hidden=0: hid"),
         ({"class_path": "AlphaCL", "init_args": {"augment": "x"}}, Method, r"part.augment='x': augment must be one of"),
         ({"batch_size": 0}, Group(DataModule), r"part.batch_size=0: batch_size must be at least 1"),
-        ({"class_path": "Nothing"}, Importance, r"part=Nothing: expected one of Direct, Entropy,"),
+        ({"class_path": "Nothing"}, Importance, r"part=Nothing: expected one of AdaptiveNegative,"),
         ({"class_path": "Dirct"}, Importance, r"part=Dirct: did you mean Direct\?"),
         ({"class_path": "torch.nn.ReLU"}, Method, r"part=torch.nn.ReLU: expected a subclass of Method"),
         ({"class_path": "Direct", "more": 1}, Importance, r"part=.*: expected the name of a class, or class_path"),

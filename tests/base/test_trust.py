@@ -49,7 +49,7 @@ def alpha(**arguments):
 
 
 # Text that is YAML is not parsed, so it is no class.
-REFUSED = r"not trusted|expected one of Direct"
+REFUSED = r"not trusted|expected one of AdaptiveNegative"
 NESTED = {"class_path": "lightning_ssl.FromFamily", "init_args": {"family": {"class_path": "evilmod.M"}}}
 HOSTILE = {
     "class": {"class_path": "evilmod.M"},

@@ -1,10 +1,10 @@
 """The headline against a slow loop, its rules, and ranks."""
 
-import decision_oracles as oracles
 import numpy as np
 import pytest
 from helpers.closeness import close
-from helpers.scattered import SHAPES, scattered
+from helpers.studies import decision_oracles as oracles
+from helpers.studies.scattered import SHAPES, scattered
 from hypothesis import given
 from hypothesis import strategies as st
 

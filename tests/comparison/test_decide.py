@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from helpers import ROOT
 from helpers.closeness import close
-from helpers.scattered import scattered
+from helpers.studies.scattered import scattered
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 

@@ -1,10 +1,10 @@
 """The e-process against integration over effect and scale, and the race with it."""
 
-import decision_oracles as oracles
 import numpy as np
 import pytest
 from helpers.closeness import close
-from helpers.scattered import scattered
+from helpers.studies import decision_oracles as oracles
+from helpers.studies.scattered import scattered
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,9 +1,9 @@
 """Looks: a race of losses, seed by seed, equals the slow loop; how it ends."""
 
-import decision_oracles as oracles
 import numpy as np
 import pytest
-from helpers.scattered import scattered
+from helpers.studies import decision_oracles as oracles
+from helpers.studies.scattered import scattered
 
 from lightning_ssl.base.checks import UserError
 from lightning_ssl.comparison.looks import LOOK_LEVEL, look, planned_looks

@@ -3,11 +3,11 @@
 T is a quotient, so its rounding error grows with the size of the results over their standard error.
 """
 
-import decision_oracles as oracles
 import numpy as np
 import pytest
 from helpers.closeness import close
-from helpers.scattered import SHAPES, scattered
+from helpers.studies import decision_oracles as oracles
+from helpers.studies.scattered import SHAPES, scattered
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats

@@ -1,10 +1,10 @@
 """Plans: the smallest number of seeds by trying each, the reverse, and the pilot."""
 
-import decision_oracles as oracles
 import numpy as np
 import pytest
 from helpers.closeness import close
-from helpers.scattered import scattered
+from helpers.studies import decision_oracles as oracles
+from helpers.studies.scattered import scattered
 from scipy import stats
 
 from lightning_ssl.base.checks import UserError

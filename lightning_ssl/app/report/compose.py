@@ -52,9 +52,9 @@ def build(
     reader     a reader to use again, so that unchanged runs are not read twice
     force      replace files that no report wrote
     """
+    results = read_results(folders, metric=metric, baseline=baseline, reader=reader)
     target = page_path(folders, out, force)
     beside = target.with_suffix("")
-    results = read_results(folders, metric=metric, baseline=baseline, reader=reader)
     grouping = results.grouping
 
     texts = {

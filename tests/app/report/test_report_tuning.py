@@ -6,7 +6,7 @@ import shutil
 import pytest
 import yaml
 from helpers.run_folders import empty_figures  # noqa: F401
-from helpers.tunings import TuningEngine, tuning_file
+from helpers.studies.tunings import TuningEngine, tuning_file
 
 from lightning_ssl.app.report import build
 from lightning_ssl.app.runs.choice import FILE

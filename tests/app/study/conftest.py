@@ -1,7 +1,7 @@
 """Races without processes."""
 
 import pytest
-from helpers.quick_engine import QuickEngine
+from helpers.studies.quick_engine import QuickEngine
 
 from lightning_ssl.app.study import race
 

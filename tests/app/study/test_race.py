@@ -5,8 +5,8 @@ import random
 from itertools import pairwise
 
 import pytest
-from helpers.quick_engine import Killed
 from helpers.run_folders import grouping_of
+from helpers.studies.quick_engine import Killed
 from helpers.sweeps import ForkedSweep, count_lines, read_trials, wait_until
 
 from lightning_ssl.app.report.compared import compare

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from helpers.tunings import TuningEngine, tuning_file, write_trial
+from helpers.studies.tunings import TuningEngine, tuning_file, write_trial
 
 from lightning_ssl.app import cli
 from lightning_ssl.app.report import build

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from helpers.tunings import GRID, LOSSES, tuning_file
+from helpers.studies.tunings import GRID, LOSSES, tuning_file
 
 from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.app.config.labels import flatten

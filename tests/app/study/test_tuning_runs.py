@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.tunings import tuning_file
+from helpers.studies.tunings import tuning_file
 
 from lightning_ssl.app.runs.choice import FILE, HOLDOUT, read_choice
 from lightning_ssl.app.runs.run_record import RunRecord

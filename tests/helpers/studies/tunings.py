@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import yaml
 
-from helpers.quick_engine import QuickEngine
+from helpers.studies.quick_engine import QuickEngine
 from lightning_ssl.app.config.configuration import Configuration
 from lightning_ssl.app.sweep.plan import fit_flags
 
