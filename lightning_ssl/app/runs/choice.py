@@ -128,6 +128,7 @@ def read_choice(file: Path) -> Choice:
             fresh_seeds=convert(content["fresh_seeds"], list[int]),
             losses={name: as_loss(entry) for name, entry in content["losses"].items()},
         )
+        check_budget(choice)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise UserError(f"{file}: not the choice of a tuning ({error})") from error
     if content.get("hash") != choice.hash:
@@ -137,12 +138,24 @@ def read_choice(file: Path) -> Choice:
 
 def as_loss(entry: Mapping[str, Any]) -> TunedLoss:
     settings = [
-        TunedSetting(each["flags"], convert(each["scores"], list[float]), each["failed"]) for each in entry["settings"]
+        TunedSetting(
+            convert(each["flags"], dict[str, Any]),
+            convert(each["scores"], list[float]),
+            convert(each["failed"], str | None),
+        )
+        for each in entry["settings"]
     ]
-    chosen = convert(entry["chosen"], int)
-    if not (0 <= chosen < len(settings) and settings[chosen].scores):
-        raise ValueError(f"chosen={chosen}")
-    return TunedLoss(entry["space"], settings, chosen, dict(entry["configuration"]))
+    space = convert(entry["space"], dict[str, dict[str, Any]])
+    return TunedLoss(space, settings, convert(entry["chosen"], int), convert(entry["configuration"], dict[str, Any]))
+
+
+def check_budget(choice: Choice) -> None:
+    """Refuse losses with unequal numbers of settings or scores, and a chosen setting without scores."""
+    sizes = {len(loss.settings) for loss in choice.losses.values()}
+    scores = {len(each.scores) for loss in choice.losses.values() for each in loss.settings if not each.failed}
+    chosen = all(0 <= loss.chosen < len(loss.settings) and loss.choice.scores for loss in choice.losses.values())
+    if len(sizes) != 1 or not chosen or scores != {len(choice.tuning_seeds)}:
+        raise ValueError("expected the same number of settings and scores for each loss")
 
 
 def decisive(settings: Mapping[str, Scalar]) -> dict[str, Scalar]:

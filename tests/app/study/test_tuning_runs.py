@@ -81,7 +81,7 @@ def test_a_changed_file_is_refused(tuned, tmp_path, place):
     content = json.loads((tmp_path / FILE).read_text())
     loss = content["losses"]["Direct"]
     changed = {"scores": loss["settings"][1], "space": loss, "chosen": loss}.get(place, content)
-    changed[place] = {"scores": [0.9, 0.9], "chosen": 1, "tuning_seeds": [0], "space": {}}[place]
+    changed[place] = {"scores": [0.9, 0.9], "chosen": 1, "tuning_seeds": [5, 6], "space": {}}[place]
     (tmp_path / FILE).write_text(json.dumps(content))
     with pytest.raises(UserError, match="changed after the choice was frozen"):
         read_choice(tmp_path / FILE)
@@ -91,6 +91,17 @@ def test_a_changed_file_is_refused(tuned, tmp_path, place):
 def test_a_file_of_another_form_is_refused(tmp_path, text):
     (tmp_path / FILE).write_text(text)
     with pytest.raises(UserError, match=r"choice.json: not the choice of a tuning"):
+        read_choice(tmp_path / FILE)
+
+
+@pytest.mark.parametrize("place", ["settings", "space", "configuration", "chosen"])
+@pytest.mark.parametrize("value", [None, 3, [], "text", {"a": 1}, [{}], 10**9])
+def test_a_loss_of_another_form_is_refused(tuned, tmp_path, place, value):
+    tuning_runs.choose(tuned, records(tuned)).write(tmp_path)
+    content = json.loads((tmp_path / FILE).read_text())
+    content["losses"]["Direct"][place] = value
+    (tmp_path / FILE).write_text(json.dumps(content))
+    with pytest.raises(UserError, match=r"choice.json: (not the choice of a tuning|changed after)"):
         read_choice(tmp_path / FILE)
 
 
