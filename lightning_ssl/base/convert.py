@@ -147,7 +147,8 @@ def text_of(value: Any) -> str:
 
 def in_words(hint: Any) -> str:
     """A type in words: `one of cosine, euclidean`, `int or null`, `a list of Callback`."""
-    kinds, choices = members(hint), choices_in(hint)
+    # typing caches unions without their order: Union[float, int] can be the Union[int, float] of another module.
+    kinds, choices = sorted(members(hint), key=lambda kind: (kind is float) - (kind is int)), choices_in(hint)
     words = [f"one of {', '.join(choices)}"] if choices else []
     words += [name_of_type(kind) for kind in kinds if origin(kind) is not Literal and kind is not types.NoneType]
     words += ["null"] if types.NoneType in kinds else []
