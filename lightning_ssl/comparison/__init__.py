@@ -12,6 +12,4 @@ looks.py     three looks at 5, 8 and 12 seeds, with fewer losses after each
 evalue.py    evidence that may be looked at after every seed
 planning.py  how many seeds a difference needs
 spread.py    mean, standard deviation and 95 % interval of a sample
-
-differences.py and leader.py have the rules that these files replace.
 """

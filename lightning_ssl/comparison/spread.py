@@ -1,4 +1,4 @@
-"""Mean, standard deviation and 95 % interval of a sample; Student's t."""
+"""Mean, standard deviation and 95 % interval of a sample."""
 
 from __future__ import annotations
 
@@ -60,15 +60,6 @@ def interval(estimate: float, error: float, freedom: float) -> tuple[float, floa
 
     half = float(stdtrit(freedom, 0.975)) * error if freedom > 0 else 0.0
     return estimate - half, estimate + half
-
-
-def p_value(difference: float, error: float, freedom: float) -> float | None:
-    """Return the two-sided p of Student's t; None if the standard error is 0 and the difference is not."""
-    if error <= 1e-12 * max(1.0, abs(difference)):
-        return 1.0 if difference == 0 else None
-    from scipy.special import stdtr  # late: scipy takes long to import
-
-    return float(2 * stdtr(freedom, -abs(difference) / error))
 
 
 def spread_by_epoch(epochs: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

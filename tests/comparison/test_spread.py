@@ -1,4 +1,4 @@
-"""Mean, standard deviation, interval and p against scipy and numpy."""
+"""Mean, standard deviation, interval against scipy and numpy."""
 
 import numpy as np
 from helpers.closeness import close
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from lightning_ssl.comparison.spread import Spread, interval, p_value, spread_by_epoch
+from lightning_ssl.comparison.spread import Spread, interval, spread_by_epoch
 
 samples = st.lists(st.floats(0, 100), min_size=2, max_size=8).filter(lambda x: np.std(x) > 1e-3)
 
@@ -26,16 +26,6 @@ def test_one_value_has_no_deviation_and_no_interval():
 
 def test_an_interval_without_a_degree_of_freedom_is_the_estimate():
     assert interval(70.0, 3.0, 0) == (70.0, 70.0)
-
-
-@given(st.floats(-5, 5), st.floats(0.1, 5), st.integers(1, 20))
-def test_p_is_the_share_of_both_tails(difference, error, freedom):
-    t = abs(difference) / error
-    close(p_value(difference, error, freedom), 2 * stats.t.sf(t, freedom), gain=1 + t * t * freedom)
-
-
-def test_without_a_standard_error_only_a_difference_of_zero_has_a_p():
-    assert (p_value(0.0, 0.0, 2), p_value(1.0, 0.0, 2)) == (1.0, None)
 
 
 def test_curves_have_the_mean_and_deviation_of_the_finite_values_of_each_epoch():

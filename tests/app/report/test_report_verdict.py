@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 
 from lightning_ssl.app.config.labels import flatten
 from lightning_ssl.app.report import tables
+from lightning_ssl.app.report.compared import Compared
 from lightning_ssl.app.report.compose import notes_of
 from lightning_ssl.app.report.figure_data import figure_data
-from lightning_ssl.app.report.groups import Grouping
+from lightning_ssl.app.report.groups import Group, Grouping
 from lightning_ssl.app.report.page import templates
 from lightning_ssl.app.report.verdict import results_of
 from lightning_ssl.app.runs.looks import TakenLook, write_looks
@@ -322,3 +323,29 @@ def test_nothing_on_a_page_contradicts_its_headline(table):
 def ordered(pair):
     """The better and the worse loss of a line of pairs.csv."""
     return (pair["loss"], pair["other"]) if float(pair["difference (%)"]) > 0 else (pair["other"], pair["loss"])
+
+
+# -- the intervals ----------------------------------------------------------------------------------------------------
+
+REPETITIONS = 1000
+MOST_MISSES = 50 + 3 * 7  # of 1000 at 5 %, and three standard errors
+
+
+@pytest.mark.parametrize("step", [0.0, 0.8], ids=["equal", "a ladder"])
+@pytest.mark.parametrize("losses", [2, 4])
+def test_all_intervals_of_a_page_cover_at_once(losses, step):
+    numbers, true = np.random.default_rng(losses), -step * np.arange(losses)
+    ahead = true - np.array([np.delete(true, k).max() for k in range(losses)])
+    to_the_best = pairs = 0
+    for _ in range(REPETITIONS):
+        x = 70 + true[:, None] + 0.6 * numbers.standard_normal((losses, 5))
+        order = np.argsort(-x.mean(1))
+        groups = [Group(str(k), "shapes", {}, ()) for k in order]
+        found = Compared("shapes", groups, [], (0, 1, 2, 3, 4), {}, x[order], losses, None, None)
+        _, low, high = np.array(found.to_the_best).T
+        to_the_best += bool(((ahead[order] < low) | (ahead[order] > high)).any())
+        _, low, high = found.table
+        differences = true[order][:, None] - true[order]
+        pairs += bool(((differences < low) | (differences > high)).any())
+    assert to_the_best <= MOST_MISSES
+    assert pairs <= MOST_MISSES
